@@ -1,0 +1,42 @@
+// Bases kept in RocksDB: the only door to cpp/rocksdb. See docs/rfcs/0001 and docs/formats/snapshot.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holdfast/base.h"
+
+namespace holdfast {
+
+// Loads RocksDB's C API from `path` (a shared library), once a process. A second call with the same path is a no-op, with
+// another path InvalidRequest. If the library is already loaded in this process (a JVM), that copy is used (RTLD_NOLOAD).
+// Unavailable when the library or one of the functions is missing: says which, where it was looked for, and what to set.
+Status LoadRocksDb(const std::string& path);
+
+struct BaseOptions {
+  size_t block_cache_bytes = 8 << 20;   // reads go through mmap: the page cache is the cache, shared by all processes
+  std::string compression = "none";     // "none", "lz4", "zstd" …: mmap reads are zero-copy only without compression
+  int compaction_threads = 1;
+  int max_runs = 8;                     // universal compaction's trigger
+};
+
+// Opens the base in `directory` read-only. Corrupt when RocksDB refuses it. Reads verify block checksums: Corrupt, never
+// wrong values.
+Result<std::unique_ptr<BaseReader>> OpenBase(const std::string& directory, const BaseOptions& options);
+
+// Makes the next base: the old one's SSTs hard-linked into a new folder, plus changes, later ones winning.
+// Usage: Make, Add in order of versions, Finish (or destroy to abandon; the folder is left for the caller to delete).
+class BaseWriter {
+ public:
+  virtual ~BaseWriter() = default;
+  // `parent` empty: starts from nothing. `directory` must not exist yet.
+  static Result<std::unique_ptr<BaseWriter>> Make(const std::string& parent, const std::string& directory,
+                                                  const BaseOptions& options);
+  // A full store key and its new value; `deleted` means a tombstone. Copies.
+  virtual Status Add(Slice key, Slice value, bool deleted) = 0;
+  // Sorts, merges by key, writes one SST, ingests, compacts, closes. Returns the file names in the folder.
+  virtual Result<std::vector<std::string>> Finish() = 0;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,162 @@
+"""The native core. Thin bindings, no logic: see cpp/include/holdfast. Arrow crosses by the C data interface (PyCapsules)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, final
+
+class SchemaExportable(Protocol):
+    """Has ``__arrow_c_schema__``: pyarrow.DataType, Field, Schema."""
+    def __arrow_c_schema__(self) -> object: ...
+
+class ArrayExportable(Protocol):
+    """Has ``__arrow_c_array__``: pyarrow.Array, RecordBatch (a struct array)."""
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class ArrowArray:
+    """An array made by the core; ``pyarrow.array(x)`` or ``pyarrow.record_batch(x)`` imports it without a copy. Import it once."""
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __len__(self) -> int: ...
+
+# --- codec/ ---------------------------------------------------------------------------------------------------
+def xxh64(data: bytes | bytearray | memoryview, seed: int = 0) -> int: ...
+def xxh64_file(path: str) -> tuple[int, int]:
+    """(XXH64 with seed 0, size in bytes) of a file, read in blocks, without the GIL."""
+
+def slot_of(key_group: int, max_parallelism: int, slots: int) -> int: ...
+def first_key_group(slot: int, max_parallelism: int, slots: int) -> int: ...
+
+@final
+class KeyCodec:
+    """Encodes keys. ``schema``: a struct (or pyarrow.Schema) of the key columns. ``keys`` arguments: a struct array or record batch
+    with exactly these columns in this order, or, for one key column, that column's array alone."""
+    def __init__(self, schema: SchemaExportable, *, null_keys: bool = False) -> None: ...
+    def encode(self, keys: ArrayExportable) -> ArrowArray: ...  # binary
+    def decode(self, encoded: ArrayExportable) -> ArrowArray: ...  # struct of the key columns
+    def key_groups(self, keys: ArrayExportable, max_parallelism: int) -> ArrowArray: ...  # uint16
+    def partition(self, keys: ArrayExportable, max_parallelism: int, slots: int) -> tuple[ArrowArray, ArrowArray]:
+        """Rows by slot: (order, offsets). ``order`` (int32, n): row numbers grouped by slot, in their first order within each slot.
+        ``offsets`` (int64, slots + 1): rows of slot s are order[offsets[s]:offsets[s + 1]]."""
+
+@final
+class RowCodec:
+    def __init__(self, schema: SchemaExportable) -> None: ...
+    def encode(self, values: ArrayExportable) -> ArrowArray: ...  # binary, null where the value is null
+    def decode(self, rows: ArrayExportable) -> ArrowArray: ...
+
+# --- rocksdb/ -------------------------------------------------------------------------------------------------
+def load_rocksdb(path: str) -> None: ...
+
+@final
+class BaseOptions:
+    def __init__(self, *, block_cache_bytes: int = ..., compression: str = "none", compaction_threads: int = 1, max_runs: int = 8) -> None: ...
+
+@final
+class Base:
+    """A base opened read-only."""
+    def __init__(self, directory: str, options: BaseOptions) -> None: ...
+    def scan(self, lower: bytes = b"", upper: bytes = b"", batch_rows: int = 65536) -> Iterator[ArrowArray]:
+        """Entries in key order: record batches (key: binary, value: binary) with full store keys."""
+    def close(self) -> None: ...
+
+@final
+class BaseWriter:
+    def __init__(self, parent: str | None, directory: str, options: BaseOptions) -> None: ...
+    def add(self, delta: ArrayExportable) -> None:
+        """A delta batch (key_group: uint16, state: uint16, key: binary, value: binary or null). Later calls win over earlier ones."""
+    def finish(self) -> list[str]:
+        """Names of the files of the new base (its folder holds just these)."""
+
+# --- overlay/ and state/ --------------------------------------------------------------------------------------
+@final
+class Store:
+    """The live state of one slot at one version: overlay over a base.
+
+    A batch: ``begin(sequence)``, state operations, ``take_delta()`` (any number of times: each returns the changes since the last),
+    then ``commit()``. There is no undo: drop the Store when a batch fails. Not thread-safe.
+    """
+    def __init__(
+        self,
+        key_schema: SchemaExportable,
+        *,
+        max_parallelism: int,
+        first_key_group: int,
+        end_key_group: int,
+        null_keys: bool = False,
+        complete: bool = False,
+    ) -> None:
+        """``complete``: backend hashmap; the overlay is everything and the base is never read after ``load``."""
+    # states; ids are stable for the life of the operator
+    def value_state(self, state_id: int, value: SchemaExportable) -> ValueTable: ...
+    def list_state(self, state_id: int, element: SchemaExportable) -> ListTable: ...
+    def map_state(self, state_id: int, map_key: SchemaExportable, map_value: SchemaExportable) -> MapTable: ...
+    def reducing_state(self, state_id: int, value: SchemaExportable, function: str) -> ReducingTable: ...
+    def aggregating_state(self, state_id: int, value: SchemaExportable, function: str) -> AggregatingTable: ...
+    # version
+    def set_base(self, base: Base | None, sequence: int) -> None:
+        """Moves to a base that holds the state at ``sequence``: what is pending from later sequences stays pending, the rest becomes clean."""
+    def load(self, base: Base) -> None:
+        """Backend hashmap: reads the whole base into the (empty) overlay."""
+    def apply_delta(self, delta: ArrayExportable, sequence: int) -> None: ...
+    @property
+    def sequence(self) -> int: ...
+    def begin(self, sequence: int) -> None: ...
+    def take_delta(self) -> ArrowArray: ...
+    def commit(self) -> None: ...
+    def reset(self) -> None:
+        """Forgets the whole overlay (after a spill: the base holds it all). Declared states stay."""
+    def evict_clean(self) -> None:
+        """Forgets what is not pending."""
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def dirty_bytes(self) -> int:
+        """Of the batch at hand, since the last take_delta."""
+    def distinct(self, keys: ArrayExportable) -> tuple[ArrowArray, ArrowArray]:
+        """(codes: int32, one a row; rows: int32, the first row of each distinct key): rows[codes[i]] has the key of row i. Codes by first appearance."""
+    # counters since the Store was made
+    @property
+    def counters(self) -> dict[str, int]:
+        """keys_looked_up, base_reads, base_hits, rows, entries …"""
+
+@final
+class ValueTable:
+    """All ``keys`` as for KeyCodec; every key must hash into the slot (InvalidRequest otherwise)."""
+    def get(self, keys: ArrayExportable) -> ArrowArray: ...  # one value a row, null where there is none
+    def put(self, keys: ArrayExportable, values: ArrayExportable) -> None: ...  # null clears; the last row of a key wins
+    def contains(self, keys: ArrayExportable) -> ArrowArray: ...  # bool
+    def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class ReducingTable:
+    """Functions: sum, min, max, product, first, last, bool_and, bool_or. Overflow of an integer sum or product raises InvalidRequest."""
+    def add(self, keys: ArrayExportable, values: ArrayExportable) -> ArrowArray: ...  # the value after each row; null rows change nothing
+    def add_only(self, keys: ArrayExportable, values: ArrayExportable) -> None: ...
+    def get(self, keys: ArrayExportable) -> ArrowArray: ...
+    def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class AggregatingTable:
+    """Functions: count, avg, variance (sample), stddev (sample)."""
+    def add(self, keys: ArrayExportable, values: ArrayExportable) -> ArrowArray: ...  # the result after each row
+    def add_only(self, keys: ArrayExportable, values: ArrayExportable) -> None: ...
+    def get(self, keys: ArrayExportable) -> ArrowArray: ...
+    def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class ListTable:
+    def append(self, keys: ArrayExportable, values: ArrayExportable) -> None: ...  # one element a row; reads nothing
+    def get(self, keys: ArrayExportable) -> ArrowArray: ...  # list<element>, one a row, empty where there is none
+    def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class MapTable:
+    """``map_keys`` and ``map_values``: arrays as long as ``keys``."""
+    def get(self, keys: ArrayExportable, map_keys: ArrayExportable) -> ArrowArray: ...
+    def put(self, keys: ArrayExportable, map_keys: ArrayExportable, map_values: ArrayExportable) -> None: ...
+    def contains(self, keys: ArrayExportable, map_keys: ArrayExportable) -> ArrowArray: ...
+    def remove(self, keys: ArrayExportable, map_keys: ArrayExportable) -> None: ...
+    def entries(self, keys: ArrayExportable) -> ArrowArray: ...  # map<key, value>, one a row, in map key order
+    def count(self, keys: ArrayExportable) -> ArrowArray: ...  # int64: entries of each row's key
+    def clear(self, keys: ArrayExportable) -> None: ...
