@@ -1,0 +1,105 @@
+#include "rocksdb/base_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace holdfast::rocks {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Status FileError(const std::error_code& error, const std::string& action, const fs::path& path) {
+  const std::string message = action + " " + path.string() + " failed: " + error.message();
+  if (error == std::errc::no_space_on_device || error.value() == EDQUOT) {
+    return Status::Unavailable(message + " (disk full: free space there, or move spark.holdfast.local.dir)");
+  }
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
+    return Status::Corrupt(message + " (restore this base from its snapshot)");
+  }
+  return Status::Unavailable(message);
+}
+
+bool IsTable(const std::string& name) { return name.ends_with(".sst"); }
+
+// Links, or copies where the file system cannot link (another device, no links at all, too many links to one file).
+Status LinkOrCopy(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_hard_link(from, to, error);
+  if (!error) return Status::Ok();
+  error.clear();
+  fs::copy_file(from, to, error);
+  return error ? FileError(error, "copying to " + to.string() + " from", from) : Status::Ok();
+}
+
+// The name of the manifest that CURRENT names; empty when there is none.
+std::string CurrentManifest(const fs::path& directory) {
+  std::ifstream current(directory / "CURRENT");
+  std::string name;
+  std::getline(current, name);
+  return name;
+}
+
+}  // namespace
+
+Status CreateNewFolder(const std::string& directory) {
+  const fs::path path(directory);
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  const bool created = !error && fs::create_directory(path, error);
+  if (error) return FileError(error, "making the folder of a base", path);
+  if (!created) {
+    return Status::InvalidRequest("expected " + directory + " not to exist yet, found it; give each base a folder of its own");
+  }
+  return Status::Ok();
+}
+
+Status ShareFiles(const std::string& parent, const std::string& directory) {
+  HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(parent));
+  const std::string manifest = CurrentManifest(parent);
+  if (manifest.empty() || std::find(names.begin(), names.end(), manifest) == names.end()) {
+    return Status::Corrupt("expected a base in " + parent + ", found " +
+                           (manifest.empty() ? "no file CURRENT" : "no file " + manifest + ", which CURRENT names") +
+                           " (restore this base from its snapshot)");
+  }
+  for (const std::string& name : names) {
+    const fs::path from = fs::path(parent) / name;
+    const fs::path to = fs::path(directory) / name;
+    if (IsTable(name)) {
+      HOLDFAST_RETURN_IF_ERROR(LinkOrCopy(from, to));
+      continue;
+    }
+    std::error_code error;
+    fs::copy_file(from, to, error);
+    if (error) return FileError(error, "copying to " + directory, from);
+  }
+  return Status::Ok();
+}
+
+Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::string>& live_tables) {
+  HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(directory));
+  const std::string manifest = CurrentManifest(directory);
+  for (const std::string& name : names) {
+    const bool keep = name == "CURRENT" || name == manifest || live_tables.contains(name);
+    if (keep) continue;
+    std::error_code error;
+    fs::remove(fs::path(directory) / name, error);
+    if (error) return FileError(error, "removing the obsolete file", fs::path(directory) / name);
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<std::string>> ListFiles(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entries(directory, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    names.push_back(entries->path().filename().string());
+  }
+  if (error) return FileError(error, "listing the folder of a base", directory);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace holdfast::rocks
