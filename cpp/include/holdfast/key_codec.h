@@ -24,6 +24,7 @@ class KeyCodec {
   Result<size_t> EncodedLength(Slice bytes) const;
 
   const Type& type() const { return type_; }
+  bool allow_null() const { return allow_null_; }
 
  private:
   KeyCodec(Type type, bool allow_null) : type_(std::move(type)), allow_null_(allow_null) {}
