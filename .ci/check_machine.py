@@ -1,0 +1,58 @@
+"""Says what a machine lacks for `make dev`, and how to mend it. Runs on any Python 3, with nothing installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+
+def java_version():
+    """The major version of the JDK that Spark will run, or None."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
+        return None
+    text = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
+    found = re.search(rb'version "(\d+)', text)
+    return int(found.group(1)) if found else None
+
+
+def compiles_cpp20():
+    """Whether the C++ compiler takes -std=c++20; None when there is no compiler."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        return None
+    source = b"#include <concepts>\n#include <span>\nstd::integral auto f(int x) { return x; }\nint main() { return f(0); }\n"
+    command = [*compiler.split(), "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
+    return subprocess.run(command, input=source, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def missing():
+    """One line for each thing that is missing."""
+    if sys.version_info < (3, 10):  # noqa: UP036  (an older one runs this file)
+        yield f"Python 3.10 or newer: this is {sys.version.split()[0]}; run `make PYTHON=python3.11 dev`"
+    try:
+        import ensurepip  # noqa: F401  (asked for only to see whether it is there)
+    except ImportError:
+        yield "Python's venv with pip: Debian, `apt-get install python3-venv`"
+    if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+        yield "Python's headers: Debian, `apt-get install python3-dev`"
+    version = java_version()
+    if version is None:
+        yield "a JDK, 17 or newer: Debian, `apt-get install openjdk-17-jdk-headless`; or set JAVA_HOME"
+    elif version < 17:
+        yield f"a JDK, 17 or newer: found {version}; set JAVA_HOME to a newer one"
+    cpp = compiles_cpp20()
+    if cpp is None:
+        yield "a C++20 compiler: Debian, `apt-get install g++`"
+    elif not cpp:
+        yield "a C++20 compiler: the one found does not take -std=c++20 (g++ ≥ 11 or clang ≥ 14 do); set CXX"
+
+
+if __name__ == "__main__":
+    lacking = list(missing())
+    for line in lacking:
+        print(f"missing: {line}", file=sys.stderr)
+    sys.exit(1 if lacking else 0)

@@ -1,0 +1,108 @@
+# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make.
+# Everything else comes from PyPI into .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+BENCH ?= keyed_sum
+KILLS ?= 2
+ARGS ?=
+
+CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
+CORE_SOURCES := $(filter cpp/%,$(CPP_SOURCES))
+CLANG_TIDY := $(shell command -v clang-tidy clang-tidy-19 clang-tidy-18 clang-tidy-17 clang-tidy-16 2>/dev/null | head -1)
+
+export PATH := $(BIN):$(PATH)
+export PYSPARK_PYTHON := $(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+
+.PHONY: help dev demo test python-test cpp-test lint format tidy bench faults asan tsan wheel clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# --- the environment ----------------------------------------------------------------------------------------------
+dev: $(VENV)/built.stamp  ## make .venv and install Holdfast into it, editable; rebuilds what changed
+
+$(VENV)/environment.stamp: pyproject.toml
+	@$(PYTHON) .ci/check_machine.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.10' 'pybind11>=2.13' cmake ninja
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,demo,lint,wheel]'
+	@touch $@
+
+$(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# --- the two commands of the README ---------------------------------------------------------------------------------
+demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
+	$(BIN)/python examples/flights/demo.py --output demo-output $(ARGS)
+
+test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
+	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
+	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+# --- checks -------------------------------------------------------------------------------------------------------
+python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+cpp-test: $(VENV)/environment.stamp  ## the C++ tests, release
+	$(call ctest,release)
+
+asan: $(VENV)/environment.stamp  ## the C++ tests under the address and undefined behaviour sanitizers
+	$(call ctest,asan)
+
+tsan: $(VENV)/environment.stamp  ## the C++ tests under the thread sanitizer
+	$(call ctest,tsan)
+
+# The thread sanitizer of older compilers cannot bear much address space randomisation: setarch -R turns it off.
+define ctest
+@mkdir -p build
+cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
+cmake --build --preset $(1) --parallel $(JOBS) >build/$(1).log 2>&1 || { tail -80 build/$(1).log; exit 1; }
+$(if $(filter tsan,$(1)),$$(command -v setarch >/dev/null && echo setarch -R)) ctest --preset $(1) --parallel $(JOBS) --quiet
+endef
+
+lint: dev  ## ruff, mypy --strict, clang-format, clang-tidy where it is installed
+	ruff check .
+	ruff format --check .
+	mypy
+	clang-format --dry-run -Werror $(CPP_SOURCES)
+	@$(MAKE) --no-print-directory tidy
+
+tidy: $(VENV)/environment.stamp
+	@if [ -z "$(CLANG_TIDY)" ]; then echo "clang-tidy left out: not installed (Debian: apt-get install clang-tidy)"; else \
+	 cmake --preset release >/dev/null && echo "$(CLANG_TIDY)" && \
+	 find cpp -name '*.cc' -not -path 'cpp/bindings/*' -print0 | \
+	 xargs -0 -n 4 -P $(JOBS) $(CLANG_TIDY) -p build/release --quiet --warnings-as-errors='*' 2>/dev/null; fi
+
+format: $(VENV)/environment.stamp  ## rewrite the sources as lint wants them
+	ruff check --fix .
+	ruff format .
+	clang-format -i $(CPP_SOURCES)
+
+# --- figures, faults, packages --------------------------------------------------------------------------------------
+bench: dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
+	@script=$$(ls benchmarks/*/$(BENCH).py 2>/dev/null) || \
+	 { echo "no benchmark $(BENCH); there are: $$(ls benchmarks/{core,stream,recovery}/*.py | xargs -n1 basename | grep -v test_ | sed s/.py//)"; exit 1; }; \
+	 PYTHONPATH=benchmarks $(BIN)/python $$script $(ARGS)
+
+faults: dev  ## the crash harness: KILLS=20 kills at each step
+	HOLDFAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
+
+wheel: dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
+	$(BIN)/python tests/wheel/build_wheel.py --output dist
+	$(BIN)/python tests/wheel/try_wheel.py dist
+
+clean:  ## remove what was built, but .venv
+	rm -rf build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks spark-warehouse
+	rm -f $(VENV)/built.stamp

@@ -1,0 +1,118 @@
+"""The arrows between the rooms: who may know whom. ARCHITECTURE.md draws them; this holds them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.tidy.sources import PACKAGE, ROOT, cpp_code, files, imports, name, text
+
+# Foreign libraries, and the only rooms of the package that may import them.
+FOREIGN = {
+    "pyspark": {"spark", "source", "sink"},
+    "py4j": set(),
+    "confluent_kafka": {"source/kafka", "sink/kafka", "testing"},
+    "kafka": {"source/kafka", "sink/kafka", "testing"},
+    "pyarrow.fs": {"storage"},
+    "fsspec": set(),
+    "datasketches": {"state"},
+}
+
+# The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
+LEAVES = {"errors", "clock", "units"}
+ROOMS = {
+    "errors": set(),
+    "clock": set(),
+    "units": {"errors"},
+    "settings": {"errors", "units"},
+    "rocksdb_library": {*LEAVES, "_core"},
+    "storage": {*LEAVES},
+    "state": {*LEAVES, "_core"},
+    "processor": {*LEAVES, "_core", "state"},
+    "checkpoint": {*LEAVES, "_core", "storage", "rocksdb_library"},
+    "spark": {*LEAVES, "_core", "settings", "storage", "checkpoint", "state", "processor", "rocksdb_library"},
+}
+# Rooms at the top may import everything below them; nothing below imports them.
+TOP = {"__init__", "__main__", "cli", "doctor", "testing", "source", "sink"}
+
+# The rooms of the core, and the rooms whose headers each may include. cpp/include/holdfast is open to all.
+CPP_ROOMS = {
+    "include": set(),
+    "codec": {"codec"},
+    "overlay": {"codec", "overlay"},
+    "state": {"codec", "overlay", "state"},
+    "rocksdb": {"codec", "rocksdb"},
+    "bindings": {"codec", "overlay", "state", "rocksdb", "bindings"},
+}
+
+
+def _room(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def _is(module: str, library: str) -> bool:
+    return module == library or module.startswith(library + ".")
+
+
+@pytest.mark.parametrize("library", FOREIGN)
+def test_a_foreign_library_is_known_to_its_rooms_only(library: str) -> None:
+    strangers = [
+        f"{name(path)}:{line} imports {module}"
+        for path in files(".py", under="python/holdfast")
+        if not any(path.is_relative_to(PACKAGE / room) for room in FOREIGN[library])
+        for line, module in imports(path)
+        if _is(module, library)
+    ]
+    assert not strangers, f"only {sorted(FOREIGN[library])} may import {library}: {strangers}"
+
+
+def test_rooms_import_downwards_only() -> None:
+    upward = []
+    for path in files(".py", under="python/holdfast"):
+        room = _room(path)
+        if room in TOP:
+            continue
+        assert room in ROOMS, f"{name(path)}: a new room; draw its arrows in {name(Path(__file__))} and ARCHITECTURE.md"
+        for line, module in imports(path):
+            if not _is(module, "holdfast"):
+                continue
+            target = module.split(".")[1]
+            if target != room and target not in ROOMS[room]:
+                upward.append(f"{name(path)}:{line} ({room}) imports {module}")
+    assert not upward, "\n".join(upward)
+
+
+def test_headers_are_included_downwards_only() -> None:
+    upward = []
+    for path in files(".cc", ".h", under="cpp"):
+        room = path.relative_to(ROOT / "cpp").parts[0]
+        assert room in CPP_ROOMS, f"{name(path)}: a new room; draw its arrows in {name(Path(__file__))}"
+        for header in re.findall(r'^#include "([^"]+)"', text(path), re.MULTILINE):
+            target = header.split("/")[0]
+            if target != "holdfast" and target not in CPP_ROOMS[room]:
+                upward.append(f"{name(path)} includes {header}")
+    assert not upward, "\n".join(upward)
+
+
+def test_rocksdb_is_known_to_its_room_only() -> None:
+    strangers = []
+    for path in files(".cc", ".h", under="cpp"):
+        parts = path.relative_to(ROOT / "cpp").parts
+        if parts[0] == "rocksdb":
+            continue
+        if re.search(r"\brocksdb_\w+\s*\(", cpp_code(path)):
+            strangers.append(f"{name(path)} calls RocksDB")
+        if "rocksdb_base.h" in text(path) and parts != ("bindings", "rocksdb.cc") and parts[0] != "include":
+            strangers.append(f"{name(path)} includes rocksdb_base.h")
+    assert not strangers, strangers
+
+
+def test_python_is_known_to_the_bindings_only() -> None:
+    strangers = [
+        name(path)
+        for path in files(".cc", ".h", under="cpp")
+        if "pybind11" in cpp_code(path) and path.relative_to(ROOT / "cpp").parts[0] != "bindings"
+    ]
+    assert not strangers, strangers

@@ -1,0 +1,95 @@
+"""What no file may do: leave work behind, run what was read, ask the real clock or real chance."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.tidy.sources import PACKAGE, ROOT, cpp_code, cpp_files, files, imports, name, python_files, text, tree
+
+CLOCK = PACKAGE / "clock.py"
+_LEFT_BEHIND = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+
+# Modules that run, or rebuild objects from, bytes that they are handed.
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "yaml.load", "yaml.unsafe_load", "os.system", "os.popen"}
+
+# Questions to the real clock and to real chance. Sleeping and timing out are waiting, not asking.
+CLOCK_CALLS = {
+    "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns",
+    "datetime.now", "datetime.utcnow", "datetime.today", "datetime.datetime.now", "datetime.datetime.utcnow",
+    "date.today", "datetime.date.today", "uuid.uuid1", "uuid.uuid4", "os.urandom",
+}  # fmt: skip
+CHANCE_MODULES = {"random", "secrets"}
+# Test equipment runs beside the product, not in it.
+EQUIPMENT = PACKAGE / "testing"
+
+
+def _calls(path: Path) -> Iterator[tuple[int, str, ast.Call]]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            yield node.lineno, ast.unparse(node.func), node
+
+
+def test_nothing_is_left_for_later() -> None:
+    mine = {Path(__file__)}
+    found = [
+        f"{name(path)}:{number} {line.strip()[:80]}"
+        for path in [*python_files(), *cpp_files(), *files(".md", ".toml", ".pyi"), ROOT / "Makefile"]
+        if path not in mine
+        for number, line in enumerate(text(path).splitlines(), 1)
+        if _LEFT_BEHIND.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_nothing_that_was_read_is_run() -> None:
+    found = []
+    for path in files(".py", under="python/holdfast"):
+        found += [f"{name(path)}:{line} imports {m}" for line, m in imports(path) if m.split(".")[0] in UNSAFE_MODULES]
+        for line, called, call in _calls(path):
+            shell = any(
+                k.arg == "shell" and not (isinstance(k.value, ast.Constant) and not k.value.value)
+                for k in call.keywords
+            )
+            if called in UNSAFE_CALLS or called.startswith("pickle.") or shell:
+                found.append(f"{name(path)}:{line} calls {called}")
+            if called.endswith("load") and any(k.arg == "allow_pickle" for k in call.keywords):
+                found.append(f"{name(path)}:{line} unpickles")
+    assert not found, "\n".join(found)
+
+
+def test_one_file_asks_the_clock_and_chance() -> None:
+    found = []
+    for path in files(".py", under="python/holdfast"):
+        if path == CLOCK or path.is_relative_to(EQUIPMENT):
+            continue
+        found += [f"{name(path)}:{line} imports {m}" for line, m in imports(path) if m.split(".")[0] in CHANCE_MODULES]
+        found += [
+            f"{name(path)}:{line} imports {m}"
+            for line, m in imports(path)
+            if m in CLOCK_CALLS or m in {"uuid.uuid4", "time.time", "time.monotonic"}
+        ]
+        for line, called, call in _calls(path):
+            if called in CLOCK_CALLS or (called.endswith("default_rng") and not call.args and not call.keywords):
+                found.append(f"{name(path)}:{line} calls {called}")
+    assert not found, f"only {name(CLOCK)} may:\n" + "\n".join(found)
+
+
+def test_the_core_asks_no_clock_and_no_chance() -> None:
+    asks = re.compile(r"_clock::now|\bstd::random_device|\bs?rand\s*\(|\bgettimeofday|\bclock_gettime|\bstd::time\b")
+    found = [name(path) for path in files(".cc", ".h", under="cpp") if asks.search(cpp_code(path))]
+    assert not found, found
+
+
+def test_the_tree_names_no_machine() -> None:
+    private = re.compile(r"/wo" + r"rk/(?:main|scratch|shared)|/ro" + r"ot/")
+    found = [
+        f"{name(path)}:{number}"
+        for path in files(".py", ".pyi", ".cc", ".h", ".md", ".toml", ".json", ".yaml", ".yml", ".txt")
+        for number, line in enumerate(text(path).splitlines(), 1)
+        if private.search(line)
+    ]
+    assert not found, found

@@ -1,0 +1,85 @@
+"""The documents: formats have pages, links lead somewhere, and what a reader copies is a program that runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from tests.tidy.sources import ROOT, cpp_files, files, name, text
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_MAGIC = re.compile(
+    r"""^_?k?MAGIC\w*\s*(?::[^=]*)?=\s*b?["']([^"']+)["']|\bk\w*Magic\w*\s*(?:\[\])?\s*(?:=|\{)\s*"([^"]+)\"""",
+    re.MULTILINE,
+)
+
+# Pages whose code a reader copies whole: each block stands, as it is, in a program under examples/.
+COPIED = ["README.md", "docs/guide/first_program.md"]
+REQUIRED = [
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE",
+    "docs/guide/install.md", "docs/guide/first_program.md", "docs/guide/recovery.md", "docs/guide/settings.md",
+    "docs/formats/key.md", "docs/formats/row.md", "docs/formats/delta.md", "docs/formats/snapshot.md",
+    "docs/formats/handle.md", "benchmarks/README.md",
+]  # fmt: skip
+
+
+def _blocks(page: Path) -> list[str]:
+    return _BLOCK.findall(text(page))
+
+
+@pytest.mark.parametrize("page", REQUIRED)
+def test_the_page_exists(page: str) -> None:
+    assert (ROOT / page).is_file()
+
+
+@pytest.mark.parametrize("page", COPIED)
+def test_what_a_reader_copies_is_a_program_that_runs(page: str) -> None:
+    programs = [text(path) for path in files(".py", under="examples")]
+    lost = [block for block in _blocks(ROOT / page) if not any(block.strip() in program for program in programs)]
+    assert not lost, f"{page}: stands in no program under examples/:\n" + "\n---\n".join(lost)
+
+
+def test_code_in_documents_parses() -> None:
+    broken = []
+    for page in files(".md"):
+        for block in _blocks(page):
+            try:
+                ast.parse(block)
+            except SyntaxError as error:
+                broken.append(f"{name(page)}: {error}")
+    assert not broken, broken
+
+
+def test_links_lead_somewhere() -> None:
+    dead = [
+        f"{name(page)} → {target}"
+        for page in files(".md")
+        for target in _LINK.findall(text(page))
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    ]
+    assert not dead, dead
+
+
+def test_every_magic_has_a_page() -> None:
+    pages = "\n".join(text(page) for page in files(".md", under="docs/formats"))
+    unknown = [
+        f"{name(path)}: {magic}"
+        for path in [*files(".py", under="python/holdfast"), *cpp_files()]
+        for found in _MAGIC.findall(text(path))
+        if (magic := "".join(found)) and magic not in pages
+    ]
+    assert not unknown, f"no page in docs/formats has the magic: {unknown}"
+
+
+def test_every_package_file_cites_pages_that_exist() -> None:
+    cited = re.compile(r"\bdocs/(?:formats|rfcs|guide)/[\w./-]+\.md\b")
+    dead = [
+        f"{name(path)} → {page}"
+        for path in [*files(".py", ".pyi"), *cpp_files()]
+        for page in cited.findall(text(path))
+        if not (ROOT / page).exists()
+    ]
+    assert not dead, dead
