@@ -1,6 +1,8 @@
 #include "rocksdb/base_files.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -20,8 +22,6 @@ Status FileError(const std::error_code& error, const std::string& action, const 
   }
   return Status::Unavailable(message);
 }
-
-bool IsTable(const std::string& name) { return name.ends_with(".sst"); }
 
 // Links, or copies where the file system cannot link (another device, no links at all, too many links to one file).
 Status LinkOrCopy(const fs::path& from, const fs::path& to) {
@@ -50,19 +50,15 @@ Status CreateNewFolder(const std::string& directory) {
   const bool created = !error && fs::create_directory(path, error);
   if (error) return FileError(error, "making the folder of a base", path);
   if (!created) {
-    return Status::InvalidRequest("expected " + directory + " not to exist yet, found it; give each base a folder of its own");
+    return Status::InvalidRequest("expected " + directory +
+                                  " not to exist yet, found it; give each base a folder of its own");
   }
   return Status::Ok();
 }
 
-Status ShareFiles(const std::string& parent, const std::string& directory) {
-  HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(parent));
-  const std::string manifest = CurrentManifest(parent);
-  if (manifest.empty() || std::find(names.begin(), names.end(), manifest) == names.end()) {
-    return Status::Corrupt("expected a base in " + parent + ", found " +
-                           (manifest.empty() ? "no file CURRENT" : "no file " + manifest + ", which CURRENT names") +
-                           " (restore this base from its snapshot)");
-  }
+bool IsTable(const std::string& name) { return name.ends_with(".sst"); }
+
+Status ShareFiles(const std::string& parent, const std::vector<std::string>& names, const std::string& directory) {
   for (const std::string& name : names) {
     const fs::path from = fs::path(parent) / name;
     const fs::path to = fs::path(directory) / name;
@@ -87,6 +83,24 @@ Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::str
     fs::remove(fs::path(directory) / name, error);
     if (error) return FileError(error, "removing the obsolete file", fs::path(directory) / name);
   }
+  return Status::Ok();
+}
+
+Result<uint64_t> FileSize(const std::string& path) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error) return FileError(error, "asking for the size of", path);
+  return size;
+}
+
+Status WriteNewFile(const std::string& path, const std::string& bytes) {
+  std::FILE* file = std::fopen(path.c_str(), "wbx");
+  if (file == nullptr) return FileError({errno, std::generic_category()}, "making the file", path);
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  const int write_error = errno;
+  const bool closed = std::fclose(file) == 0;
+  if (!written) return FileError({write_error, std::generic_category()}, "writing to", path);
+  if (!closed) return FileError({errno, std::generic_category()}, "writing to", path);
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 // The files of a base's folder: which belong to a base, how a child shares its parent's.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,13 +13,20 @@ namespace holdfast::rocks {
 // Makes `directory` (it must not exist; folders above it are made).
 Status CreateNewFolder(const std::string& directory);
 
-// Gives `directory` the files of the base in `parent`: sorted tables by hard link, since nobody ever writes to one, or by copy
-// where links are not possible; the small files, which RocksDB replaces, by copy. Corrupt when `parent` is not a base.
-Status ShareFiles(const std::string& parent, const std::string& directory);
+// Sorted tables; the other files of a base are small.
+bool IsTable(const std::string& name);
 
-// Removes from a closed database's folder what is not part of the base: logs, locks, old manifests, tables that are not in
-// `live_tables` (file names).
+// Gives `directory` these files of the base in `parent`: sorted tables by hard link, since nobody ever writes to one,
+// or by copy where links are not possible; the small files, which RocksDB replaces, by copy.
+Status ShareFiles(const std::string& parent, const std::vector<std::string>& names, const std::string& directory);
+
+// Removes from a closed database's folder what is not part of the base: logs, locks, old manifests, tables that are not
+// in `live_tables` (file names).
 Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::string>& live_tables);
+
+// Size in bytes; Corrupt when there is no such file.
+Result<uint64_t> FileSize(const std::string& path);
+Status WriteNewFile(const std::string& path, const std::string& bytes);
 
 // File names, sorted.
 Result<std::vector<std::string>> ListFiles(const std::string& directory);

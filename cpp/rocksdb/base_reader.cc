@@ -133,8 +133,7 @@ class Reader final : public BaseReader {
 
 Result<std::unique_ptr<BaseReader>> OpenBase(const std::string& directory, const BaseOptions& options) {
   HOLDFAST_ASSIGN_OR_RETURN(const rocks::CApi* api, rocks::LoadedApi());
-  HOLDFAST_ASSIGN_OR_RETURN(auto database,
-                            rocks::Database::Open(*api, directory, options, rocks::OpenMode::kReadOnly));
+  HOLDFAST_ASSIGN_OR_RETURN(auto database, rocks::Database::Open(*api, directory, options, rocks::OpenMode::kReadOnly));
   return std::unique_ptr<BaseReader>(std::make_unique<rocks::Reader>(std::move(database)));
 }
 

@@ -1,11 +1,13 @@
 // Makes a base from its parent and changes: shares the parent's tables, writes the changes as one sorted table, lets
-// RocksDB take it in and merge what its compaction asks for. A crash anywhere leaves a folder that nobody has been told of.
+// RocksDB take it in and merge what its compaction asks for. A crash anywhere leaves a folder that nobody has been told
+// of.
 #include <set>
 
 #include "rocksdb/base_files.h"
 #include "rocksdb/changes.h"
 #include "rocksdb/errors.h"
 #include "rocksdb/handles.h"
+#include "rocksdb/seal.h"
 
 namespace holdfast {
 
@@ -75,7 +77,8 @@ class Writer final : public BaseWriter {
     HOLDFAST_RETURN_IF_ERROR(WaitForMerges(*database));
     const std::set<std::string> live_tables = LiveTables(*database);
     database.reset();
-    return RemoveObsoleteFiles(directory_, live_tables);
+    HOLDFAST_RETURN_IF_ERROR(RemoveObsoleteFiles(directory_, live_tables));
+    return WriteSeal(directory_);
   }
 
   Status Ingest(const Database& database, const std::string& table) {
@@ -123,10 +126,13 @@ Result<std::unique_ptr<BaseWriter>> BaseWriter::Make(const std::string& parent, 
                                                      const BaseOptions& options) {
   HOLDFAST_ASSIGN_OR_RETURN(const rocks::CApi* api, rocks::LoadedApi());
   HOLDFAST_RETURN_IF_ERROR(rocks::MakeOptions(*api, options).status());  // refuse before anything is made
+  std::vector<std::string> names;
+  if (!parent.empty()) {
+    HOLDFAST_ASSIGN_OR_RETURN(names, rocks::CheckSeal(parent));
+  }
   HOLDFAST_RETURN_IF_ERROR(rocks::CreateNewFolder(directory));
-  if (!parent.empty()) HOLDFAST_RETURN_IF_ERROR(rocks::ShareFiles(parent, directory));
-  return std::unique_ptr<BaseWriter>(
-      std::make_unique<rocks::Writer>(*api, !parent.empty(), directory, options));
+  HOLDFAST_RETURN_IF_ERROR(rocks::ShareFiles(parent, names, directory));
+  return std::unique_ptr<BaseWriter>(std::make_unique<rocks::Writer>(*api, !parent.empty(), directory, options));
 }
 
 }  // namespace holdfast

@@ -38,8 +38,8 @@ class Changes {
   }
 
  private:
-  // What sorting compares, so that it touches no record: eight bytes of the key from some depth on, big-endian, zeros past
-  // the end; how many bytes there are from that depth on, 9 for more than eight; the order of Add.
+  // What sorting compares, so that it touches no record: eight bytes of the key from some depth on, big-endian, zeros
+  // past the end; how many bytes there are from that depth on, 9 for more than eight; the order of Add.
   struct Entry {
     uint64_t bytes;
     uint32_t remaining;

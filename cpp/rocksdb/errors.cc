@@ -27,8 +27,8 @@ Status FromText(Slice text, const std::string& action, const std::string& direct
     return Status::Unavailable(message + " (the folder must be readable and, to make a base, writable)");
   }
   // A base is immutable: a file that its manifest names and that is not there, or not as long, is damage.
-  if (text.starts_with("Corruption") ||
-      ContainsAny(text, {"No such file or directory", "Not a directory", "does not exist", "block checksum mismatch"})) {
+  if (text.starts_with("Corruption") || ContainsAny(text, {"No such file or directory", "Not a directory",
+                                                           "does not exist", "block checksum mismatch"})) {
     return Status::Corrupt(message + " (restore this base from its snapshot)");
   }
   if (text.starts_with("IO error")) return Status::Unavailable(message);

@@ -1,12 +1,14 @@
 #include "rocksdb/handles.h"
 
 #include "rocksdb/errors.h"
+#include "rocksdb/seal.h"
 
 namespace holdfast::rocks {
 
 Result<std::unique_ptr<Database>> Database::Open(const CApi& api, const std::string& directory,
                                                  const BaseOptions& options, OpenMode mode) {
   HOLDFAST_ASSIGN_OR_RETURN(OptionsHandle made, MakeOptions(api, options));
+  if (mode == OpenMode::kReadOnly) HOLDFAST_RETURN_IF_ERROR(CheckSeal(directory).status());
   std::unique_ptr<Database> database(new Database(api, directory, std::move(made)));
   const char* const names[] = {"default"};
   const COptions* const family_options[] = {database->options_.get()};

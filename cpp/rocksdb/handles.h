@@ -21,7 +21,7 @@ Result<OptionsHandle> MakeOptions(const CApi& api, const BaseOptions& options);
 
 enum class OpenMode { kReadOnly, kReadWrite };
 
-// An open database. kReadWrite creates it when `directory` is empty.
+// An open database. kReadOnly wants a sealed base; kReadWrite creates a database when `directory` holds none.
 class Database {
  public:
   static Result<std::unique_ptr<Database>> Open(const CApi& api, const std::string& directory,

@@ -1,6 +1,6 @@
 // Finds RocksDB's functions in a shared library, once a process.
-// Two RocksDBs in one process are a hazard (some of their symbols are unique to the process whatever dlopen is told), so a
-// copy that is loaded already, as in a JVM where Spark uses RocksDB, wins over the path asked for.
+// Two RocksDBs in one process are a hazard (some of their symbols are unique to the process whatever dlopen is told),
+// so a copy that is loaded already, as in a JVM where Spark uses RocksDB, wins over the path asked for.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -15,9 +15,9 @@ namespace holdfast {
 namespace {
 
 struct Library {
-  std::mutex mutex;          // guards both
-  std::string path;          // as asked for; empty: none loaded
-  rocks::CApi api{};         // never changes once path is set
+  std::mutex mutex;   // guards both
+  std::string path;   // as asked for; empty: none loaded
+  rocks::CApi api{};  // never changes once path is set
 };
 
 // Never destroyed: readers in other threads may outlive static destruction.
@@ -56,8 +56,8 @@ const char* LastError() {
 // Fills `api`; the names of the functions that are missing.
 std::string Resolve(void* handle, rocks::CApi* api) {
   std::string missing;
-#define HOLDFAST_RESOLVE_FUNCTION(result, name, arguments)                                \
-  api->name = reinterpret_cast<decltype(api->name)>(dlsym(handle, "rocksdb_" #name));     \
+#define HOLDFAST_RESOLVE_FUNCTION(result, name, arguments)                            \
+  api->name = reinterpret_cast<decltype(api->name)>(dlsym(handle, "rocksdb_" #name)); \
   if (api->name == nullptr) missing += (missing.empty() ? "rocksdb_" : ", rocksdb_") + std::string(#name);
   HOLDFAST_ROCKSDB_FUNCTIONS(HOLDFAST_RESOLVE_FUNCTION)
 #undef HOLDFAST_RESOLVE_FUNCTION
@@ -72,21 +72,23 @@ Status LoadRocksDb(const std::string& path) {
   const std::lock_guard lock(library.mutex);
   if (library.path == path) return Status::Ok();
   if (!library.path.empty()) {
-    return Status::InvalidRequest("RocksDB was loaded from " + library.path + " and cannot be loaded again from " + path +
-                                  ": a process has one; start another process, or use the same path");
+    return Status::InvalidRequest("RocksDB was loaded from " + library.path + " and cannot be loaded again from " +
+                                  path + ": a process has one; start another process, or use the same path");
   }
   void* handle = AlreadyLoaded();
   if (handle == nullptr) handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return Status::Unavailable("RocksDB's library cannot be loaded from " + path + ": " + LastError() +
-                               "; set HOLDFAST_ROCKSDB_LIBRARY to a librocksdbjni of this machine's architecture and libc");
+    return Status::Unavailable(
+        "RocksDB's library cannot be loaded from " + path + ": " + LastError() +
+        "; set HOLDFAST_ROCKSDB_LIBRARY to a librocksdbjni of this machine's architecture and libc");
   }
   const std::string missing = Resolve(handle, &library.api);
   if (!missing.empty()) {
     dlclose(handle);
-    return Status::Unavailable("the library " + path + " has no " + missing +
-                               ": Holdfast needs the C API of RocksDB 9.8 or later, as in pyspark's rocksdbjni jar; set "
-                               "HOLDFAST_ROCKSDB_LIBRARY to such a library or unset it");
+    return Status::Unavailable(
+        "the library " + path + " has no " + missing +
+        ": Holdfast needs the C API of RocksDB 9.8 or later, as in pyspark's rocksdbjni jar; set "
+        "HOLDFAST_ROCKSDB_LIBRARY to such a library or unset it");
   }
   library.path = path;
   return Status::Ok();
@@ -98,7 +100,8 @@ Result<const CApi*> LoadedApi() {
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
   if (library.path.empty()) {
-    return Status::InvalidRequest("RocksDB is not loaded; call LoadRocksDb (in Python holdfast.rocksdb_library.load()) first");
+    return Status::InvalidRequest(
+        "RocksDB is not loaded; call LoadRocksDb (in Python holdfast.rocksdb_library.load()) first");
   }
   return &library.api;
 }

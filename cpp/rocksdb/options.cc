@@ -76,8 +76,9 @@ Result<OptionsHandle> MakeOptions(const CApi& api, const BaseOptions& options) {
   api.get_options_from_string(defaults.get(), OptionsText(options, compression).c_str(), made.get(), &error);
   if (error != nullptr) {
     // Our own text: a RocksDB that does not know one of these options is not one that this version was made for.
-    Status status = Status::Incompatible("the RocksDB that is loaded refuses Holdfast's options: " + std::string(error) +
-                                         "; use the rocksdbjni of a supported pyspark (HOLDFAST_ROCKSDB_LIBRARY)");
+    Status status =
+        Status::Incompatible("the RocksDB that is loaded refuses Holdfast's options: " + std::string(error) +
+                             "; use the rocksdbjni of a supported pyspark (HOLDFAST_ROCKSDB_LIBRARY)");
     api.free(error);
     return status;
   }

@@ -1,0 +1,119 @@
+// RocksDB's face to Python: load_rocksdb, BaseOptions, Base, BaseWriter. The GIL is released around all work on files.
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+
+#include "bindings/arrow_capsules.h"
+#include "bindings/base.h"
+#include "holdfast/rocksdb_base.h"
+#include "rocksdb/record_batches.h"
+
+namespace holdfast::bindings {
+
+namespace {
+
+// Runs `work` without the GIL, then raises or returns what it gave.
+template <typename Work>
+auto WithoutGil(Work work) {
+  auto result = [&] {
+    const py::gil_scoped_release release;
+    return work();
+  }();
+  return Unwrap(std::move(result));
+}
+
+BaseOptions MakeBaseOptions(size_t block_cache_bytes, std::string compression, int compaction_threads, int max_runs) {
+  BaseOptions options;
+  options.block_cache_bytes = block_cache_bytes;
+  options.compression = std::move(compression);
+  options.compaction_threads = compaction_threads;
+  options.max_runs = max_runs;
+  return options;
+}
+
+PyBase OpenPyBase(const std::string& directory, const BaseOptions& options) {
+  return {WithoutGil([&] { return OpenBase(directory, options); }), directory};
+}
+
+void ClosePyBase(PyBase& base) {
+  std::shared_ptr<BaseReader> reader = std::move(base.reader);
+  const py::gil_scoped_release release;
+  reader.reset();
+}
+
+// Entries batch by batch; keeps the base open on its own.
+struct PyScan {
+  std::shared_ptr<BaseReader> reader;
+  std::unique_ptr<BaseIterator> entries;
+  int64_t batch_rows;
+};
+
+PyScan ScanPyBase(const PyBase& base, const std::string& lower, const std::string& upper, int64_t batch_rows) {
+  if (batch_rows < 1) {
+    Raise(Status::InvalidRequest("batch_rows: expected 1 or more, found " + std::to_string(batch_rows)));
+  }
+  std::shared_ptr<BaseReader> reader = Unwrap(ReaderOf(base));
+  auto entries = WithoutGil([&] { return reader->Scan(lower, upper); });
+  return {std::move(reader), std::move(entries), batch_rows};
+}
+
+std::unique_ptr<PyArrowArray> NextOfScan(PyScan& scan) {
+  OwnedArray batch = WithoutGil([&] { return rocks::NextBatch(*scan.entries, scan.batch_rows); });
+  if (batch.length() == 0) throw py::stop_iteration();
+  return ToPython(std::move(batch));
+}
+
+struct PyBaseWriter {
+  std::unique_ptr<BaseWriter> writer;
+};
+
+PyBaseWriter MakePyBaseWriter(const std::optional<std::string>& parent, const std::string& directory,
+                              const BaseOptions& options) {
+  return {WithoutGil([&] { return BaseWriter::Make(parent.value_or(""), directory, options); })};
+}
+
+void AddToPyBaseWriter(PyBaseWriter& self, const py::object& delta) {
+  const OwnedArray array = ImportArray(delta);
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = rocks::AddDelta(array.schema(), array.array(), *self.writer);
+  }
+  Raise(status);
+}
+
+}  // namespace
+
+void BindRocksDb(py::module_& module) {
+  const BaseOptions defaults;
+  module.def(
+      "load_rocksdb",
+      [](const std::string& path) {
+        Status status;
+        {
+          const py::gil_scoped_release release;
+          status = LoadRocksDb(path);
+        }
+        Raise(status);
+      },
+      py::arg("path"));
+  py::class_<BaseOptions>(module, "BaseOptions")
+      .def(py::init(&MakeBaseOptions), py::kw_only(), py::arg("block_cache_bytes") = defaults.block_cache_bytes,
+           py::arg("compression") = defaults.compression, py::arg("compaction_threads") = defaults.compaction_threads,
+           py::arg("max_runs") = defaults.max_runs);
+  py::class_<PyScan>(module, "BaseScan", "Entries of a Base in key order, batch by batch.")
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", &NextOfScan);
+  py::class_<PyBase>(module, "Base", "A base opened read-only.")
+      .def(py::init(&OpenPyBase), py::arg("directory"), py::arg("options"))
+      .def("scan", &ScanPyBase, py::arg("lower") = py::bytes(), py::arg("upper") = py::bytes(),
+           py::arg("batch_rows") = 65536)
+      .def("close", &ClosePyBase);
+  py::class_<PyBaseWriter>(module, "BaseWriter", "Makes the next base: the old one's tables, shared, plus changes.")
+      .def(py::init(&MakePyBaseWriter), py::arg("parent").none(true), py::arg("directory"), py::arg("options"))
+      .def("add", &AddToPyBaseWriter, py::arg("delta"))
+      .def("finish", [](PyBaseWriter& self) { return WithoutGil([&] { return self.writer->Finish(); }); });
+}
+
+}  // namespace holdfast::bindings

@@ -1,0 +1,99 @@
+#include "rocksdb/seal.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "codec/xxh64.h"
+#include "holdfast/bytes.h"
+#include "holdfast/key_codec.h"
+#include "rocksdb/base_files.h"
+
+namespace holdfast::rocks {
+
+namespace {
+
+constexpr Slice kFirstLine = "holdfast-base 1\n";
+constexpr size_t kChecksumLineBytes = 17;  // sixteen hexadecimal digits and a line feed
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, value);
+  return text;
+}
+
+// Checksum of a file that is sealed by its bytes; none for tables.
+Result<std::optional<uint64_t>> ChecksumOf(const std::string& directory, const std::string& name) {
+  if (IsTable(name)) return std::optional<uint64_t>();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto checksum, Xxh64File(directory + "/" + name));
+  return std::optional<uint64_t>(checksum.first);
+}
+
+// "<size> <checksum or -> <name>\n" of a file as it is now.
+Result<std::string> LineOf(const std::string& directory, const std::string& name) {
+  HOLDFAST_ASSIGN_OR_RETURN(const uint64_t size, FileSize(directory + "/" + name));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto checksum, ChecksumOf(directory, name));
+  return std::to_string(size) + " " + (checksum.has_value() ? Hex(*checksum) : "-") + " " + name + "\n";
+}
+
+Status Broken(const std::string& directory, const std::string& what) {
+  return Status::Corrupt("the base in " + directory + " is damaged: " + what +
+                         " (restore this base from its snapshot)");
+}
+
+// The lines between the first and the checksum, after both are checked.
+Result<std::string> ReadLines(const std::string& directory) {
+  std::ifstream file(directory + "/" + kSealName, std::ios::binary);
+  if (!file) return Broken(directory, std::string("expected a file ") + kSealName + ", found none that can be read");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const bool long_enough = text.size() >= kFirstLine.size() + kChecksumLineBytes;
+  const size_t sealed = long_enough ? text.size() - kChecksumLineBytes : 0;
+  if (!long_enough || text.substr(sealed) != Hex(Xxh64(text.data(), sealed)) + "\n") {
+    return Broken(directory, std::string(kSealName) + " does not match its own checksum");
+  }
+  if (!text.starts_with(kFirstLine)) {
+    return Status::Incompatible("expected the base in " + directory +
+                                " to begin its seal with 'holdfast-base 1', found '" + text.substr(0, text.find('\n')) +
+                                "': it was made by a later Holdfast; use that one");
+  }
+  return text.substr(kFirstLine.size(), sealed - kFirstLine.size());
+}
+
+}  // namespace
+
+Status WriteSeal(const std::string& directory) {
+  HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(directory));
+  std::string text(kFirstLine);
+  for (const std::string& name : names) {
+    HOLDFAST_ASSIGN_OR_RETURN(const std::string line, LineOf(directory, name));
+    text += line;
+  }
+  text += Hex(Xxh64(text.data(), text.size())) + "\n";
+  return WriteNewFile(directory + "/" + kSealName, text);
+}
+
+Result<std::vector<std::string>> CheckSeal(const std::string& directory) {
+  HOLDFAST_ASSIGN_OR_RETURN(const std::string lines, ReadLines(directory));
+  std::vector<std::string> names = {kSealName};
+  for (size_t begin = 0; begin < lines.size();) {
+    const size_t end = lines.find('\n', begin) + 1;
+    const std::string line = lines.substr(begin, end - begin);
+    begin = end;
+    const std::string name = line.substr(line.rfind(' ') + 1, line.size() - line.rfind(' ') - 2);
+    const Result<std::string> found = LineOf(directory, name);
+    if (!found.ok() && found.status().code() != Code::kCorrupt) return found.status();
+    if (!found.ok() || found.value() != line) {
+      return Broken(directory, "expected the file " + name + " to be (size, checksum) " +
+                                   line.substr(0, line.rfind(' ')) + ", found " +
+                                   (found.ok() ? found.value().substr(0, found.value().rfind(' ')) : "none"));
+    }
+    names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace holdfast::rocks

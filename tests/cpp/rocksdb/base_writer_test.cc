@@ -1,0 +1,281 @@
+// How one base is made out of another: what wins, what is shared, what is left in the folder, what stays untouched.
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "rocksdb/fixture.h"
+
+namespace holdfast::testing {
+namespace {
+
+class BaseWriterTest : public BaseTest {};
+
+bool OnlyFilesOfABase(const std::vector<std::string>& names) {
+  return std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == "CURRENT" || name == "SEAL" || name.starts_with("MANIFEST-") || name.ends_with(".sst");
+  });
+}
+
+std::vector<std::string> NamesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : FilesOf(directory)) names.push_back(name);
+  return names;
+}
+
+TEST_F(BaseWriterTest, TheLastChangeOfAKeyWins) {
+  const auto made =
+      MakeBase("", Path("a"), {{"k", "1"}, {"gone", "1"}, {"k", "2"}, {"gone", {}}, {"back", {}}, {"back", "3"}});
+  HOLDFAST_ASSERT_OK(made.status());
+  const auto all = ReadAll(Path("a"));
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value(), (Entries{{"back", "3"}, {"k", "2"}}));
+}
+
+TEST_F(BaseWriterTest, AChildIsItsParentPlusTheChanges) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}, {"b", "1"}, {"c", "1"}}).status());
+  HOLDFAST_ASSERT_OK(MakeBase(Path("a"), Path("b"), {{"b", {}}, {"c", "2"}, {"d", "2"}}).status());
+  const auto all = ReadAll(Path("b"));
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value(), (Entries{{"a", "1"}, {"c", "2"}, {"d", "2"}}));
+}
+
+TEST_F(BaseWriterTest, NothingAddedIsStillABase) {
+  const auto first = MakeBase("", Path("a"), {});
+  HOLDFAST_ASSERT_OK(first.status());
+  EXPECT_TRUE(OnlyFilesOfABase(first.value()));
+  HOLDFAST_ASSERT_OK(MakeBase(Path("a"), Path("b"), {{"k", "v"}}).status());
+  const auto third = MakeBase(Path("b"), Path("c"), {});
+  HOLDFAST_ASSERT_OK(third.status());
+  EXPECT_EQ(FilesOf(Path("c")), FilesOf(Path("b")));
+  const auto all = ReadAll(Path("c"));
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value(), (Entries{{"k", "v"}}));
+}
+
+TEST_F(BaseWriterTest, OnlyTombstonesOverNothingIsAnEmptyBase) {
+  const auto made = MakeBase("", Path("a"), {{"a", {}}, {"b", {}}});
+  HOLDFAST_ASSERT_OK(made.status());
+  EXPECT_EQ(made.value().size(), 3U) << "CURRENT, a manifest and the seal, no table";
+  HOLDFAST_ASSERT_OK(MakeBase(Path("a"), Path("b"), {{"a", {}}}).status());
+  const auto all = ReadAll(Path("b"));
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_TRUE(all.value().empty());
+}
+
+TEST_F(BaseWriterTest, TheFolderHoldsJustTheBase) {
+  BaseOptions options;
+  options.max_runs = 2;
+  std::string parent;
+  for (int i = 0; i < 12; ++i) {
+    const std::string directory = Path("base" + std::to_string(i));
+    const auto made = MakeBase(parent, directory, {{NumberedKey(i), "v"}, {NumberedKey(i / 2), {}}}, options);
+    HOLDFAST_ASSERT_OK(made.status());
+    EXPECT_TRUE(OnlyFilesOfABase(made.value())) << ::testing::PrintToString(made.value());
+    EXPECT_EQ(made.value(), NamesIn(directory));
+    HOLDFAST_ASSERT_OK(ReadAll(directory).status());
+    EXPECT_EQ(made.value(), NamesIn(directory)) << "reading left something behind";
+    parent = directory;
+  }
+}
+
+TEST_F(BaseWriterTest, ReadingNeverWrites) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  HOLDFAST_ASSERT_OK(MakeBase(Path("a"), Path("b"), {{"b", "1"}}).status());
+  const auto before = FilesOf(Path("b"));
+  const auto written = fs::last_write_time(Path("b"));
+  auto base = OpenBase(Path("b"), {});
+  HOLDFAST_ASSERT_OK(base.status());
+  EXPECT_EQ(FilesOf(Path("b")), before);
+  HOLDFAST_ASSERT_OK(ReadAll(*base.value()).status());
+  base.value().reset();
+  EXPECT_EQ(FilesOf(Path("b")), before);
+  EXPECT_EQ(fs::last_write_time(Path("b")), written);
+}
+
+TEST_F(BaseWriterTest, ABaseWhoseFolderIsReadOnlyCanBeRead) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  fs::permissions(Path("a"), fs::perms::owner_read | fs::perms::owner_exec);
+  const auto all = ReadAll(Path("a"));
+  fs::permissions(Path("a"), fs::perms::owner_all);
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value().size(), 1U);
+}
+
+TEST_F(BaseWriterTest, TablesAreSharedAndParentsStayAsTheyWere) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", std::string(5000, 'a')}, {"b", "1"}}).status());
+  const auto before = FilesOf(Path("a"));
+  BaseOptions options;
+  options.max_runs = 2;  // so that the parent's tables are merged away in the children
+  std::string parent = Path("a");
+  for (int i = 0; i < 5; ++i) {
+    const std::string child = Path("child" + std::to_string(i));
+    HOLDFAST_ASSERT_OK(MakeBase(parent, child, {{"a", std::to_string(i)}, {"b", {}}}, options).status());
+    parent = child;
+  }
+  EXPECT_EQ(FilesOf(Path("a")), before);
+  const auto all = ReadAll(Path("a"));
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value().at("b"), "1");
+
+  HOLDFAST_ASSERT_OK(MakeBase(Path("a"), Path("sibling"), {{"c", "1"}}).status());
+  const std::string table = NamesIn(Path("a")).front();
+  ASSERT_TRUE(table.ends_with(".sst"));
+  EXPECT_TRUE(fs::equivalent(fs::path(Path("a")) / table, fs::path(Path("sibling")) / table)) << "a hard link";
+  fs::remove_all(Path("a"));
+  const auto sibling = ReadAll(Path("sibling"));
+  HOLDFAST_ASSERT_OK(sibling.status());
+  EXPECT_EQ(sibling.value().size(), 3U);
+}
+
+TEST_F(BaseWriterTest, TablesAreCopiedWhereLinksCannotGo) {
+  const fs::path other = "/dev/shm";
+  std::string elsewhere = (other / "holdfast-rocksdb-test-XXXXXX").string();
+  if (!fs::exists(other) || mkdtemp(elsewhere.data()) == nullptr) GTEST_SKIP() << "no second file system here";
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  const auto made = MakeBase(Path("a"), elsewhere + "/b", {{"b", "1"}});
+  const auto all = ReadAll(elsewhere + "/b");
+  fs::remove_all(elsewhere);
+  HOLDFAST_ASSERT_OK(made.status());
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value(), (Entries{{"a", "1"}, {"b", "1"}}));
+}
+
+TEST_F(BaseWriterTest, ALongLineOfRandomBasesEqualsAMap) {
+  std::mt19937 random(20261121);
+  BaseOptions options;
+  options.max_runs = 3;
+  Entries expected;
+  std::string parent;
+  for (int version = 0; version < 40; ++version) {
+    Batch batch;
+    const size_t changes = random() % (version % 5 == 0 ? 400 : 20);
+    for (size_t i = 0; i < changes; ++i) {
+      const std::string key = NumberedKey(static_cast<int>(random() % 300));
+      if (random() % 3 == 0) {
+        batch.emplace_back(key, std::nullopt);
+      } else {
+        batch.emplace_back(key, std::string(random() % 200, static_cast<char>('a' + random() % 26)));
+      }
+    }
+    Apply(batch, &expected);
+    const std::string directory = Path("base" + std::to_string(version));
+    HOLDFAST_ASSERT_OK(MakeBase(parent, directory, batch, options).status());
+    if (!parent.empty()) fs::remove_all(parent);
+    parent = directory;
+    const auto all = ReadAll(directory);
+    HOLDFAST_ASSERT_OK(all.status());
+    ASSERT_EQ(all.value(), expected) << "version " << version;
+  }
+}
+
+// State that comes and goes, as sessions do: what is live stays small, so must the base.
+TEST_F(BaseWriterTest, TombstonesGoAwayInTheEnd) {
+  constexpr int kGeneration = 2000;
+  std::string parent;
+  size_t bytes_max = 0;
+  for (int version = 0; version < 40; ++version) {
+    Batch batch;
+    for (int i = 0; i < kGeneration; ++i) {
+      batch.emplace_back(NumberedKey(version * kGeneration + i), "some value");
+      if (version > 0) batch.emplace_back(NumberedKey((version - 1) * kGeneration + i), std::nullopt);
+    }
+    const std::string directory = Path("base" + std::to_string(version));
+    HOLDFAST_ASSERT_OK(MakeBase(parent, directory, batch).status());
+    if (!parent.empty()) fs::remove_all(parent);
+    parent = directory;
+    size_t bytes = 0;
+    for (const auto& [name, content] : FilesOf(directory)) bytes += content.size();
+    bytes_max = std::max(bytes_max, bytes);
+  }
+  EXPECT_LT(bytes_max, 20U * kGeneration * 50) << "of 40 generations";
+  const auto all = ReadAll(parent);
+  HOLDFAST_ASSERT_OK(all.status());
+  EXPECT_EQ(all.value().size(), static_cast<size_t>(kGeneration));
+}
+
+TEST_F(BaseWriterTest, AParentIsReadWhileChildrenAreMade) {
+  Batch batch;
+  for (int i = 0; i < 2000; ++i) batch.emplace_back(NumberedKey(i), "first");
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), batch).status());
+  std::atomic<bool> done = false;
+  std::vector<std::string> failures(2);
+  std::vector<std::thread> readers;
+  for (std::string& failure : failures) {
+    readers.emplace_back([&] {
+      do {
+        const auto all = ReadAll(Path("a"));
+        if (!all.ok()) {
+          failure = all.status().message();
+        } else if (all.value().size() != 2000 || all.value().at(NumberedKey(7)) != "first") {
+          failure = "wrong entries";
+        }
+      } while (!done && failure.empty());
+    });
+  }
+  BaseOptions options;
+  options.max_runs = 2;
+  std::string parent = Path("a");
+  for (int i = 0; i < 10; ++i) {
+    const std::string child = Path("child" + std::to_string(i));
+    const auto made = MakeBase(parent, child, {{NumberedKey(7), "second"}}, options);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    parent = child;
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
+TEST_F(BaseWriterTest, AnAbandonedWriterLeavesTheParentAlone) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  const auto before = FilesOf(Path("a"));
+  {
+    auto writer = BaseWriter::Make(Path("a"), Path("b"), {});
+    HOLDFAST_ASSERT_OK(writer.status());
+    HOLDFAST_ASSERT_OK(writer.value()->Add("a", "2", false));
+  }
+  EXPECT_EQ(FilesOf(Path("a")), before);
+}
+
+TEST_F(BaseWriterTest, AFolderThatExistsIsRefused) {
+  fs::create_directory(Path("a"));
+  const auto writer = BaseWriter::Make("", Path("a"), {});
+  EXPECT_EQ(writer.status().code(), Code::kInvalidRequest);
+  EXPECT_NE(writer.status().message().find(Path("a")), std::string::npos);
+}
+
+TEST_F(BaseWriterTest, AFinishedWriterTakesNothingMore) {
+  auto writer = BaseWriter::Make("", Path("a"), {});
+  HOLDFAST_ASSERT_OK(writer.status());
+  HOLDFAST_ASSERT_OK(writer.value()->Finish().status());
+  EXPECT_EQ(writer.value()->Add("a", "1", false).code(), Code::kInvalidRequest);
+  EXPECT_EQ(writer.value()->Finish().status().code(), Code::kInvalidRequest);
+}
+
+TEST_F(BaseWriterTest, SettingsOutOfRangeAreNamed) {
+  BaseOptions options;
+  options.compression = "gzip";
+  EXPECT_NE(BaseWriter::Make("", Path("a"), options).status().message().find("'gzip'"), std::string::npos);
+  EXPECT_FALSE(fs::exists(Path("a"))) << "refused before anything is made";
+  options = {};
+  options.max_runs = 1;
+  EXPECT_EQ(BaseWriter::Make("", Path("a"), options).status().code(), Code::kInvalidRequest);
+  options = {};
+  options.compaction_threads = 0;
+  EXPECT_EQ(OpenBase(Path("a"), options).status().code(), Code::kInvalidRequest);
+}
+
+TEST_F(BaseWriterTest, EveryCompressionThatIsOfferedWorks) {
+  for (const char* compression : {"none", "snappy", "lz4", "lz4hc", "zlib", "zstd"}) {
+    BaseOptions options;
+    options.compression = compression;
+    HOLDFAST_ASSERT_OK(MakeBase("", Path(compression), {{"a", std::string(20000, 'x')}}, options).status());
+    const auto all = ReadAll(Path(compression));  // a reader need not know how tables were compressed
+    HOLDFAST_ASSERT_OK(all.status());
+    EXPECT_EQ(all.value().at("a").size(), 20000U) << compression;
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::testing
