@@ -70,18 +70,17 @@ class ArrayBuilder {
 
   void AppendNull();                     // structs: appends a null to each child as well
   void AppendFixed(const char* value) {  // type().byte_width bytes; a bool is one byte, 0 or 1
-    values_.insert(values_.end(), value, value + type_.byte_width);
+    const auto width = static_cast<size_t>(type_.byte_width);
+    if (width > 0) std::memcpy(Grow(width), value, width);
     validity_.AppendValid();
   }
   // Room for `count` values that are not null, for the caller to fill (a bool is one byte); valid until the next call.
   char* AppendFixedRows(int64_t count) {
-    const size_t size = values_.size();
-    values_.resize(size + static_cast<size_t>(count * type_.byte_width));
     validity_.AppendValid(count);
-    return values_.data() + size;
+    return Grow(static_cast<size_t>(count * type_.byte_width));
   }
   void AppendBytes(Slice bytes) {  // string, binary
-    values_.insert(values_.end(), bytes.begin(), bytes.end());
+    if (!bytes.empty()) std::memcpy(Grow(bytes.size()), bytes.data(), bytes.size());
     offsets_.push_back(static_cast<int64_t>(values_.size()));
     validity_.AppendValid();
   }
@@ -96,6 +95,12 @@ class ArrayBuilder {
   Result<OwnedArray> Finish();
 
  private:
+  // `size` more bytes at the end of values_, not yet written.
+  char* Grow(size_t size) {
+    const size_t old_size = values_.size();
+    values_.resize(old_size + size);
+    return values_.data() + old_size;
+  }
   Status FinishArray(ArrowArray* out);
 
   Type type_;

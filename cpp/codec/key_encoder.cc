@@ -114,25 +114,62 @@ size_t KeyEncoder::FixedWidth(const ArrayView& column) const {
 }
 
 void KeyEncoder::Append(int64_t begin, int64_t end, ByteColumn* out) const {
+  if (fixed_width_ == 0) {
+    AppendVariable(begin, end, out);
+    return;
+  }
+  const auto rows = static_cast<size_t>(end - begin);
+  const size_t first = out->offsets.size();
+  const auto start = static_cast<size_t>(out->offsets.back());
+  out->offsets.resize(first + rows);
+  int64_t* offsets = out->offsets.data() + first;
+  for (size_t i = 0; i < rows; ++i) offsets[i] = static_cast<int64_t>(start + (i + 1) * fixed_width_);
+  out->bytes.resize(start + rows * fixed_width_);
+  char* key = out->bytes.data() + start;
+  for (const ArrayView* column : columns_) key = WriteStrided(*column, begin, end - begin, key);
+}
+
+char* KeyEncoder::WriteStrided(const ArrayView& column, int64_t begin, int64_t count, char* out) const {
+  const size_t stride = fixed_width_;
+  const Type& type = column.type();
+  char* key = out;
+  if (allow_null_) {
+    for (int64_t i = 0; i < count; ++i, key += stride) *key = kValueMarker;
+    key = ++out;
+  }
+  if (type.id == TypeId::kStruct) {
+    for (size_t c = 0; c < column.children(); ++c) out = WriteStrided(column.child(c), begin, count, out);
+    return out;
+  }
+  if (type.id == TypeId::kBool) {
+    for (int64_t i = 0; i < count; ++i, key += stride) *key = column.Bool(begin + i) ? 1 : 0;
+  } else if (type.id == TypeId::kFixedSizeBinary) {
+    const auto width = static_cast<size_t>(type.byte_width);
+    const char* value = column.fixed() + begin * type.byte_width;
+    for (int64_t i = 0; i < count; ++i, key += stride, value += width) std::memcpy(key, value, width);
+  } else {
+    key_format::VisitFixed(type, [&](auto format) {
+      const char* value = column.fixed() + begin * static_cast<int64_t>(format.kWidth);
+      for (int64_t i = 0; i < count; ++i, key += stride, value += format.kWidth) format.Put(value, key);
+    });
+  }
+  return out + type.byte_width;
+}
+
+void KeyEncoder::AppendVariable(int64_t begin, int64_t end, ByteColumn* out) const {
   const auto rows = static_cast<size_t>(end - begin);
   const size_t first = out->offsets.size();
   const int64_t start = out->offsets.back();
-  out->offsets.resize(first + rows);
+  out->offsets.resize(first + rows, 0);
   int64_t* offsets = out->offsets.data() + first;
-  if (fixed_width_ > 0) {
-    const auto width = static_cast<int64_t>(fixed_width_);
-    for (size_t i = 0; i < rows; ++i) offsets[i] = start + static_cast<int64_t>(i + 1) * width;
-  } else {
-    std::fill_n(offsets, rows, 0);
-    for (const ArrayView* column : columns_) {
-      for (int64_t row = begin; row < end; row += kBlockRows) {
-        AddSizes(*column, row, std::min(kBlockRows, end - row), offsets + (row - begin));
-      }
+  for (const ArrayView* column : columns_) {
+    for (int64_t row = begin; row < end; row += kBlockRows) {
+      AddSizes(*column, row, std::min(kBlockRows, end - row), offsets + (row - begin));
     }
-    int64_t total = start;
-    for (size_t i = 0; i < rows; ++i) offsets[i] = total += offsets[i];
   }
-  out->bytes.resize(static_cast<size_t>(out->offsets.back()));
+  int64_t total = start;
+  for (size_t i = 0; i < rows; ++i) offsets[i] = total += offsets[i];
+  out->bytes.resize(static_cast<size_t>(total));
   char* cursors[kBlockRows];
   for (int64_t row = begin; row < end; row += kBlockRows) {
     const int64_t count = std::min(kBlockRows, end - row);

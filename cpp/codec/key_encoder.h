@@ -24,6 +24,10 @@ class KeyEncoder {
   // Width of a column's every key, 0 when it varies.
   size_t FixedWidth(const ArrayView& column) const;
 
+  // Keys of one width: column by column, each value at its place in keys that lie fixed_width_ apart.
+  char* WriteStrided(const ArrayView& column, int64_t begin, int64_t count, char* out) const;
+  // Keys of any width: sizes first, then column by column at one cursor a row.
+  void AppendVariable(int64_t begin, int64_t end, ByteColumn* out) const;
   void AddSizes(const ArrayView& column, int64_t begin, int64_t count, int64_t* sizes) const;
   void Write(const ArrayView& column, int64_t begin, int64_t count, char** cursors) const;
   size_t RowSize(const ArrayView& column, int64_t row) const;

@@ -301,6 +301,7 @@ Status RowCodec::Encode(const ArrowSchema& schema, const ArrowArray& values, Sli
     offsets[i] = total;
   }
   out->bytes.resize(static_cast<size_t>(total));
+  if (total == start) return Status::Ok();  // nulls, or values without bytes
   char* cursors[kBlockRows];
   for (int64_t row = 0; row < rows; row += kBlockRows) {
     const int64_t count = std::min(kBlockRows, rows - row);
