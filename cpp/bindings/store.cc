@@ -1,0 +1,207 @@
+// holdfast._core.Store and its tables. Arrays are taken over and given back with the GIL, the work is done without it.
+// Tables belong to their Store: reference_internal keeps the Store alive as long as one of its tables.
+#include "holdfast/store.h"
+
+#include <pybind11/stl.h>
+
+#include <tuple>
+
+#include "bindings/arrow_capsules.h"
+#include "bindings/base.h"
+
+namespace holdfast::bindings {
+
+namespace {
+
+template <typename Call>
+auto WithoutGil(Call&& call) {
+  const py::gil_scoped_release release;
+  return call();
+}
+
+std::unique_ptr<PyArrowArray> Give(Result<OwnedArray> result) { return ToPython(Unwrap(std::move(result))); }
+
+// Python functions of a table's methods, each argument an array.
+template <typename Table>
+auto Bound(Result<OwnedArray> (Table::*method)(const OwnedArray&)) {
+  return [method](Table& table, const py::object& a) {
+    const OwnedArray first = ImportArray(a);
+    return Give(WithoutGil([&] { return (table.*method)(first); }));
+  };
+}
+template <typename Table>
+auto Bound(Result<OwnedArray> (Table::*method)(const OwnedArray&, const OwnedArray&)) {
+  return [method](Table& table, const py::object& a, const py::object& b) {
+    const OwnedArray first = ImportArray(a);
+    const OwnedArray second = ImportArray(b);
+    return Give(WithoutGil([&] { return (table.*method)(first, second); }));
+  };
+}
+template <typename Table>
+auto Bound(Status (Table::*method)(const OwnedArray&)) {
+  return [method](Table& table, const py::object& a) {
+    const OwnedArray first = ImportArray(a);
+    Raise(WithoutGil([&] { return (table.*method)(first); }));
+  };
+}
+template <typename Table>
+auto Bound(Status (Table::*method)(const OwnedArray&, const OwnedArray&)) {
+  return [method](Table& table, const py::object& a, const py::object& b) {
+    const OwnedArray first = ImportArray(a);
+    const OwnedArray second = ImportArray(b);
+    Raise(WithoutGil([&] { return (table.*method)(first, second); }));
+  };
+}
+template <typename Table>
+auto Bound(Status (Table::*method)(const OwnedArray&, const OwnedArray&, const OwnedArray&)) {
+  return [method](Table& table, const py::object& a, const py::object& b, const py::object& c) {
+    const OwnedArray first = ImportArray(a);
+    const OwnedArray second = ImportArray(b);
+    const OwnedArray third = ImportArray(c);
+    Raise(WithoutGil([&] { return (table.*method)(first, second, third); }));
+  };
+}
+
+void BindValueTable(py::module_& module) {
+  py::class_<ValueTable>(module, "ValueTable", "One value a key.")
+      .def("get", Bound(&ValueTable::Get), py::arg("keys"))
+      .def("put", Bound(&ValueTable::Put), py::arg("keys"), py::arg("values"))
+      .def("contains", Bound(&ValueTable::Contains), py::arg("keys"))
+      .def("clear", Bound(&ValueTable::Clear), py::arg("keys"));
+}
+
+template <typename Table>
+void BindFoldTable(py::module_& module, const char* name, const char* doc) {
+  py::class_<Table>(module, name, doc)
+      .def("add", Bound<FoldTable>(&FoldTable::Add), py::arg("keys"), py::arg("values"))
+      .def("add_only", Bound<FoldTable>(&FoldTable::AddOnly), py::arg("keys"), py::arg("values"))
+      .def("get", Bound<FoldTable>(&FoldTable::Get), py::arg("keys"))
+      .def("clear", Bound<FoldTable>(&FoldTable::Clear), py::arg("keys"));
+}
+
+void BindListTable(py::module_& module) {
+  py::class_<ListTable>(module, "ListTable", "A list a key; appending reads nothing.")
+      .def("append", Bound(&ListTable::Append), py::arg("keys"), py::arg("values"))
+      .def("get", Bound(&ListTable::Get), py::arg("keys"))
+      .def("clear", Bound(&ListTable::Clear), py::arg("keys"));
+}
+
+void BindMapTable(py::module_& module) {
+  py::class_<MapTable>(module, "MapTable", "A map a key; map_keys and map_values are as long as keys.")
+      .def("get", Bound(&MapTable::Get), py::arg("keys"), py::arg("map_keys"))
+      .def("put", Bound(&MapTable::Put), py::arg("keys"), py::arg("map_keys"), py::arg("map_values"))
+      .def("contains", Bound(&MapTable::Contains), py::arg("keys"), py::arg("map_keys"))
+      .def("remove", Bound(&MapTable::Remove), py::arg("keys"), py::arg("map_keys"))
+      .def("entries", Bound(&MapTable::Entries), py::arg("keys"))
+      .def("count", Bound(&MapTable::Count), py::arg("keys"))
+      .def("clear", Bound(&MapTable::Clear), py::arg("keys"));
+}
+
+std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
+  return Unwrap(Store::Make(ImportTypeOf(key_schema), options));
+}
+
+std::shared_ptr<BaseReader> ReaderOrNull(const PyBase* base) {
+  return base == nullptr ? nullptr : Unwrap(ReaderOf(*base));
+}
+
+void BindStates(py::class_<Store, std::shared_ptr<Store>>& store) {
+  constexpr auto kOwned = py::return_value_policy::reference_internal;
+  store
+      .def(
+          "value_state",
+          [](Store& self, int64_t id, const py::object& value) {
+            return Unwrap(self.ValueState(id, ImportTypeOf(value)));
+          },
+          py::arg("state_id"), py::arg("value"), kOwned)
+      .def(
+          "list_state",
+          [](Store& self, int64_t id, const py::object& element) {
+            return Unwrap(self.ListState(id, ImportTypeOf(element)));
+          },
+          py::arg("state_id"), py::arg("element"), kOwned)
+      .def(
+          "map_state",
+          [](Store& self, int64_t id, const py::object& map_key, const py::object& map_value) {
+            return Unwrap(self.MapState(id, ImportTypeOf(map_key), ImportTypeOf(map_value)));
+          },
+          py::arg("state_id"), py::arg("map_key"), py::arg("map_value"), kOwned)
+      .def(
+          "reducing_state",
+          [](Store& self, int64_t id, const py::object& value, const std::string& function) {
+            return Unwrap(self.ReducingState(id, ImportTypeOf(value), function));
+          },
+          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned)
+      .def(
+          "aggregating_state",
+          [](Store& self, int64_t id, const py::object& value, const std::string& function) {
+            return Unwrap(self.AggregatingState(id, ImportTypeOf(value), function));
+          },
+          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned);
+}
+
+void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
+  store
+      .def(
+          "set_base",
+          [](Store& self, const PyBase* base, int64_t sequence) {
+            std::shared_ptr<BaseReader> reader = ReaderOrNull(base);
+            Raise(WithoutGil([&] { return self.SetBase(std::move(reader), sequence); }));
+          },
+          py::arg("base").none(true), py::arg("sequence"))
+      .def(
+          "load",
+          [](Store& self, const PyBase& base) {
+            std::shared_ptr<BaseReader> reader = ReaderOrNull(&base);
+            Raise(WithoutGil([&] { return self.Load(std::move(reader)); }));
+          },
+          py::arg("base"))
+      .def(
+          "apply_delta",
+          [](Store& self, const py::object& delta, int64_t sequence) {
+            const OwnedArray array = ImportArray(delta);
+            Raise(WithoutGil([&] { return self.ApplyDelta(array, sequence); }));
+          },
+          py::arg("delta"), py::arg("sequence"))
+      .def(
+          "begin", [](Store& self, int64_t sequence) { Raise(self.Begin(sequence)); }, py::arg("sequence"))
+      .def("take_delta", [](Store& self) { return Give(WithoutGil([&] { return self.TakeDelta(); })); })
+      .def("commit", [](Store& self) { Raise(self.Commit()); })
+      .def("reset", [](Store& self) { Raise(WithoutGil([&] { return self.Reset(); })); })
+      .def("evict_clean", [](Store& self) { Raise(WithoutGil([&] { return self.EvictClean(); })); });
+}
+
+}  // namespace
+
+void BindStore(py::module_& module) {
+  BindValueTable(module);
+  BindFoldTable<ReducingTable>(module, "ReducingTable", "One value a key, into which values are folded.");
+  BindFoldTable<AggregatingTable>(module, "AggregatingTable", "One accumulator a key.");
+  BindListTable(module);
+  BindMapTable(module);
+  py::class_<Store, std::shared_ptr<Store>> store(module, "Store",
+                                                  "The live state of one slot at one version: overlay over a base.");
+  store.def(py::init([](const py::object& key_schema, int32_t max_parallelism, int32_t first_key_group,
+                        int32_t end_key_group, bool null_keys, bool complete) {
+              return MakeStore(key_schema, {max_parallelism, first_key_group, end_key_group, null_keys, complete});
+            }),
+            py::arg("key_schema"), py::kw_only(), py::arg("max_parallelism"), py::arg("first_key_group"),
+            py::arg("end_key_group"), py::arg("null_keys") = false, py::arg("complete") = false);
+  BindStates(store);
+  BindVersions(store);
+  store.def_property_readonly("sequence", &Store::sequence)
+      .def_property_readonly("memory_bytes", &Store::memory_bytes)
+      .def_property_readonly("pending_bytes", &Store::pending_bytes)
+      .def_property_readonly("dirty_bytes", &Store::dirty_bytes)
+      .def_property_readonly("counters", &Store::Counters)
+      .def(
+          "distinct",
+          [](Store& self, const py::object& keys) {
+            const OwnedArray array = ImportArray(keys);
+            Store::Distinct distinct = Unwrap(WithoutGil([&] { return self.DistinctKeys(array); }));
+            return py::make_tuple(ToPython(std::move(distinct.codes)), ToPython(std::move(distinct.rows)));
+          },
+          py::arg("keys"));
+}
+
+}  // namespace holdfast::bindings

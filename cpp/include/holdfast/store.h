@@ -1,0 +1,122 @@
+// The live state of one slot at one version: typed states over an overlay over a base. See docs/rfcs/0001 for why,
+// docs/formats/value.md for the bytes, python/holdfast/_core.pyi for the same interface in Python.
+//
+// A batch: Begin, operations, TakeDelta (any number of times: each gives the changes since the last), Commit. There is
+// no undo: drop the Store when an operation of a batch fails.
+// Thread-safety: one thread at a time. Two at once is InvalidRequest for the later one, never a corrupted Store.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "holdfast/array.h"
+#include "holdfast/base.h"
+#include "holdfast/status.h"
+
+namespace holdfast {
+
+struct StoreOptions {
+  int32_t max_parallelism = 0;
+  int32_t first_key_group = 0;
+  int32_t end_key_group = 0;  // one past the last
+  bool null_keys = false;     // key columns may be null
+  bool complete = false;      // the overlay is everything: the base is never read after Load
+};
+
+// In all tables `keys` are as for KeyCodec (one key column may come alone), one row an operation, applied in order of
+// the rows. InvalidRequest, naming row and key group, for a key whose key group is not of the slot. Results have one
+// row a key.
+
+class ValueTable {
+ public:
+  virtual ~ValueTable() = default;
+  virtual Result<OwnedArray> Get(const OwnedArray& keys) = 0;  // null where there is none
+  virtual Result<OwnedArray> Contains(const OwnedArray& keys) = 0;
+  virtual Status Put(const OwnedArray& keys, const OwnedArray& values) = 0;  // null clears. Reads nothing
+  virtual Status Clear(const OwnedArray& keys) = 0;                          // reads nothing
+};
+
+// What reducing and aggregating states have alike.
+class FoldTable {
+ public:
+  virtual ~FoldTable() = default;
+  virtual Result<OwnedArray> Add(const OwnedArray& keys, const OwnedArray& values) = 0;  // the result after each row
+  virtual Status AddOnly(const OwnedArray& keys, const OwnedArray& values) = 0;
+  virtual Result<OwnedArray> Get(const OwnedArray& keys) = 0;
+  virtual Status Clear(const OwnedArray& keys) = 0;
+};
+class ReducingTable : public FoldTable {};
+class AggregatingTable : public FoldTable {};
+
+class ListTable {
+ public:
+  virtual ~ListTable() = default;
+  virtual Status Append(const OwnedArray& keys, const OwnedArray& values) = 0;  // reads nothing
+  virtual Result<OwnedArray> Get(const OwnedArray& keys) = 0;  // list<element>, empty where there is none
+  virtual Status Clear(const OwnedArray& keys) = 0;
+};
+
+class MapTable {
+ public:
+  virtual ~MapTable() = default;
+  virtual Result<OwnedArray> Get(const OwnedArray& keys, const OwnedArray& map_keys) = 0;
+  virtual Result<OwnedArray> Contains(const OwnedArray& keys, const OwnedArray& map_keys) = 0;
+  virtual Status Put(const OwnedArray& keys, const OwnedArray& map_keys, const OwnedArray& map_values) = 0;
+  virtual Status Remove(const OwnedArray& keys, const OwnedArray& map_keys) = 0;
+  virtual Result<OwnedArray> Entries(const OwnedArray& keys) = 0;  // map<key, value>, in map key order
+  virtual Result<OwnedArray> Count(const OwnedArray& keys) = 0;    // int64
+  virtual Status Clear(const OwnedArray& keys) = 0;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  // `key_type`: a struct of the key columns.
+  static Result<std::unique_ptr<Store>> Make(Type key_type, const StoreOptions& options);
+
+  // Declares a state, or finds it when it was declared alike before; Incompatible when it was declared otherwise.
+  // The tables belong to the Store. Functions of reducing states: sum, product, min, max, first, last, bool_and,
+  // bool_or; of aggregating states: count, avg, variance, stddev (both of the sample).
+  virtual Result<ValueTable*> ValueState(int64_t state_id, const Type& value) = 0;
+  virtual Result<ListTable*> ListState(int64_t state_id, const Type& element) = 0;
+  virtual Result<MapTable*> MapState(int64_t state_id, const Type& map_key, const Type& map_value) = 0;
+  virtual Result<ReducingTable*> ReducingState(int64_t state_id, const Type& value, const std::string& function) = 0;
+  virtual Result<AggregatingTable*> AggregatingState(int64_t state_id, const Type& value,
+                                                     const std::string& function) = 0;
+
+  // Moves to a base that holds the state at `sequence` (null: the empty state, or backend hashmap). What is pending
+  // from later sequences stays pending, the rest becomes clean. An empty overlay moves to any sequence. In a batch, the
+  // batch's own sequence means a base with all that TakeDelta has given so far.
+  virtual Status SetBase(std::shared_ptr<BaseReader> base, int64_t sequence) = 0;
+  // complete: reads the slot's key groups of the base into the empty overlay. SetBase says its sequence, before or
+  // after.
+  virtual Status Load(std::shared_ptr<BaseReader> base) = 0;
+  // Sequences ascend; the pieces of one delta may come one by one with the same sequence.
+  virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
+
+  virtual Status Begin(int64_t sequence) = 0;
+  virtual Result<OwnedArray> TakeDelta() = 0;
+  virtual Status Commit() = 0;
+
+  // Forgets the whole overlay, between TakeDelta and SetBase to a base that holds it. Declared states stay.
+  virtual Status Reset() = 0;
+  // Forgets what is not pending.
+  virtual Status EvictClean() = 0;
+
+  virtual int64_t sequence() const = 0;
+  virtual int64_t memory_bytes() const = 0;   // taken from the system
+  virtual int64_t pending_bytes() const = 0;  // keys, values and records of what the base does not hold
+  virtual int64_t dirty_bytes() const = 0;    // the same, of what was changed since the last TakeDelta
+
+  struct Distinct {
+    OwnedArray codes;  // int32, one a row, by first appearance
+    OwnedArray rows;   // int32, the first row of each distinct key
+  };
+  virtual Result<Distinct> DistinctKeys(const OwnedArray& keys) = 0;
+
+  // Since the Store was made: rows, keys_looked_up, base_reads, base_hits, base_scans; now: entries.
+  virtual std::map<std::string, int64_t> Counters() const = 0;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,193 @@
+#include "overlay/base_read.h"
+
+#include <algorithm>
+#include <string>
+
+#include "overlay/store_key.h"
+#include "overlay/value_header.h"
+
+namespace holdfast {
+
+namespace {
+
+// Sixteen bytes of a store key in the order of the keys, so that most comparisons touch no entry.
+struct SortItem {
+  uint64_t high;  // key group and the key's first six bytes
+  uint64_t low;   // the key's next eight
+  Entry* entry;
+};
+
+uint64_t BigEndian(const char* bytes, size_t length) {
+  char padded[8] = {};
+  std::memcpy(padded, bytes, std::min(length, sizeof(padded)));
+  uint64_t word;
+  std::memcpy(&word, padded, sizeof(word));
+  return __builtin_bswap64(word);
+}
+
+SortItem ItemOf(Entry* entry) {
+  constexpr size_t kHighBytes = 6;
+  const Slice key = entry->key();
+  const uint64_t high = static_cast<uint64_t>(entry->key_group) << 48 | BigEndian(key.data(), key.size()) >> 16;
+  const size_t rest = key.size() > kHighBytes ? key.size() - kHighBytes : 0;
+  return {high, BigEndian(key.data() + (key.size() - rest), rest), entry};
+}
+
+bool Before(const SortItem& a, const SortItem& b) {
+  if (a.high != b.high) return a.high < b.high;
+  if (a.low != b.low) return a.low < b.low;
+  return a.entry->key() < b.entry->key();
+}
+
+// Key groups spread evenly: one pass by key group, then each group's few keys are sorted in the processor's cache.
+std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
+  std::vector<uint32_t> ends(size_t{1} << 16, 0);
+  for (const Entry* entry : entries) ++ends[entry->key_group];
+  uint32_t total = 0;
+  for (uint32_t& end : ends) {
+    const uint32_t count = end;
+    end = total;
+    total += count;
+  }
+  std::vector<SortItem> items(entries.size());
+  for (Entry* entry : entries) items[ends[entry->key_group]++] = ItemOf(entry);
+  uint32_t begin = 0;
+  for (const uint32_t end : ends) {
+    if (end > begin) std::sort(items.begin() + begin, items.begin() + end, Before);
+    begin = end;
+  }
+  return items;
+}
+
+class EntrySink final : public GetSink {
+ public:
+  EntrySink(Table* table, std::span<const SortItem> items) : table_(table), items_(items) {}
+
+  void Found(size_t index, Slice value) override {
+    Entry* entry = items_[index].entry;
+    ++found_;
+    Status status = CheckStoredValue(value, table_->state_id(), entry->key_group);
+    if (status.ok()) {
+      table_->SetRead(entry, value, /*present=*/true, /*mark=*/0);
+    } else if (status_.ok()) {
+      status_ = std::move(status);
+    }
+  }
+
+  int64_t found() const { return found_; }
+  const Status& status() const { return status_; }
+
+ private:
+  Table* table_;
+  std::span<const SortItem> items_;
+  int64_t found_ = 0;
+  Status status_;
+};
+
+Status ReadSorted(BaseReader* base, Table* table, std::span<const SortItem> items, ReadCounters* counters) {
+  std::vector<char> bytes;
+  size_t total = 0;
+  for (const SortItem& item : items) total += store_key::kPrefixBytes + item.entry->key_length;
+  bytes.resize(total);
+  std::vector<Slice> keys(items.size());
+  char* next = bytes.data();
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Slice key = items[i].entry->key();
+    store_key::PutPrefix(items[i].entry->key_group, table->state_id(), next);
+    std::memcpy(next + store_key::kPrefixBytes, key.data(), key.size());
+    keys[i] = {next, store_key::kPrefixBytes + key.size()};
+    next += keys[i].size();
+  }
+  EntrySink sink(table, items);
+  Status status = base->MultiGet(keys, sink);
+  counters->base_reads += static_cast<int64_t>(keys.size());
+  counters->base_hits += sink.found();
+  HOLDFAST_RETURN_IF_ERROR(std::move(status));
+  return sink.status();
+}
+
+// The elements of one head.
+Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
+  const std::string prefix = store_key::Make(head->key_group, table->state_id(), head->key());
+  HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator,
+                            base->Scan(prefix, store_key::Successor(prefix)));
+  const HashedKey key{head->key(), Xxh64Inline(head->key_bytes(), head->key_length), head->key_group};
+  for (; iterator->Valid(); iterator->Next()) {
+    const Slice suffix = iterator->key().substr(prefix.size());
+    if (suffix.empty()) {
+      return Status::Corrupt("state " + std::to_string(table->state_id()) + ", key group " +
+                             std::to_string(head->key_group) +
+                             ": the base has a key of a list or map without an element");
+    }
+    Entry* entry = table->InternElement(key, suffix);
+    if (entry->known()) continue;  // changed since the base was made
+    if (scan_for == ScanFor::kTombstones) {
+      table->SetRead(entry, value_header::kNullValue, /*present=*/true, /*mark=*/0);
+      continue;
+    }
+    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(iterator->value(), table->state_id(), head->key_group));
+    table->SetRead(entry, iterator->value(), /*present=*/true, /*mark=*/0);
+  }
+  return iterator->status();
+}
+
+// Elements that were asked for one by one and never read do not exist if the scan did not meet them.
+void SettleAbsent(Table* table, Head* head) {
+  for (uint32_t i = 0; i < head->count; ++i) {
+    if (!head->items[i]->known()) table->SetRead(head->items[i], {}, /*present=*/false, /*mark=*/0);
+  }
+}
+
+}  // namespace
+
+Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
+  if (value_header::IsReadable(value)) return Status::Ok();
+  const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
+  if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
+  const auto header = static_cast<uint8_t>(value[0]);
+  if ((header & value_header::kExpiryBit) != 0) {
+    return Status::Incompatible(place +
+                                "a stored value carries an expiry, which this version of Holdfast does not read; " +
+                                "use the version that wrote it, or a later one");
+  }
+  const int version = header & value_header::kSchemaVersionMask;
+  if (version == value_header::kSchemaVersion) {
+    return Status::Corrupt(place + "a stored null is followed by a row; restore from another version");
+  }
+  return Status::Incompatible(place + "a stored value has schema version " + std::to_string(version) + ", expected " +
+                              std::to_string(value_header::kSchemaVersion) + "; migrate the state first");
+}
+
+Status ReadEntries(BaseReader* base, Table* table, std::vector<Entry*>* entries, ReadCounters* counters) {
+  Status status;
+  if (base != nullptr && !entries->empty()) {
+    const std::vector<SortItem> items = Sorted(*entries);
+    status = ReadSorted(base, table, items, counters);
+  }
+  for (Entry* entry : *entries) {
+    if (!status.ok()) {
+      entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kAsked);
+    } else if (!entry->known()) {
+      table->SetRead(entry, {}, /*present=*/false, /*mark=*/0);
+    }
+  }
+  return status;
+}
+
+Status LoadHeads(BaseReader* base, Table* table, std::vector<Head*>* heads, ScanFor scan_for, ReadCounters* counters) {
+  std::sort(heads->begin(), heads->end(), [](const Head* a, const Head* b) {
+    return a->key_group != b->key_group ? a->key_group < b->key_group : a->key() < b->key();
+  });
+  for (Head* head : *heads) {
+    if (head->loaded) continue;
+    if (base != nullptr) {
+      HOLDFAST_RETURN_IF_ERROR(ScanHead(base, table, head, scan_for));
+      ++counters->base_scans;
+    }
+    SettleAbsent(table, head);
+    head->loaded = true;
+  }
+  return Status::Ok();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,115 @@
+#include "overlay/delta.h"
+
+#include "codec/array_builder.h"
+
+namespace holdfast {
+
+namespace {
+
+constexpr size_t kPrefetchDistance = 16;
+
+Type Field(TypeId id, const char* name, int32_t byte_width, bool nullable) {
+  Type type;
+  type.id = id;
+  type.name = name;
+  type.byte_width = byte_width;
+  type.nullable = nullable;
+  return type;
+}
+
+struct Columns {
+  std::vector<uint16_t, UninitializedAllocator<uint16_t>> key_groups;
+  std::vector<uint16_t, UninitializedAllocator<uint16_t>> states;
+  ByteColumn keys;
+  ByteColumn values;
+  std::vector<uint8_t> valid;
+  int64_t tombstones = 0;
+};
+
+void Reserve(std::span<Table* const> tables, Columns* columns) {
+  size_t rows = 0;
+  size_t key_bytes = 0;
+  size_t value_bytes = 0;
+  for (const Table* table : tables) {
+    rows += table->changed().size();
+    for (const Entry* entry : table->changed()) {
+      key_bytes += entry->key_length;
+      value_bytes += entry->value_length;
+    }
+  }
+  columns->key_groups.reserve(rows);
+  columns->states.reserve(rows);
+  columns->keys.offsets.reserve(rows + 1);
+  columns->keys.bytes.reserve(key_bytes);
+  columns->values.offsets.reserve(rows + 1);
+  columns->values.bytes.reserve(value_bytes);
+  columns->valid.assign((rows + 7) / 8, 0);
+}
+
+void Append(Slice bytes, ByteColumn* column) {
+  column->bytes.insert(column->bytes.end(), bytes.begin(), bytes.end());
+  column->offsets.push_back(static_cast<int64_t>(column->bytes.size()));
+}
+
+void Append(const Entry& entry, uint16_t state_id, Columns* columns) {
+  const size_t row = columns->key_groups.size();
+  columns->key_groups.push_back(entry.key_group);
+  columns->states.push_back(state_id);
+  Append(entry.key(), &columns->keys);
+  if (entry.present()) {
+    Append(entry.value(), &columns->values);
+    columns->valid[row >> 3] = static_cast<uint8_t>(columns->valid[row >> 3] | (1U << (row & 7)));
+  } else {
+    columns->values.offsets.push_back(columns->values.offsets.back());
+    ++columns->tombstones;
+  }
+}
+
+}  // namespace
+
+const Type& DeltaType() {
+  static const Type kType = [] {
+    Type type = Field(TypeId::kStruct, "", 0, true);
+    type.children = {Field(TypeId::kUInt16, "key_group", 2, false), Field(TypeId::kUInt16, "state", 2, false),
+                     Field(TypeId::kBinary, "key", 0, false), Field(TypeId::kBinary, "value", 0, true)};
+    return type;
+  }();
+  return kType;
+}
+
+OwnedArray BuildDelta(std::span<Table* const> tables) {
+  Columns columns;
+  Reserve(tables, &columns);
+  for (const Table* table : tables) {
+    const std::vector<Entry*>& changed = table->changed();
+    for (size_t i = 0; i < changed.size(); ++i) {
+      if (i + kPrefetchDistance < changed.size()) __builtin_prefetch(changed[i + kPrefetchDistance]);
+      if (Table::MustEmit(*changed[i])) Append(*changed[i], table->state_id(), &columns);
+    }
+  }
+  const auto rows = static_cast<int64_t>(columns.key_groups.size());
+  const std::vector<Type>& fields = DeltaType().children;
+  std::vector<OwnedArray> arrays;
+  arrays.push_back(MakeFixedWidth(fields[0], std::move(columns.key_groups)));
+  arrays.push_back(MakeFixedWidth(fields[1], std::move(columns.states)));
+  arrays.push_back(MakeBinary(std::move(columns.keys)));
+  arrays.push_back(MakeBinary(std::move(columns.values), {std::move(columns.valid), columns.tombstones}));
+  const bool large_keys = arrays[2].schema()->format[0] == 'Z';  // past 2 GiB
+  const bool large_values = arrays[3].schema()->format[0] == 'Z';
+  OwnedArray delta = MakeStruct(DeltaType(), rows, std::move(arrays));
+  if (large_keys) delta.schema()->children[2]->format = "Z";
+  if (large_values) delta.schema()->children[3]->format = "Z";
+  return delta;
+}
+
+Result<DeltaView> DeltaView::Make(const OwnedArray& delta) {
+  HOLDFAST_ASSIGN_OR_RETURN(ArrayView view, ArrayView::Make(DeltaType(), delta.schema(), delta.array()));
+  for (size_t i = 0; i < 3; ++i) {
+    if (view.child(i).has_nulls()) {
+      return Status::Corrupt("a delta has nulls in its column '" + DeltaType().children[i].name + "'");
+    }
+  }
+  return DeltaView(std::move(view));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,165 @@
+#include "overlay/table.h"
+
+#include <algorithm>
+
+namespace holdfast {
+
+namespace {
+
+constexpr uint32_t RoundUp8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
+
+}  // namespace
+
+Entry* Table::NewEntry(const HashedKey& key, Slice suffix) {
+  const size_t key_length = key.bytes.size() + suffix.size();
+  const size_t room = std::max(value_bytes_hint_, Entry::kInlineMin);
+  const uint32_t bytes = RoundUp8(sizeof(Entry) + key_length + room);
+  auto* entry = reinterpret_cast<Entry*>(arena_.Allocate(bytes));
+  entry->key_length = static_cast<uint32_t>(key_length);
+  entry->value_length = 0;
+  entry->value_capacity = bytes - static_cast<uint32_t>(sizeof(Entry) + key_length);
+  entry->mark = 0;
+  entry->key_group = key.key_group;
+  entry->flags = complete_ ? Entry::kKnown : 0;
+  std::memcpy(entry->key_bytes(), key.bytes.data(), key.bytes.size());
+  if (!suffix.empty()) std::memcpy(entry->key_bytes() + key.bytes.size(), suffix.data(), suffix.size());
+  return entry;
+}
+
+Head* Table::FindHead(const HashedKey& key) const {
+  return heads_.Find(key.hash, [&key](const Head& head) { return head.key() == key.bytes; });
+}
+
+Head* Table::InternHead(const HashedKey& key) {
+  return heads_.FindOrInsert(
+      key.hash, [&key](const Head& head) { return head.key() == key.bytes; },
+      [&] {
+        auto* head = reinterpret_cast<Head*>(arena_.Allocate(sizeof(Head) + key.bytes.size()));
+        *head = {nullptr, 0, 0, static_cast<uint32_t>(key.bytes.size()), key.key_group, complete_, true};
+        std::memcpy(head->key_bytes(), key.bytes.data(), key.bytes.size());
+        return head;
+      });
+}
+
+namespace {
+
+bool IsElement(const Entry& entry, Slice primary, Slice suffix) {
+  if (entry.key_length != primary.size() + suffix.size()) return false;
+  const char* bytes = entry.key_bytes();
+  return std::memcmp(bytes, primary.data(), primary.size()) == 0 &&
+         std::memcmp(bytes + primary.size(), suffix.data(), suffix.size()) == 0;
+}
+
+}  // namespace
+
+Entry* Table::FindElement(const HashedKey& key, Slice suffix) const {
+  return entries_.Find(ElementHash(key, suffix),
+                       [&](const Entry& entry) { return IsElement(entry, key.bytes, suffix); });
+}
+
+Entry* Table::InternElement(const HashedKey& key, Slice suffix) {
+  Entry* entry = entries_.FindOrInsert(
+      ElementHash(key, suffix), [&](const Entry& candidate) { return IsElement(candidate, key.bytes, suffix); },
+      [&] { return NewElement(key, suffix); });
+  if ((entry->flags & Entry::kLinked) == 0) Link(InternHead(key), entry);
+  return entry;
+}
+
+Entry* Table::NewElement(const HashedKey& key, Slice suffix) {
+  Head* head = InternHead(key);
+  Entry* entry = NewEntry(key, suffix);
+  if (head->loaded) entry->flags |= Entry::kKnown;
+  Link(head, entry);
+  return entry;
+}
+
+void Table::Link(Head* head, Entry* entry) {
+  if (head->count == head->capacity) {
+    const size_t old_bytes = head->capacity * sizeof(Entry*);
+    const size_t new_bytes = Arena::BlockBytes(old_bytes * 2);
+    auto* items = reinterpret_cast<Entry**>(arena_.AllocateBlock(new_bytes));
+    if (head->count > 0) std::memcpy(items, head->items, head->count * sizeof(Entry*));
+    if (head->capacity > 0) arena_.FreeBlock(reinterpret_cast<char*>(head->items), old_bytes);
+    head->items = items;
+    head->capacity = static_cast<uint32_t>(new_bytes / sizeof(Entry*));
+  }
+  if (head->count > 0 && entry->key() < head->items[head->count - 1]->key()) head->sorted = false;
+  head->items[head->count++] = entry;
+  entry->flags |= Entry::kLinked;
+}
+
+void Table::Prune(Head* head) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < head->count; ++i) {
+    Entry* entry = head->items[i];
+    if (entry->known() && !entry->present() && !versions_->IsPending(entry->mark)) {
+      entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kLinked);
+    } else {
+      head->items[kept++] = entry;
+    }
+  }
+  head->count = kept;
+}
+
+void Table::Sort(Head* head) {
+  Prune(head);
+  if (head->sorted) return;
+  std::sort(head->items, head->items + head->count, [](const Entry* a, const Entry* b) { return a->key() < b->key(); });
+  head->sorted = true;
+}
+
+void Table::TouchFirst(Entry* entry) {
+  const bool was_absent = entry->known() && !entry->present();
+  entry->flags = static_cast<uint16_t>((entry->flags & ~Entry::kWasAbsent) | (was_absent ? Entry::kWasAbsent : 0));
+  const size_t bytes = AccountedBytes(*entry);
+  versions_->Account(entry->mark, bytes, bytes);
+  entry->mark = versions_->mark();
+  changed_.push_back(entry);
+}
+
+void Table::Remove(Entry* entry) {
+  if (entry->known() && !entry->present()) return;
+  Touch(entry);
+  const size_t bytes = AccountedBytes(*entry);
+  entry->value_length = 0;
+  entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~Entry::kPresent);
+  versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
+}
+
+void Table::Put(Entry* entry, Slice value) {
+  Touch(entry);
+  const size_t bytes = AccountedBytes(*entry);
+  Write(entry, value);
+  if (AccountedBytes(*entry) != bytes) versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
+}
+
+void Table::Write(Entry* entry, Slice value) {
+  if (value.size() > entry->value_capacity) GrowValue(entry, value.size());
+  std::memcpy(entry->value_bytes(), value.data(), value.size());
+  entry->value_length = static_cast<uint32_t>(value.size());
+  entry->flags |= Entry::kKnown | Entry::kPresent;
+}
+
+void Table::GrowValue(Entry* entry, size_t bytes) {
+  if ((entry->flags & Entry::kOutlined) != 0) {
+    arena_.FreeBlock(entry->value_bytes(), entry->value_capacity);
+  } else {
+    ExpectValueBytes(bytes);
+  }
+  const size_t block_bytes = Arena::BlockBytes(bytes);
+  char* block = arena_.AllocateBlock(block_bytes);
+  std::memcpy(entry->key_bytes() + entry->key_length, &block, sizeof(block));
+  entry->value_capacity = static_cast<uint32_t>(block_bytes);
+  entry->flags |= Entry::kOutlined;
+}
+
+void Table::SetRead(Entry* entry, Slice value, bool present, uint32_t mark) {
+  versions_->Account(entry->mark, AccountedBytes(*entry), 0);
+  entry->mark = mark;
+  entry->value_length = 0;
+  entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~(Entry::kPresent | Entry::kAsked));
+  if (present) Write(entry, value);
+  if (mark != 0) versions_->Account(0, 0, AccountedBytes(*entry));
+}
+
+}  // namespace holdfast

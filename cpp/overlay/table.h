@@ -1,0 +1,129 @@
+// The overlay of one state: a hash table of entries, and for lists and maps the heads that say which entries belong to
+// one key. Knows bytes only; what they mean is the states' business.
+//
+// A store key without its four-byte prefix is a primary key (an encoded key of the operator) and a suffix: nothing for
+// values, the encoded map key or the list index otherwise. Hash: XXH64 of the primary key; with a suffix, XXH64 of the
+// suffix seeded with that. Pointers to entries and heads stay good until EvictClean or Clear.
+// Thread-safety: none; belongs to the Store.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "codec/xxh64.h"
+#include "overlay/arena.h"
+#include "overlay/entry.h"
+#include "overlay/hash_index.h"
+#include "overlay/versions.h"
+
+namespace holdfast {
+
+// A primary key with what was computed of it.
+struct HashedKey {
+  Slice bytes;
+  uint64_t hash;
+  uint16_t key_group;
+};
+
+class Table {
+ public:
+  // `complete`: the overlay is everything, a key that is not in it does not exist.
+  Table(uint16_t state_id, Versions* versions, bool complete)
+      : state_id_(state_id), versions_(versions), complete_(complete) {}
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  uint16_t state_id() const { return state_id_; }
+  bool complete() const { return complete_; }
+
+  // New entries get room for values of this size behind their keys, within reason.
+  void ExpectValueBytes(size_t bytes) {
+    value_bytes_hint_ = std::max(value_bytes_hint_, static_cast<uint32_t>(std::min(bytes, kInlineValueMax)));
+  }
+
+  // --- values: one entry a primary key
+  void PrefetchIndex(uint64_t hash) const { entries_.Prefetch(hash); }
+  void PrefetchEntry(uint64_t hash) const {
+    const char* guess = reinterpret_cast<const char*>(entries_.Guess(hash));
+    if (guess == nullptr) return;
+    __builtin_prefetch(guess, 1);
+    __builtin_prefetch(guess + 40, 1);
+  }
+  Entry* Intern(const HashedKey& key) {
+    return entries_.FindOrInsert(
+        key.hash, [&key](const Entry& entry) { return entry.key() == key.bytes; }, [&] { return NewEntry(key, {}); });
+  }
+
+  // --- lists and maps: a head a primary key, an entry an element
+  void PrefetchHead(uint64_t hash) const { heads_.Prefetch(hash); }
+  Head* InternHead(const HashedKey& key);
+  Head* FindHead(const HashedKey& key) const;
+  static uint64_t ElementHash(const HashedKey& key, Slice suffix) {
+    return Xxh64Inline(suffix.data(), suffix.size(), key.hash);
+  }
+  Entry* FindElement(const HashedKey& key, Slice suffix) const;
+  // New elements of a head that is loaded are known to be absent.
+  Entry* InternElement(const HashedKey& key, Slice suffix);
+  // The head's items in key order, without those known to be absent and clean.
+  void Sort(Head* head);
+
+  // --- changes of the batch at hand
+  void Put(Entry* entry, Slice value);
+  void Remove(Entry* entry);
+  // Marks a present entry as changed; its value bytes may then be overwritten in place.
+  void Touch(Entry* entry) {
+    if (entry->mark != versions_->mark()) TouchFirst(entry);
+  }
+
+  // --- what is read: from the base (mark 0) or from a delta (the mark at hand)
+  void SetRead(Entry* entry, Slice value, bool present, uint32_t mark);
+
+  // Entries changed since the last take_delta, in the order of their first change.
+  const std::vector<Entry*>& changed() const { return changed_; }
+  // Whether the delta must carry the entry: not when its key was known to be absent and is so again.
+  static bool MustEmit(const Entry& entry) { return entry.present() || (entry.flags & Entry::kWasAbsent) == 0; }
+  void ForgetChanged() { changed_.clear(); }
+
+  // Forgets what is neither pending nor changed in the batch at hand (complete: only keys known to be absent).
+  void EvictClean();
+  void Clear();
+
+  size_t entry_count() const { return entries_.size(); }
+  bool has_elements() const { return heads_.size() > 0; }
+  bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
+  size_t memory_bytes() const {
+    return arena_.memory_bytes() + entries_.memory_bytes() + heads_.memory_bytes() +
+           changed_.capacity() * sizeof(Entry*);
+  }
+
+ private:
+  static constexpr size_t kInlineValueMax = 64;
+
+  // What an entry costs, to say how much is pending.
+  static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
+
+  Entry* NewEntry(const HashedKey& key, Slice suffix);
+  Entry* NewElement(const HashedKey& key, Slice suffix);
+  void Link(Head* head, Entry* entry);
+  void TouchFirst(Entry* entry);
+  void Write(Entry* entry, Slice value);
+  void GrowValue(Entry* entry, size_t bytes);
+  void Prune(Head* head);
+  void MoveKept(Table* target);
+  void MoveHeads(Table* target);
+  Entry* CopyInto(Table* target, uint64_t hash, Entry* entry);
+  bool MayForget(const Entry& entry) const;
+
+  const uint16_t state_id_;
+  Versions* const versions_;
+  const bool complete_;
+  uint32_t value_bytes_hint_ = 0;
+  Arena arena_;
+  HashIndex<Entry> entries_;
+  HashIndex<Head> heads_;
+  std::vector<Entry*> changed_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,85 @@
+// Eviction: what must stay moves to a new arena, the old one goes away as a whole.
+#include <utility>
+
+#include "overlay/table.h"
+
+namespace holdfast {
+
+namespace {
+
+// Set in the flags of an entry that was copied; its first bytes then point to the copy.
+constexpr uint16_t kMoved = 64;
+
+Entry* Moved(const Entry* entry) {
+  Entry* copy;
+  std::memcpy(&copy, reinterpret_cast<const char*>(entry), sizeof(copy));
+  return copy;
+}
+
+}  // namespace
+
+bool Table::MayForget(const Entry& entry) const {
+  // Entries changed since the last take_delta bear the mark at hand, which is always above the base's.
+  if (versions_->IsPending(entry.mark)) return false;
+  return !complete_ || !entry.present();
+}
+
+void Table::EvictClean() {
+  Table kept(state_id_, versions_, complete_);
+  kept.value_bytes_hint_ = value_bytes_hint_;
+  MoveKept(&kept);
+  MoveHeads(&kept);
+  arena_ = std::move(kept.arena_);
+  entries_ = std::move(kept.entries_);
+  heads_ = std::move(kept.heads_);
+}
+
+void Table::Clear() {
+  arena_ = Arena();
+  entries_ = {};
+  heads_ = {};
+  changed_ = {};
+}
+
+Entry* Table::CopyInto(Table* target, uint64_t hash, Entry* entry) {
+  const HashedKey key{entry->key(), hash, entry->key_group};
+  Entry* copy = target->NewEntry(key, {});
+  const Slice value = entry->value();
+  if (value.size() > copy->value_capacity) target->GrowValue(copy, value.size());
+  std::memcpy(copy->value_bytes(), value.data(), value.size());
+  copy->value_length = entry->value_length;
+  copy->mark = entry->mark;
+  const uint16_t outlined = copy->flags & Entry::kOutlined;
+  copy->flags = static_cast<uint16_t>((entry->flags & ~(Entry::kOutlined | Entry::kLinked)) | outlined);
+  std::memcpy(reinterpret_cast<char*>(entry), &copy, sizeof(copy));
+  entry->flags |= kMoved;
+  return copy;
+}
+
+void Table::MoveKept(Table* target) {
+  entries_.ForEach([&](uint64_t hash, Entry* entry) {
+    if (MayForget(*entry)) return;
+    target->entries_.FindOrInsert(
+        hash, [](const Entry&) { return false; }, [&] { return CopyInto(target, hash, entry); });
+  });
+  for (Entry*& entry : changed_) entry = Moved(entry);
+}
+
+void Table::MoveHeads(Table* target) {
+  heads_.ForEach([&](uint64_t hash, Head* head) {
+    Head* copy = nullptr;
+    bool loaded = head->loaded;
+    for (uint32_t i = 0; i < head->count; ++i) {
+      const Entry* entry = head->items[i];
+      if ((entry->flags & kMoved) == 0) {
+        loaded = loaded && !entry->present();
+        continue;
+      }
+      if (copy == nullptr) copy = target->InternHead({head->key(), hash, head->key_group});
+      target->Link(copy, Moved(entry));
+    }
+    if (copy != nullptr) copy->loaded = loaded || complete_;
+  });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,44 @@
+// Rows' keys of one call, encoded and hashed block by block, so that a block is still in the processor's cache when its
+// entries are looked up.
+#pragma once
+
+#include <array>
+
+#include "codec/key_encoder.h"
+#include "state/slot_store.h"
+
+namespace holdfast {
+
+class KeyReader {
+ public:
+  // Small enough that a block's slots and entries stay in the first-level cache between prefetch and use.
+  static constexpr int64_t kBlockRows = 256;
+
+  static Result<KeyReader> Make(const SlotStore& store, const OwnedArray& keys);
+
+  int64_t length() const { return encoder_.length(); }
+  // Reads rows [begin, end), at most kBlockRows. InvalidRequest for a key that is not of the slot.
+  Status Read(int64_t begin, int64_t end);
+  int64_t block_rows() const { return keys_.size(); }
+  // The key of row begin + i of the block.
+  HashedKey operator[](int64_t i) const {
+    const auto at = static_cast<size_t>(i);
+    return {keys_[i], hashes_[at], key_groups_of_[at]};
+  }
+  uint64_t hash(int64_t i) const { return hashes_[static_cast<size_t>(i)]; }
+
+ private:
+  KeyReader(const SlotStore& store, KeyEncoder encoder) : store_(&store), encoder_(std::move(encoder)) {}
+  Status NotOfSlot(int64_t row, int64_t i) const;
+
+  const SlotStore* store_;
+  KeyEncoder encoder_;
+  ByteColumn keys_;
+  std::array<uint64_t, kBlockRows> hashes_ = {};
+  std::array<uint16_t, kBlockRows> key_groups_of_ = {};
+};
+
+// InvalidRequest unless an argument has one row a key.
+Status CheckRows(const OwnedArray& array, const OwnedArray& keys, const char* argument);
+
+}  // namespace holdfast

@@ -1,0 +1,65 @@
+// List states: each element is a key of its own, under an index that grows with every append. Appending reads nothing.
+#include "codec/array_builder.h"
+#include "overlay/value_header.h"
+#include "state/element_keys.h"
+#include "state/states.h"
+#include "state/stored_rows.h"
+
+namespace holdfast {
+
+namespace {
+
+class ListState final : public ListTable {
+ public:
+  ListState(SlotStore* store, Table* table, RowCodec codec) : store_(store), table_(table), codec_(std::move(codec)) {
+    type_.id = TypeId::kList;
+    type_.children = {codec_.type()};
+    type_.children[0].name = "item";
+    type_.children[0].nullable = true;
+  }
+
+  Status Append(const OwnedArray& keys, const OwnedArray& values) override {
+    const Operation operation(store_, Access::kWrite);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
+    HOLDFAST_RETURN_IF_ERROR(CheckRows(values, keys, "values"));
+    ByteColumn rows;
+    std::vector<bool> nulls;
+    HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
+    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, InternHeads(store_, table_, keys));
+    for (size_t i = 0; i < heads.size(); ++i) {
+      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->NextListIndex());
+      const uint64_t big_endian = __builtin_bswap64(index);
+      const Slice suffix(reinterpret_cast<const char*>(&big_endian), sizeof(big_endian));
+      Entry* entry = table_->InternElement(heads[i].hashed(), suffix);
+      table_->Put(entry, nulls[i] ? value_header::kNullValue : rows[static_cast<int64_t>(i)]);
+    }
+    return Status::Ok();
+  }
+
+  Result<OwnedArray> Get(const OwnedArray& keys) override {
+    const Operation operation(store_, Access::kRead);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
+    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
+    const Elements elements = CollectElements(table_, heads);
+    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray values, DecodeValues(codec_, table_->state_id(), elements.entries));
+    return MakeList(type_, elements.offsets, std::move(values));
+  }
+
+  Status Clear(const OwnedArray& keys) override { return ClearElements(store_, table_, keys); }
+
+ private:
+  SlotStore* store_;
+  Table* table_;
+  RowCodec codec_;
+  Type type_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ListTable>> MakeListState(SlotStore* store, Table* table, const Type& element) {
+  HOLDFAST_ASSIGN_OR_RETURN(RowCodec codec, RowCodec::Make(element));
+  if (codec.fixed_width() > 0) table->ExpectValueBytes(1 + codec.fixed_width());
+  return std::unique_ptr<ListTable>(std::make_unique<ListState>(store, table, std::move(codec)));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,131 @@
+// How states are declared, and the distinct keys of a batch.
+#include "codec/array_builder.h"
+#include "state/key_reader.h"
+#include "state/slot_store.h"
+#include "state/states.h"
+
+namespace holdfast {
+
+namespace {
+
+constexpr int64_t kStateIdMax = 0xFFFF;
+
+}  // namespace
+
+Table* SlotStore::TableOf(uint16_t state_id) {
+  std::unique_ptr<Table>& table = tables_[state_id];
+  if (table == nullptr) table = std::make_unique<Table>(state_id, &versions_, complete_);
+  return table.get();
+}
+
+bool SlotStore::HasValuesLayout(uint16_t state_id) const {
+  const auto found = declared_.find(state_id);
+  return found != declared_.end() && found->second.layout == Layout::kValues;
+}
+
+template <typename Handle, typename MakeHandle>
+Result<Handle*> SlotStore::Declare(int64_t state_id, const std::string& description, Layout layout,
+                                   MakeHandle make_handle) {
+  const Operation operation(this);
+  HOLDFAST_RETURN_IF_ERROR(operation.status());
+  if (state_id < 0 || state_id > kStateIdMax) {
+    return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
+  }
+  const auto id = static_cast<uint16_t>(state_id);
+  if (const auto found = declared_.find(id); found != declared_.end()) {
+    if (found->second.description == description) return std::get<std::unique_ptr<Handle>>(found->second.table).get();
+    return Status::Incompatible("state " + std::to_string(id) + " is declared as " + found->second.description +
+                                ", and now as " + description + "; give each state an id of its own");
+  }
+  Table* table = TableOf(id);
+  if (table->entry_count() > 0 && table->has_elements() != (layout == Layout::kElements)) {
+    return Status::Incompatible("state " + std::to_string(id) + " is stored as a " +
+                                (table->has_elements() ? "list or map" : "single value") + " a key, and declared as " +
+                                description + "; give the state a new id, or migrate it");
+  }
+  HOLDFAST_ASSIGN_OR_RETURN(std::unique_ptr<Handle> handle, make_handle(table));
+  Handle* pointer = handle.get();
+  declared_.emplace(id, Declared{description, layout, std::move(handle)});
+  return pointer;
+}
+
+Result<ValueTable*> SlotStore::ValueState(int64_t state_id, const Type& value) {
+  return Declare<ValueTable>(state_id, "value state of " + value.ToString(), Layout::kValues,
+                             [&](Table* table) { return MakeValueState(this, table, value); });
+}
+
+Result<ListTable*> SlotStore::ListState(int64_t state_id, const Type& element) {
+  return Declare<ListTable>(state_id, "list state of " + element.ToString(), Layout::kElements,
+                            [&](Table* table) { return MakeListState(this, table, element); });
+}
+
+Result<MapTable*> SlotStore::MapState(int64_t state_id, const Type& map_key, const Type& map_value) {
+  return Declare<MapTable>(state_id, "map state of " + map_key.ToString() + " to " + map_value.ToString(),
+                           Layout::kElements,
+                           [&](Table* table) { return MakeMapState(this, table, map_key, map_value); });
+}
+
+Result<ReducingTable*> SlotStore::ReducingState(int64_t state_id, const Type& value, const std::string& function) {
+  return Declare<ReducingTable>(state_id, "reducing state (" + function + ") of " + value.ToString(), Layout::kValues,
+                                [&](Table* table) { return MakeReducingState(this, table, value, function); });
+}
+
+Result<AggregatingTable*> SlotStore::AggregatingState(int64_t state_id, const Type& value,
+                                                      const std::string& function) {
+  return Declare<AggregatingTable>(state_id, "aggregating state (" + function + ") of " + value.ToString(),
+                                   Layout::kValues,
+                                   [&](Table* table) { return MakeAggregatingState(this, table, value, function); });
+}
+
+namespace {
+
+OwnedArray Int32Array(std::vector<int32_t> codes) {
+  Type type;
+  type.id = TypeId::kInt32;
+  type.byte_width = sizeof(int32_t);
+  return MakeFixedWidth(type, std::move(codes));
+}
+
+struct DistinctKey {
+  int32_t code;
+  uint32_t key_length;
+  const char* key_bytes() const { return reinterpret_cast<const char*>(this) + sizeof(DistinctKey); }
+  char* key_bytes() { return reinterpret_cast<char*>(this) + sizeof(DistinctKey); }
+  Slice key() const { return {key_bytes(), key_length}; }
+};
+
+}  // namespace
+
+Result<Store::Distinct> SlotStore::DistinctKeys(const OwnedArray& keys) {
+  const Operation operation(this);
+  HOLDFAST_RETURN_IF_ERROR(operation.status());
+  HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*this, keys));
+  if (reader.length() > INT32_MAX) {
+    return Status::InvalidRequest("distinct() takes at most 2147483647 rows, found " + std::to_string(reader.length()));
+  }
+  Arena arena;
+  HashIndex<DistinctKey> index;
+  std::vector<int32_t> codes(static_cast<size_t>(reader.length()));
+  std::vector<int32_t> rows;
+  for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
+    const int64_t end = std::min(begin + KeyReader::kBlockRows, reader.length());
+    HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, end));
+    for (int64_t i = 0; i < end - begin; ++i) index.Prefetch(reader.hash(i));
+    for (int64_t i = 0; i < end - begin; ++i) {
+      const HashedKey key = reader[i];
+      const DistinctKey* found = index.FindOrInsert(
+          key.hash, [&](const DistinctKey& other) { return other.key() == key.bytes; },
+          [&] {
+            auto* made = reinterpret_cast<DistinctKey*>(arena.Allocate(sizeof(DistinctKey) + key.bytes.size()));
+            *made = {static_cast<int32_t>(rows.size()), static_cast<uint32_t>(key.bytes.size())};
+            std::memcpy(made->key_bytes(), key.bytes.data(), key.bytes.size());
+            rows.push_back(static_cast<int32_t>(begin + i));
+            return made;
+          });
+      codes[static_cast<size_t>(begin + i)] = found->code;
+    }
+  }
+  return Distinct{Int32Array(std::move(codes)), Int32Array(std::move(rows))};
+}
+
+}  // namespace holdfast
