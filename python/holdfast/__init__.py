@@ -1,0 +1,54 @@
+"""Holdfast: keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Corrupt, Fenced, HoldfastError, Incompatible, InternalError, InvalidRequest, Unavailable
+from holdfast.state import (
+    AggregateFunction,
+    AggregatingState,
+    BatchProcessor,
+    Context,
+    KeyedProcessor,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+
+if TYPE_CHECKING:
+    from holdfast.spark import keyed
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "BatchProcessor",
+    "Context",
+    "Corrupt",
+    "Fenced",
+    "HoldfastError",
+    "Incompatible",
+    "InternalError",
+    "InvalidRequest",
+    "KeyedProcessor",
+    "ListState",
+    "MapState",
+    "ReducingState",
+    "Unavailable",
+    "ValueState",
+    "__version__",
+    "keyed",
+]
+
+_SPARK_EXPORTS = frozenset({"keyed"})  # loaded when asked for: the rest of Holdfast does without pyspark
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SPARK_EXPORTS:
+        from holdfast import spark
+
+        return getattr(spark, name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

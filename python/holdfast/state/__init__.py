@@ -1,0 +1,53 @@
+"""What a user declares and calls: processors, their states, and the context of a call.
+
+Knows the core, and no engine.
+"""
+
+from holdfast.state.aggregate_function import AggregateFunction
+from holdfast.state.batch_states import (
+    BatchAggregatingState,
+    BatchListState,
+    BatchMapState,
+    BatchReducingState,
+    BatchValueState,
+)
+from holdfast.state.bound import BoundProcessor
+from holdfast.state.context import Context, Counters
+from holdfast.state.declarations import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    StateDeclaration,
+    ValueState,
+)
+from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
+from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "BatchAggregatingState",
+    "BatchListState",
+    "BatchMapState",
+    "BatchProcessor",
+    "BatchReducingState",
+    "BatchValueState",
+    "BoundProcessor",
+    "Context",
+    "Counters",
+    "KeyedAggregatingState",
+    "KeyedListState",
+    "KeyedMapState",
+    "KeyedProcessor",
+    "KeyedReducingState",
+    "KeyedValueState",
+    "ListState",
+    "MapState",
+    "Processor",
+    "ReducingState",
+    "StateDeclaration",
+    "ValueState",
+    "declared_states",
+]

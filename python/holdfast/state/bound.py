@@ -1,0 +1,151 @@
+"""A processor at work on one slot of one batch: the one class that an engine drives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from holdfast import _core
+from holdfast.errors import HoldfastError, InternalError, InvalidRequest
+from holdfast.state.columns import KeyColumns
+from holdfast.state.context import Context
+from holdfast.state.declarations import BOUND_STATES
+from holdfast.state.keyed_driver import KeyedDriver
+from holdfast.state.keyed_scope import KeyScope
+from holdfast.state.outputs import OutputRows
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+
+ROWS_BYTES_MAX = 64 << 20
+
+
+class BoundProcessor:
+    """A processor whose states are those of a store, from construction to :meth:`close`.
+
+    Usage: ``process`` for each record batch of the slot in order, ``finish`` once, then ``close`` in any case; as a
+    context manager it closes itself. The store must have begun its batch; taking the delta and committing is the
+    caller's. Not thread-safe.
+
+    Parameters
+    ----------
+    processor
+        A BatchProcessor or KeyedProcessor. It may be bound once at a time.
+    store
+        The slot's store.
+    key_schema
+        The operator's key columns.
+    states
+        Name and state id of each declared state, as recorded with the operator.
+    output_schema
+        What all output is brought to.
+    rows_bytes_max
+        For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        store: _core.Store,
+        key_schema: pa.Schema,
+        states: Sequence[tuple[str, int]],
+        output_schema: pa.Schema,
+        *,
+        rows_bytes_max: int = ROWS_BYTES_MAX,
+    ) -> None:
+        if BOUND_STATES in processor.__dict__:
+            raise InternalError(f"{type(processor).__name__} is at work on another slot; close that first")
+        declared = dict(declared_states(processor))
+        if sorted(declared) != sorted(name for name, _ in states):
+            raise InternalError(
+                f"{type(processor).__name__} declares the states {sorted(declared)}, was bound with "
+                f"{sorted(n for n, _ in states)}"
+            )
+        self._processor = processor
+        self._output = OutputRows(output_schema)
+        self._keys = KeyColumns(key_schema)
+        self._opened = False
+        self._driver: KeyedDriver | None = None
+        bound: dict[str, Any]
+        if isinstance(processor, KeyedProcessor):
+            scope = KeyScope()
+            bound = {name: declared[name].bind_keyed(store, state_id, scope) for name, state_id in states}
+            self._driver = KeyedDriver(processor, store, self._keys, scope, self._output, rows_bytes_max)
+        elif isinstance(processor, BatchProcessor):
+            bound = {name: declared[name].bind_batch(store, state_id, self._keys) for name, state_id in states}
+        else:
+            raise InvalidRequest(
+                f"{type(processor).__name__} is neither a BatchProcessor nor a KeyedProcessor; derive it from one of "
+                "them"
+            )
+        processor.__dict__[BOUND_STATES] = bound
+
+    def process(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[pa.RecordBatch]:
+        """The output for a batch so far. A KeyedProcessor gathers, and gives most of its output in :meth:`finish`.
+
+        An exception of the processor comes with a note that names operator, slot and batch.
+        """
+        try:
+            self._open(ctx)
+            if self._driver is None:
+                yield from self._process_batch(batch, ctx)
+            elif self._driver.gather(batch):
+                yield from self._driver.run(ctx)
+        except Exception as error:
+            self._note(error, ctx)
+
+    def finish(self, ctx: Context) -> Iterator[pa.RecordBatch]:
+        """The rest of the output."""
+        try:
+            self._open(ctx)
+            if self._driver is not None:
+                yield from self._driver.run(ctx)
+        except Exception as error:
+            self._note(error, ctx)
+
+    def close(self) -> None:
+        """Takes the states from the processor and calls its ``close``."""
+        if self._processor.__dict__.pop(BOUND_STATES, None) is not None and self._opened:
+            self._processor.close()
+
+    def __enter__(self) -> BoundProcessor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, ctx: Context) -> None:
+        if not self._opened:
+            self._opened = True
+            self._processor.open(ctx)
+
+    def _process_batch(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[pa.RecordBatch]:
+        assert isinstance(self._processor, BatchProcessor)  # as found at construction
+        if not batch.num_rows:
+            return
+        produced = self._processor.process(batch, ctx)
+        if isinstance(produced, Iterator):
+            for piece in produced:  # as it comes, so that a large output streams
+                self._output.add(piece)
+                yield from self._output.drain()
+        else:
+            self._output.add(produced)
+            yield from self._output.drain()
+        self._keys.forget()
+
+    def _note(self, error: Exception, ctx: Context) -> NoReturn:
+        key = self._driver.current_key if self._driver is not None else None
+        where = f"operator {ctx.operator!r}, slot {ctx.slot} of {ctx.slots}, batch {ctx.batch_id}"
+        note = f"while {type(self._processor).__name__} ran {where}"
+        if key is not None:
+            note += f", key {key!r}"
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+            raise error
+        if isinstance(error, HoldfastError):
+            raise type(error)(f"{error} ({note})") from error
+        raise RuntimeError(note) from error

@@ -1,0 +1,172 @@
+"""The arguments of vectorised states: key columns and value columns, in the shapes that users have at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as is_type
+
+from holdfast.errors import InvalidRequest
+from holdfast.state.casts import cast, combined, is_column, is_frame, is_series, to_array
+
+# RecordBatch, Table or DataFrame that has the key columns; struct array; the array of the one key column; a list of
+# arrays
+Keys = Any
+# Array, ChunkedArray, numpy array, Series, list; or one value for all rows
+Values = Any
+CoreKeys: TypeAlias = "pa.RecordBatch | pa.Array"
+
+
+class KeyColumns:
+    """Finds an operator's key columns in what a user calls keys.
+
+    Remembers the last batch: its states are asked one after the other.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.names: list[str] = schema.names
+        self._types: list[pa.DataType] = schema.types
+        self._last: Any = None
+        self._last_columns: CoreKeys = None
+
+    def of(self, keys: Keys) -> CoreKeys:
+        """The key columns as the core takes them: an array for one key column, a record batch for several.
+
+        Raises
+        ------
+        InvalidRequest
+            A key column is missing or of another type.
+        """
+        if keys is self._last:
+            return self._last_columns
+        columns = self._columns(keys)
+        found = columns[0] if len(columns) == 1 else pa.RecordBatch.from_arrays(columns, names=self.names)
+        if isinstance(keys, (pa.RecordBatch, pa.Array)):  # immutable: the same object has the same keys
+            self._last, self._last_columns = keys, found
+        return found
+
+    def forget(self) -> None:
+        """Lets go of the last batch."""
+        self._last = self._last_columns = None
+
+    def tuples(self, keys: CoreKeys) -> list[tuple[Any, ...]]:
+        """Keys as tuples of Python values, one a row."""
+        columns = [keys] if isinstance(keys, pa.Array) else keys.columns
+        return list(zip(*(column.to_pylist() for column in columns)))
+
+    def _columns(self, keys: Keys) -> list[pa.Array]:
+        if isinstance(keys, (pa.RecordBatch, pa.Table)):
+            return [self._of_type(i, self._named(keys, name)) for i, name in enumerate(self.names)]
+        if is_frame(keys):
+            missing = [name for name in self.names if name not in keys.columns]
+            if missing:
+                raise InvalidRequest(f"key column {missing[0]!r} is missing: found {', '.join(map(str, keys.columns))}")
+            return [self._of_type(i, keys[name]) for i, name in enumerate(self.names)]
+        if isinstance(keys, pa.ChunkedArray):
+            keys = combined(keys)
+        if isinstance(keys, pa.StructArray) and not (len(self.names) == 1 and is_type.is_struct(self._types[0])):
+            return [self._of_type(i, self._field(keys, name)) for i, name in enumerate(self.names)]
+        if isinstance(keys, (list, tuple)) and keys and all(_is_one_column(part) for part in keys):
+            return self._of_list(keys)
+        if len(self.names) > 1:
+            raise InvalidRequest(
+                f"the operator has the key columns {', '.join(self.names)}: expected the record batch, a struct "
+                "array or "
+                f"{len(self.names)} arrays in a list, found {type(keys).__name__}"
+            )
+        if not is_column(keys):
+            raise InvalidRequest(
+                f"keys: expected a record batch or an array of {self._types[0]}, found {type(keys).__name__} {keys!r}"
+            )
+        return [self._of_type(0, keys)]
+
+    def _of_list(self, parts: Sequence[Any]) -> list[pa.Array]:
+        if len(parts) != len(self.names):
+            raise InvalidRequest(
+                f"keys: expected {len(self.names)} arrays for the key columns {', '.join(self.names)}, found "
+                f"{len(parts)}"
+            )
+        columns = [self._of_type(i, part) for i, part in enumerate(parts)]
+        if any(len(column) != len(columns[0]) for column in columns):
+            raise InvalidRequest(
+                f"keys: arrays of different lengths: {', '.join(str(len(column)) for column in columns)}"
+            )
+        return columns
+
+    def _named(self, batch: Any, name: str) -> pa.Array:
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            raise InvalidRequest(
+                f"key column {name!r} is missing or there twice: found {', '.join(batch.schema.names)}"
+            )
+        return combined(batch.column(index))
+
+    def _field(self, keys: pa.StructArray, name: str) -> pa.Array:
+        if keys.type.get_field_index(name) < 0:
+            raise InvalidRequest(f"key column {name!r} is missing: found {keys.type}")
+        return keys.flatten()[keys.type.get_field_index(name)]
+
+    def _of_type(self, index: int, column: Any) -> pa.Array:
+        return arrow_column(column, self._types[index], "key column", self.names[index])
+
+
+class ValueColumns:
+    """Makes arrays of one declared type, of the batch's length, from what a user calls values."""
+
+    def __init__(self, type: pa.DataType, state: str, role: str = "values") -> None:
+        self.type = type
+        self._state = state
+        self._role = role
+
+    def of(self, values: Values, rows: int) -> pa.Array:
+        """``rows`` values; one value stands for all rows.
+
+        Raises
+        ------
+        InvalidRequest
+            Another type, or another number of values.
+        """
+        if not is_column(values):
+            return pa.repeat(self._scalar(values), rows)
+        array = arrow_column(values, self.type, self._state, self._role)
+        if len(array) != rows:
+            raise InvalidRequest(
+                f"{self._state}: {rows} keys but {len(array)} {self._role}; expected one a row, or one value for all"
+            )
+        return array
+
+    def _scalar(self, value: Any) -> pa.Scalar:
+        if isinstance(value, pa.Scalar):
+            value = value.as_py()
+        return to_array([value], self.type, f"{self._state}, {self._role}")[0]
+
+
+def arrow_column(values: Any, expected: pa.DataType, owner: str, role: str) -> pa.Array:
+    """Values as an array that the core takes as ``expected``: it sees through dictionaries, views and large offsets
+    by itself.
+    """
+    if isinstance(values, pa.Array) and (values.type.equals(expected) or _is_variant(values.type, expected)):
+        return values
+    what = f"{owner}, {role}" if owner.startswith("state") else f"{owner} {role!r}"
+    if isinstance(values, pa.ChunkedArray):
+        whole = combined(values)
+        return whole if _is_variant(whole.type, expected) else cast(whole, expected, what)
+    return to_array(values, expected, what)
+
+
+def _is_variant(found: pa.DataType, expected: pa.DataType) -> bool:
+    if is_type.is_dictionary(found):
+        return bool(found.value_type.equals(expected))
+    if is_type.is_string(expected):
+        return bool(is_type.is_large_string(found) or is_type.is_string_view(found))
+    if is_type.is_binary(expected):
+        return bool(is_type.is_large_binary(found) or is_type.is_binary_view(found))
+    return False
+
+
+def _is_one_column(part: Any) -> bool:
+    return isinstance(part, (pa.Array, pa.ChunkedArray, np.ndarray, list)) or is_series(part)

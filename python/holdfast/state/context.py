@@ -1,0 +1,116 @@
+"""What a processor may know besides its rows: which batch, which slot, what time it is, and randomness that a replay
+repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+
+import numpy as np
+
+from holdfast import _core
+
+
+class Counters:
+    """Counts that a processor keeps by name; one set a slot and batch."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Adds ``n`` to the counter ``name``, which starts at 0."""
+        self._values[name] = self._values.get(name, 0) + n
+
+    @property
+    def values(self) -> dict[str, int]:
+        """A copy of all counts by name."""
+        return dict(self._values)
+
+
+class Context:
+    """The surroundings of one call, the same whenever the batch is replayed.
+
+    Time is the batch's own timestamp and randomness is seeded by query, operator, batch and slot, so that a replayed
+    batch computes what it computed before. Use these in place of ``time.time()`` and ``random``.
+
+    Attributes
+    ----------
+    query_id, operator
+        Which query, and the operator's name.
+    batch_id
+        Number of the micro-batch.
+    timestamp_ms
+        The batch's own timestamp, milliseconds since 1970 (UTC).
+    watermark_ms
+        The event-time watermark in the same unit, or None where the query has none.
+    slot, slots
+        Which slot of how many.
+    attempt
+        Number of the Spark task attempt; the only attribute that a replay may change.
+    logger
+        Logger for the processor's own messages.
+    counters
+        See :class:`Counters`.
+    """
+
+    __slots__ = (
+        "_random",
+        "attempt",
+        "batch_id",
+        "counters",
+        "logger",
+        "operator",
+        "query_id",
+        "slot",
+        "slots",
+        "timestamp_ms",
+        "watermark_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        query_id: str,
+        operator: str,
+        batch_id: int,
+        timestamp_ms: int,
+        slot: int,
+        slots: int,
+        attempt: int = 0,
+        watermark_ms: int | None = None,
+        logger: logging.Logger | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self.query_id = query_id
+        self.operator = operator
+        self.batch_id = batch_id
+        self.timestamp_ms = timestamp_ms
+        self.watermark_ms = watermark_ms
+        self.slot = slot
+        self.slots = slots
+        self.attempt = attempt
+        self.logger = logger if logger is not None else logging.getLogger("holdfast.processor")
+        self.counters = counters if counters is not None else Counters()
+        self._random: np.random.Generator | None = None
+
+    @property
+    def timestamp(self) -> datetime:
+        """The batch's own timestamp, in UTC."""
+        seconds, milliseconds = divmod(self.timestamp_ms, 1000)
+        return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=milliseconds * 1000)
+
+    @property
+    def random(self) -> np.random.Generator:
+        """A generator seeded by query, operator, batch and slot: each replay draws the same numbers in the same
+        order.
+        """
+        if self._random is None:
+            seed = _core.xxh64(json.dumps([self.query_id, self.operator, self.batch_id, self.slot]).encode())
+            self._random = np.random.Generator(np.random.PCG64(seed))
+        return self._random
+
+    def __repr__(self) -> str:
+        where = f"slot {self.slot} of {self.slots}, batch {self.batch_id}, attempt {self.attempt}"
+        return f"Context(operator {self.operator!r}, {where})"

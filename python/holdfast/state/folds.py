@@ -1,0 +1,150 @@
+"""Reducing and aggregating by Python functions, over a ValueTable of accumulators.
+
+Keys are factorised first: one lookup, one load and one dump a distinct key and batch, one call of the function a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from holdfast import _core
+from holdfast.errors import InvalidRequest
+from holdfast.state.aggregate_function import AggregateFunction
+from holdfast.state.casts import detached, from_python, is_mutable
+from holdfast.state.columns import CoreKeys
+
+
+class Fold(Protocol):
+    """How rows are folded into what is stored. An accumulator of None means that there is none yet."""
+
+    stored: pa.DataType
+    result_type: pa.DataType
+
+    def inputs(self, values: pa.Array) -> list[Any]: ...  # None: a row that changes nothing
+    def load(self, stored: Any) -> Any: ...
+    def dump(self, accumulator: Any) -> Any: ...
+    def add(self, accumulator: Any, value: Any) -> Any: ...
+    def result(self, accumulator: Any) -> Any: ...
+
+
+class ReducingFold:
+    """``function(a, b)`` over values that are stored as they are."""
+
+    def __init__(self, name: str, type: pa.DataType, function: Callable[[Any, Any], Any]) -> None:
+        self.stored = self.result_type = type
+        self._name = name
+        self._function = function
+
+    def inputs(self, values: pa.Array) -> list[Any]:
+        found: list[Any] = values.to_pylist()
+        return found
+
+    def load(self, stored: Any) -> Any:
+        return stored
+
+    def dump(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        if accumulator is None:
+            return value
+        reduced = self._function(accumulator, value)
+        if reduced is None:
+            raise InvalidRequest(
+                f"state {self._name!r}: its function returned None for {accumulator!r} and {value!r}; expected a "
+                f"{self.stored}"
+            )
+        return reduced
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+class AggregatingFold:
+    """A user's :class:`AggregateFunction`."""
+
+    def __init__(
+        self, name: str, function: AggregateFunction[Any], accumulator: pa.DataType, result: pa.DataType
+    ) -> None:
+        self.stored = accumulator
+        self.result_type = result
+        self._name = name
+        self._function = function
+
+    def inputs(self, values: pa.Array) -> list[Any]:
+        found: list[Any] = values.to_pylist()
+        return found
+
+    def load(self, stored: Any) -> Any:
+        return stored
+
+    def dump(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        added = self._function.add(self._function.create() if accumulator is None else accumulator, value)
+        if added is None:
+            raise InvalidRequest(
+                f"state {self._name!r}: {type(self._function).__name__}.add returned None; it must return the "
+                f"accumulator, a {self.stored}"
+            )
+        return added
+
+    def result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else self._function.result(accumulator)
+
+
+class FoldTable:
+    """The calls of the core's ReducingTable and AggregatingTable, by a :class:`Fold`."""
+
+    def __init__(self, name: str, store: _core.Store, table: _core.ValueTable, fold: Fold) -> None:
+        self._name = name
+        self._store = store
+        self._table = table
+        self._fold = fold
+        self._aliases = is_mutable(fold.result_type)
+
+    def add(self, keys: CoreKeys, values: pa.Array) -> pa.Array:
+        """Folds each row, in order; the result after each."""
+        running: list[Any] = []
+        self._add(keys, values, running)
+        return from_python(running, self._fold.result_type, f"state {self._name!r}, results")
+
+    def add_only(self, keys: CoreKeys, values: pa.Array) -> None:
+        """Folds each row, in order, and asks for no result."""
+        self._add(keys, values, None)
+
+    def get(self, keys: CoreKeys) -> pa.Array:
+        """The result for each row's key, null where there is none."""
+        codes, first_rows = self._store.distinct(keys)
+        fold = self._fold
+        stored = pa.array(self._table.get(keys.take(pa.array(first_rows)))).to_pylist()
+        results = [None if value is None else fold.result(fold.load(value)) for value in stored]
+        return from_python(results, fold.result_type, f"state {self._name!r}, results").take(pa.array(codes))
+
+    def clear(self, keys: CoreKeys) -> None:
+        """Forgets each row's key."""
+        self._table.clear(keys)
+
+    def _add(self, keys: CoreKeys, values: pa.Array, running: list[Any] | None) -> None:
+        fold = self._fold
+        core_codes, core_first_rows = self._store.distinct(keys)
+        distinct = keys.take(pa.array(core_first_rows))
+        stored = pa.array(self._table.get(distinct)).to_pylist()
+        accumulators = [None if value is None else fold.load(value) for value in stored]
+        changed: dict[int, None] = {}
+        for code, value in zip(pa.array(core_codes).to_pylist(), fold.inputs(values)):
+            if value is not None:
+                accumulators[code] = fold.add(accumulators[code], value)
+                changed[code] = None
+            if running is not None:
+                result = fold.result(accumulators[code])
+                running.append(detached(result) if self._aliases else result)
+        if changed:
+            dumped = from_python(
+                [fold.dump(accumulators[code]) for code in changed], fold.stored, f"state {self._name!r}, accumulators"
+            )
+            self._table.put(distinct.take(pa.array(list(changed), pa.int32())), dumped)

@@ -1,0 +1,129 @@
+"""Runs a KeyedProcessor over a slot's rows: gathers them, groups them by key, and calls the processor key by key.
+
+Keys are taken in chunks, for each of which states read and write once (see keyed_scope.py). A chunk is as large as
+keeps what it moves near a limit, going by the chunks before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast import _core
+from holdfast.state.columns import CoreKeys, KeyColumns
+from holdfast.state.context import Context
+from holdfast.state.keyed_scope import KeyScope
+from holdfast.state.outputs import OutputRows
+from holdfast.state.processor import KeyedProcessor
+
+CHUNK_KEYS_MIN = 64
+CHUNK_KEYS_MAX = 4096
+CHUNK_GROWTH_MAX = 4
+CHUNK_BYTES = 8 << 20  # in Arrow; as Python values they are some ten times that
+
+
+class KeyedDriver:
+    """One a slot and batch. ``rows_bytes_max``: rows gathered before keys are called with what is there."""
+
+    def __init__(
+        self,
+        processor: KeyedProcessor,
+        store: _core.Store,
+        keys: KeyColumns,
+        scope: KeyScope,
+        output: OutputRows,
+        rows_bytes_max: int,
+    ) -> None:
+        self._processor = processor
+        self._store = store
+        self._keys = keys
+        self._scope = scope
+        self._output = output
+        self._rows_bytes_max = rows_bytes_max
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._chunk_keys = CHUNK_KEYS_MIN
+        self.current_key: tuple[Any, ...] | None = None  # for error notes
+
+    def gather(self, batch: pa.RecordBatch) -> bool:
+        """Keeps a batch; True when the limit is reached and :meth:`run` is due."""
+        if batch.num_rows:
+            self._gathered.append(batch)
+            self._gathered_bytes += batch.nbytes
+        return self._gathered_bytes >= self._rows_bytes_max
+
+    def run(self, ctx: Context) -> Iterator[pa.RecordBatch]:
+        """Calls the processor with all that was gathered."""
+        if not self._gathered:
+            return
+        batches, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        distinct, rows, offsets = self._grouped(rows)
+        first = 0
+        while first < len(distinct):
+            size = min(self._chunk_keys, len(distinct) - first)
+            yield from self._run_chunk(distinct.slice(first, size), rows, offsets[first : first + size + 1], ctx)
+            first += size
+
+    def _grouped(self, rows: pa.RecordBatch) -> tuple[CoreKeys, pa.RecordBatch, list[int]]:
+        """Distinct keys by first appearance, rows grouped by key in their first order, and where each key's rows
+        begin.
+        """
+        keys = self._keys.of(rows)
+        core_codes, core_first_rows = self._store.distinct(keys)
+        codes = pa.array(core_codes).to_numpy()
+        distinct = keys.take(pa.array(core_first_rows))
+        offsets = np.zeros(len(distinct) + 1, np.int64)
+        np.cumsum(np.bincount(codes, minlength=len(distinct)), out=offsets[1:])
+        if np.any(codes[1:] < codes[:-1]):
+            rows = rows.take(pa.array(np.argsort(codes, kind="stable")))
+        self._keys.forget()
+        return distinct, rows, offsets.tolist()
+
+    def _run_chunk(
+        self, keys: CoreKeys, rows: pa.RecordBatch, offsets: list[int], ctx: Context
+    ) -> Iterator[pa.RecordBatch]:
+        scope, process, add = self._scope, self._processor.process, self._output.add
+        tuples = self._keys.tuples(keys)
+        chunk = rows.slice(offsets[0], offsets[-1] - offsets[0])
+        pieces = _Frames(chunk) if self._processor.rows == "pandas" else _Tables(chunk)
+        scope.begin(keys)
+        start = offsets[0]
+        for index, key in enumerate(tuples):
+            self.current_key = key
+            scope.index = index
+            add(process(key, pieces.slice(offsets[index] - start, offsets[index + 1] - offsets[index]), ctx))
+        self.current_key = None
+        scope.end()
+        batches = self._output.drain()
+        self._resize(len(tuples), scope.moved_bytes + chunk.nbytes + sum(batch.nbytes for batch in batches))
+        yield from batches
+
+    def _resize(self, keys: int, moved_bytes: int) -> None:
+        fitting = CHUNK_BYTES * keys // max(moved_bytes, 1)
+        self._chunk_keys = max(CHUNK_KEYS_MIN, min(fitting, self._chunk_keys * CHUNK_GROWTH_MAX, CHUNK_KEYS_MAX))
+
+
+class _Tables:
+    """Runs of a chunk's rows as tables."""
+
+    def __init__(self, chunk: pa.RecordBatch) -> None:
+        self.slice = pa.Table.from_batches([chunk]).slice
+
+
+class _Frames:
+    """Runs of a chunk's rows as frames, each with an index from 0."""
+
+    def __init__(self, chunk: pa.RecordBatch) -> None:
+        import pandas
+
+        self._frame = chunk.to_pandas()
+        self._index = pandas.RangeIndex
+
+    def slice(self, offset: int, length: int) -> Any:
+        frame = self._frame.iloc[offset : offset + length]
+        frame.index = self._index(length)
+        return frame

@@ -1,0 +1,209 @@
+"""What processors give, gathered in order and brought to the operator's output schema.
+
+Consecutive pieces of one kind are converted together: a call of Arrow a key would cost more than the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.errors import InvalidRequest
+from holdfast.state.casts import cast, combined, from_python, is_frame
+
+
+class OutputRows:
+    """Pieces of output, in order.
+
+    ``add`` takes all that ``process`` may return or yield; ``drain`` gives record batches.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._names: list[str] = schema.names
+        self._width = len(schema)
+        self._kind: type | None = None
+        self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, produced: Any) -> None:
+        """Takes one piece, or an iterable of pieces.
+
+        Raises
+        ------
+        InvalidRequest
+            Something that is no row or rows, a missing or extra column, a value that does not fit its column.
+        """
+        kind = self._kind_of(produced)
+        if kind is not None:
+            self._add_piece(produced, kind)
+        elif produced is not None:
+            if isinstance(produced, (str, bytes)) or not isinstance(produced, Iterable):
+                raise self._no_rows(produced)
+            for piece in produced:
+                kind = self._kind_of(piece)
+                if kind is not None:
+                    self._add_piece(piece, kind)
+                elif isinstance(piece, list):
+                    self.add(piece)
+                elif piece is not None:
+                    raise self._no_rows(piece)
+
+    def drain(self) -> list[pa.RecordBatch]:
+        """All rows since the last call, in the output schema, in batches that are not empty."""
+        self._convert()
+        batches, self._batches = self._batches, []
+        return batches
+
+    def _kind_of(self, piece: Any) -> type | None:
+        found: type = type(piece)
+        if found is dict or found is tuple or found is pa.RecordBatch or found is pa.Table:
+            return found
+        if is_frame(piece):
+            return found
+        return tuple if isinstance(piece, tuple) else dict if isinstance(piece, dict) else None
+
+    def _add_piece(self, piece: Any, kind: type) -> None:
+        if kind is not self._kind:
+            self._convert()
+            self._kind = kind
+        self._pieces.append(piece)
+
+    def _convert(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        if not pieces:
+            return
+        if self._kind is dict:
+            self._keep(self._from_dicts(pieces))
+        elif self._kind is tuple:
+            self._keep(self._from_tuples(pieces))
+        elif self._kind is pa.RecordBatch or self._kind is pa.Table:
+            for same in _runs(pieces, lambda piece: piece.schema):
+                self._from_arrow(same)
+        else:
+            for same in _runs(pieces, lambda piece: (list(piece.columns), list(piece.dtypes))):
+                self._from_frames(same)
+
+    def _keep(self, columns: list[pa.Array]) -> None:
+        if columns and not len(columns[0]):
+            return
+        for field, column in zip(self._schema, columns):
+            if not field.nullable and column.null_count:
+                raise InvalidRequest(
+                    f"output column {field.name!r}: expected {field.type} without nulls, found {column.null_count} "
+                    "nulls"
+                )
+        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def _from_dicts(self, rows: list[dict[str, Any]]) -> list[pa.Array]:
+        if sum(map(len, rows)) != self._width * len(rows):
+            for row in rows:
+                self._check_names(list(row), "a dict")
+        try:
+            values = [[row[name] for row in rows] for name in self._names]
+        except KeyError:
+            for row in rows:
+                self._check_names(list(row), "a dict")
+            raise
+        return self._columns(values)
+
+    def _from_tuples(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
+        named = [row for row in rows if type(row) is not tuple]
+        for row in named:  # namedtuple, and pyspark's Row, know their names: positions must agree
+            names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+            if names is not None and list(names) != self._names:
+                raise InvalidRequest(
+                    f"output: expected the columns {', '.join(self._names)} in this order, found a row of "
+                    f"{', '.join(names)}"
+                )
+        for row in rows:
+            if len(row) != self._width:
+                raise InvalidRequest(
+                    f"output: expected tuples of {self._width} values ({', '.join(self._names)}), found {len(row)}: "
+                    f"{row!r}"
+                )
+        return self._columns([[row[i] for row in rows] for i in range(self._width)])
+
+    def _columns(self, values: Sequence[Sequence[Any]]) -> list[pa.Array]:
+        return [
+            from_python(column, field.type, f"output column {field.name!r}")
+            for field, column in zip(self._schema, values)
+        ]
+
+    def _from_arrow(self, pieces: list[Any]) -> None:
+        found: pa.Schema = pieces[0].schema
+        if found.equals(self._schema):
+            for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [pa.concat_batches(pieces)]:
+                self._batches.extend(batch for batch in _batches(piece) if batch.num_rows)
+            return
+        self._check_names(found.names, "a batch")
+        whole = pa.concat_tables(
+            [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
+        )
+        for batch in _batches(whole):
+            self._keep(self._cast_columns([batch.column(found.get_field_index(name)) for name in self._names]))
+
+    def _from_frames(self, frames: list[Any]) -> None:
+        import pandas
+
+        whole = frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+        self._check_names([str(name) for name in whole.columns], "a frame")
+        columns = []
+        for field in self._schema:
+            series = whole[field.name]
+            if series.dtype == object:
+                columns.append(from_python(series, field.type, f"output column {field.name!r}", from_pandas=True))
+            else:
+                columns.append(combined(pa.array(series)))
+        self._keep(self._cast_columns(columns))
+
+    def _cast_columns(self, columns: list[pa.Array]) -> list[pa.Array]:
+        return [
+            cast(column, field.type, f"output column {field.name!r}") for field, column in zip(self._schema, columns)
+        ]
+
+    def _check_names(self, found: list[str], what: str) -> None:
+        expected = ", ".join(self._names)
+        for name in self._names:
+            if name not in found:
+                raise InvalidRequest(
+                    f"output column {name!r} is missing: expected {expected}, found {what} of "
+                    f"{', '.join(map(str, found)) or 'no columns'}"
+                )
+        for name in found:
+            if name not in self._names or found.count(name) > 1:
+                raise InvalidRequest(
+                    f"output has an extra column {name!r}: expected {expected}, found {what} of "
+                    f"{', '.join(map(str, found))}; "
+                    "drop it, or add it to the operator's output schema"
+                )
+
+    def _no_rows(self, found: Any) -> InvalidRequest:
+        return InvalidRequest(
+            "output: expected a dict, a tuple, a record batch, a table or a frame with the columns "
+            f"{', '.join(self._names)}, "
+            f"found {type(found).__name__} {found!r}"
+        )
+
+
+def _batches(piece: Any) -> list[pa.RecordBatch]:
+    if isinstance(piece, pa.RecordBatch):
+        return [piece]
+    batches: list[pa.RecordBatch] = piece.combine_chunks().to_batches()
+    return batches
+
+
+def _runs(pieces: list[Any], shape: Any) -> Iterable[list[Any]]:
+    """Runs of pieces of one shape: only those can be put together without changing a type."""
+    run: list[Any] = []
+    last: Any = None
+    for piece in pieces:
+        now = shape(piece)
+        if run and now != last:
+            yield run
+            run = []
+        run.append(piece)
+        last = now
+    yield run
