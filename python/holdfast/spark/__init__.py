@@ -1,0 +1,9 @@
+"""The plug into Spark: packs rows by slot, runs processors on slots, keeps handles in Spark's state. The only room that
+knows pyspark.
+"""
+
+from __future__ import annotations
+
+from holdfast.spark.keyed import keyed
+
+__all__ = ["keyed"]

@@ -1,0 +1,124 @@
+"""Packed rows: one Arrow record batch of one slot, in one binary value. The bytes: docs/formats/blob.md.
+
+The schema is not in the blob: both ends have it from the query. Sealing and opening are paired: what `seal` writes,
+`Blob.open` checks before anything is read from it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast import _core
+from holdfast.errors import Corrupt
+
+MAGIC = b"HFBL"
+VERSION = 1
+_CHECKED = struct.Struct("<4sBBHIIQQ")  # all of the header but the checksum itself
+_CHECKSUM = struct.Struct("<Q")
+HEADER_BYTES = _CHECKED.size + _CHECKSUM.size
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A record batch as an IPC message, and where it stands in its map task's rows of this slot."""
+
+    map_partition: int
+    sequence: int
+    rows: int
+    message: pa.Buffer
+
+
+def seal(payloads: Sequence[Payload], ballast: Sequence[int]) -> pa.BinaryArray:
+    """One blob for each payload, followed by `ballast[i]` nulls, as one Arrow array whose bytes are copied once."""
+    sizes = np.array([HEADER_BYTES + payload.message.size for payload in payloads], np.int64)
+    ends = np.cumsum(sizes)
+    values = pa.allocate_buffer(int(ends[-1]))
+    target = memoryview(values).cast("B")
+    for payload, start in zip(payloads, (ends - sizes).tolist()):
+        message = memoryview(payload.message).cast("B")
+        fields = (MAGIC, VERSION, 0, HEADER_BYTES, payload.map_partition, payload.rows, payload.sequence, len(message))
+        checked = _CHECKED.pack(*fields)
+        body = start + HEADER_BYTES
+        target[start : start + len(checked)] = checked
+        target[body - 8 : body] = _checksum(checked, message).to_bytes(8, "little")
+        target[body : body + len(message)] = message
+    repeats = np.array(ballast, np.int64) + 1
+    valid = np.zeros(int(repeats.sum()), bool)
+    valid[np.cumsum(repeats) - repeats] = True
+    offsets = np.concatenate([[0], np.repeat(ends, repeats)]).astype(np.int32)
+    validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    return pa.Array.from_buffers(pa.binary(), len(valid), [validity, pa.py_buffer(offsets), values])
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A blob whose header and checksum were found right."""
+
+    map_partition: int
+    sequence: int
+    rows: int
+    data: pa.Buffer
+
+    @classmethod
+    def open(cls, data: pa.Buffer, where: str) -> Blob:
+        """Checks a blob and reads its header.
+
+        Parameters
+        ----------
+        data
+            The whole blob.
+        where
+            Who asks, for the error message.
+
+        Raises
+        ------
+        Corrupt
+            Not a blob, torn, or changed on its way.
+        """
+        if data.size < HEADER_BYTES:
+            raise Corrupt(f"{where}: a packed row has {data.size} bytes; its header alone needs {HEADER_BYTES}")
+        view = memoryview(data).cast("B")
+        magic, version, flags, header_bytes, partition, rows, sequence, length = _CHECKED.unpack_from(view)
+        (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
+        if magic != MAGIC or version != VERSION or flags != 0 or header_bytes != HEADER_BYTES:
+            raise Corrupt(
+                f"{where}: a packed row begins with {bytes(view[:8]).hex()}, expected {MAGIC.hex()} and version "
+                f"{VERSION}; "
+                "driver and executors must run the same release of Holdfast"
+            )
+        if length != data.size - HEADER_BYTES:
+            raise Corrupt(
+                f"{where}: packed row {sequence} of map partition {partition} has {data.size - HEADER_BYTES} "
+                f"bytes after its header, expected {length}"
+            )
+        if checksum != _checksum(view[: _CHECKED.size], view[HEADER_BYTES:]):
+            raise Corrupt(
+                f"{where}: packed row {sequence} of map partition {partition} fails its checksum; "
+                "it was damaged between pack and slot (memory, shuffle file or network)"
+            )
+        return cls(partition, sequence, rows, data)
+
+    def read(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows, without a copy: the batch keeps the blob's bytes alive."""
+        try:
+            batch = pa.ipc.read_record_batch(self.data.slice(HEADER_BYTES), schema)
+        except (pa.ArrowException, EOFError, OSError) as error:
+            raise Corrupt(
+                f"packed row {self.sequence} of map partition {self.map_partition} does not hold what it was packed as: "
+                f"{error}"
+            ) from error
+        if batch.num_rows != self.rows:
+            raise Corrupt(
+                f"packed row {self.sequence} of map partition {self.map_partition} holds {batch.num_rows} rows, "
+                f"its header says {self.rows}"
+            )
+        return batch
+
+
+def _checksum(header: bytes | memoryview, message: memoryview) -> int:
+    return _core.xxh64(message, _core.xxh64(header))

@@ -1,0 +1,241 @@
+"""`hf.keyed`: a stateful operator on a streaming DataFrame. Runs on the driver, and starts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+from holdfast.checkpoint import OperatorRecord, StateRecord
+from holdfast.clock import new_id
+from holdfast.errors import InvalidRequest
+from holdfast.settings import PREFIX, Settings
+from holdfast.spark import output, pack, schemas, slots, worker
+from holdfast.spark.labels import spread_labels
+from holdfast.spark.plan import OperatorPlan
+from holdfast.state import Processor, declared_states
+
+_NAME_BYTES_MAX = 128
+_OUTPUT_MODES = ("append", "update")
+
+
+def keyed(
+    key: str | Sequence[str],
+    processor: Processor,
+    output_schema: str | spark.StructType,
+    *,
+    name: str,
+    watermark: tuple[str, str] | None = None,
+    output_mode: str = "append",
+    null_keys: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Callable[[DataFrame], DataFrame]:
+    """A stateful operator, for ``DataFrame.transform``.
+
+    ``events.transform(hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals"))``
+
+    Parameters
+    ----------
+    key
+        Key column, or several.
+    processor
+        A BatchProcessor or KeyedProcessor. A copy of it runs in each slot and batch.
+    output_schema
+        Of the rows that the processor gives, as DDL text or a StructType.
+    name
+        Names the operator in the checkpoint, for its whole life; one of a kind in its query.
+    watermark
+        Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``: ``("ts", "10
+        minutes")``. Rows behind the watermark are not dropped: the processor sees them, and ``ctx.watermark_ms``.
+    output_mode
+        "append" or "update"; must be the query's.
+    null_keys
+        Whether null is a key like any other. By default a null key is an error.
+    settings
+        Settings of this operator, over the session's ``spark.holdfast.*``: ``{"slots": 8, "memory.batch.max": "64
+        MiB"}``. All of them: docs/guide/settings.md.
+
+    Returns
+    -------
+    Callable[[DataFrame], DataFrame]
+        Raises InvalidRequest when the DataFrame does not stream, lacks the columns, or settings are wrong. What
+        contradicts the checkpoint is found when the query runs: the query fails with Incompatible.
+
+    Raises
+    ------
+    InvalidRequest
+        A wrong name, processor, key or mode.
+    """
+    _check_name(name)
+    where = f"operator {name!r}"
+    if not isinstance(processor, Processor):
+        raise InvalidRequest(
+            f"{where}: expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
+        )
+    if output_mode not in _OUTPUT_MODES:
+        raise InvalidRequest(f"{where}: output_mode is {output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}")
+    if watermark is not None and not (isinstance(watermark, tuple) and len(watermark) == 2):
+        raise InvalidRequest(
+            f'{where}: watermark is {watermark!r}; expected (column, delay), such as ("ts", "10 minutes")'
+        )
+
+    def apply(events: DataFrame) -> DataFrame:
+        if not events.isStreaming:
+            raise InvalidRequest(
+                f"{where}: the DataFrame does not stream, so there is no batch after which its state would be kept; "
+                "read it with "
+                "spark.readStream (a folder of files streams with trigger(availableNow=True))"
+            )
+        produced = schemas.parse_schema(output_schema, f"{where}, output schema")
+        event_time = watermark or _inherited_watermark(events.schema)
+        plan = _plan(events, key, processor, produced, name, event_time and event_time[0], null_keys, settings)
+        packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.PACKED_SCHEMA)
+        if event_time is not None:
+            packed = packed.withWatermark("event_time", event_time[1])
+        slotted = packed.groupBy("slot").applyInPandasWithState(
+            slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
+        )
+        return slotted.mapInArrow(output.unpack_function(plan.output_schema, name), produced)
+
+    return apply
+
+
+def _plan(
+    events: DataFrame,
+    key: str | Sequence[str],
+    processor: Processor,
+    produced: spark.StructType,
+    name: str,
+    event_time_column: str | None,
+    null_keys: bool,
+    overrides: Mapping[str, Any] | None,
+) -> OperatorPlan:
+    where = f"operator {name!r}"
+    conf = dict(events.sparkSession.conf.getAll)
+    settings = Settings.from_mapping(conf, overrides)
+    partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
+    slot_count = settings.slots or min(partitions, settings.max_parallelism)
+    if slot_count > settings.max_parallelism:
+        raise InvalidRequest(
+            f"{where}: {slot_count} slots need at least as many key groups; {PREFIX}maxParallelism is "
+            f"{settings.max_parallelism}"
+        )
+    input_schema = schemas.arrow_schema(events.schema, f"{where}, input")
+    columns = schemas.key_columns(key, input_schema, name)
+    if event_time_column is not None:
+        _check_event_time(input_schema, event_time_column, where)
+    return OperatorPlan(
+        declared=OperatorRecord(
+            name=name,
+            max_parallelism=settings.max_parallelism,
+            slots=slot_count,
+            labels=spread_labels(slot_count, partitions),
+            key_schema=schemas.key_schema(input_schema, columns),
+            null_keys=null_keys,
+            states=_state_records(processor),
+        ),
+        slots_given=settings.slots is not None,
+        instance=new_id(),
+        checkpoint_dir=_checkpoint_dir(settings, where),
+        settings=_with_retained_batches(settings, conf),
+        input_schema=input_schema,
+        output_schema=schemas.arrow_schema(produced, f"{where}, output schema"),
+        event_time_column=event_time_column,
+        arrow_rows_max=_arrow_rows_max(conf),
+    )
+
+
+def _pack_plan(plan: OperatorPlan) -> pack.PackPlan:
+    def recorded_labels() -> tuple[int, ...]:
+        return worker.operator(plan, worker.BatchIdentity.of_task()).record.labels
+
+    return pack.PackPlan(
+        operator=plan.name,
+        schema=plan.input_schema,
+        key_schema=plan.declared.key_schema,
+        null_keys=plan.declared.null_keys,
+        max_parallelism=plan.declared.max_parallelism,
+        labels=recorded_labels,
+        event_time_column=plan.event_time_column,
+        memory_max_bytes=plan.settings.pack_memory_max_bytes,
+        blob_max_bytes=plan.settings.blob_max_bytes,
+        arrow_rows_max=plan.arrow_rows_max,
+    )
+
+
+def _state_records(processor: Processor) -> tuple[StateRecord, ...]:
+    return tuple(
+        StateRecord(
+            id=index,
+            name=state_name,
+            kind=declaration.kind,
+            schema=pa.schema([pa.field(role, kind) for role, kind in declaration.types.items()]),
+            function=declaration.function_name,
+        )
+        for index, (state_name, declaration) in enumerate(declared_states(processor), start=1)
+    )
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name.strip() or name != name.strip() or not name.isprintable():
+        raise InvalidRequest(f"name is {name!r}; expected a printable name for the operator, such as 'totals'")
+    if len(name.encode()) > _NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"name {name!r} has {len(name.encode())} bytes; at most {_NAME_BYTES_MAX} fit into a file name"
+        )
+
+
+def _checkpoint_dir(settings: Settings, where: str) -> str:
+    uri = settings.checkpoint_dir
+    if uri is None:
+        raise InvalidRequest(
+            f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder or URI that the driver "
+            "and all executors "
+            'reach, or give settings={"checkpoint.dir": …}'
+        )
+    return uri if "://" in uri or uri.startswith("file:") else os.path.abspath(uri)
+
+
+def _with_retained_batches(settings: Settings, conf: Mapping[str, str]) -> Settings:
+    if settings.retained_batches is not None:
+        return settings
+    return Settings(
+        **{**vars(settings), "retained_batches": max(2, int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")))}
+    )
+
+
+def _arrow_rows_max(conf: Mapping[str, str]) -> int:
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    rows = int(conf.get(setting, "10000"))
+    if rows <= 0:
+        raise InvalidRequest(
+            f"{setting} is {rows}, no limit; Holdfast's memory would have none either. Set it to 10000, its default"
+        )
+    return rows
+
+
+def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
+    if column not in schema.names:
+        raise InvalidRequest(
+            f"{where}: watermark column {column!r} is not in the input, which has {', '.join(schema.names)}"
+        )
+    if schema.field(column).type != pa.timestamp("us", "UTC"):
+        raise InvalidRequest(
+            f"{where}: watermark column {column!r} is {schema.field(column).type}; expected a timestamp"
+        )
+
+
+def _inherited_watermark(schema: spark.StructType) -> tuple[str, str] | None:
+    """The watermark that the DataFrame already has. Packing hides its column from Spark, so it is declared again on the
+    packed rows.
+    """
+    for field in json.loads(schema.json())["fields"]:
+        delay_ms = (field.get("metadata") or {}).get("spark.watermarkDelayMs")
+        if delay_ms is not None:
+            return field["name"], f"{int(delay_ms)} milliseconds"
+    return None

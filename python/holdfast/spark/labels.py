@@ -1,0 +1,54 @@
+"""Slot labels: the long that a slot's rows are grouped by, chosen so that the slots spread evenly over the shuffle
+partitions.
+
+Spark sends a group to partition ``pmod(hash(label), P)``, where ``hash`` is Murmur3 (x86, 32 bits, seed 42) of the
+long's two halves. Only balance depends on this: with other labels or another P the results are the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SPARK_SEED = 42
+_CANDIDATES = 1 << 16
+
+
+def spark_hash(values: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Spark's ``hash`` of longs. Algorithm: Austin Appleby's MurmurHash3_x86_32 over two 32-bit blocks."""
+    words = values.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = np.full(len(words), _SPARK_SEED, np.uint32)
+        for block in (words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)):
+            k = block.astype(np.uint32) * np.uint32(0xCC9E2D51)
+            k = _rotate_left(k, 15) * np.uint32(0x1B873593)
+            mixed = _rotate_left(mixed ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        mixed ^= np.uint32(8)  # the length in bytes
+        mixed ^= mixed >> np.uint32(16)
+        mixed *= np.uint32(0x85EBCA6B)
+        mixed ^= mixed >> np.uint32(13)
+        mixed *= np.uint32(0xC2B2AE35)
+        mixed ^= mixed >> np.uint32(16)
+    return mixed.view(np.int32)
+
+
+def spread_labels(slots: int, partitions: int) -> tuple[int, ...]:
+    """One label for each slot: slot ``s`` goes to shuffle partition ``s % partitions``."""
+    waiting: dict[int, list[int]] = {}
+    for slot in reversed(range(slots)):
+        waiting.setdefault(slot % partitions, []).append(slot)
+    labels = [0] * slots
+    start = 0
+    while waiting:
+        candidates = np.arange(start, start + _CANDIDATES, dtype=np.int64)
+        for label, partition in zip(candidates.tolist(), np.mod(spark_hash(candidates), partitions).tolist()):
+            if partition in waiting:
+                labels[waiting[partition].pop()] = label
+                if not waiting[partition]:
+                    del waiting[partition]
+        start += _CANDIDATES
+    return tuple(labels)
+
+
+def _rotate_left(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))

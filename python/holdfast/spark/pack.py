@@ -1,0 +1,183 @@
+"""The map side: gathers input batches, splits them by slot, and emits packed rows of (slot label, event time, blob).
+
+Runs in `mapInArrow`, one `Pack` call a map task, on the task's own thread. Memory is bounded by `pack_memory_max_bytes`
+(about three times: gathered, reordered, sealed), whatever the input's size. Rows of one slot keep their order: a slot's
+blobs of one map task are numbered without a gap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from holdfast import _core
+from holdfast.errors import InvalidRequest
+from holdfast.spark import blobs
+
+PACKED_SCHEMA = "slot long, event_time timestamp, blob binary"
+_PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UTC")), ("blob", pa.binary())])
+
+# Where Spark fills an Arrow batch of packed rows it counts rows, not bytes (only rows in 4.0, and on the way out of the
+# slot in all releases). So blobs are followed by rows without a blob, in proportion to their size: a batch is full at
+# about this many bytes. See docs/rfcs/0003.
+BALLAST_EVERY_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """What the map side needs to know; travels in the closure.
+
+    `labels` is asked for in the task, because only there the query is known whose operator record holds them.
+    """
+
+    operator: str
+    schema: pa.Schema
+    key_schema: pa.Schema
+    null_keys: bool
+    max_parallelism: int
+    labels: Callable[[], tuple[int, ...]]
+    event_time_column: str | None
+    memory_max_bytes: int
+    blob_max_bytes: int
+    arrow_rows_max: int
+
+
+class Pack:
+    """The packing of one map task."""
+
+    def __init__(self, plan: PackPlan, labels: tuple[int, ...], map_partition: int) -> None:
+        self._plan = plan
+        self._labels = pa.array(labels, pa.int64())
+        self._map_partition = map_partition
+        self._key_codec = _core.KeyCodec(plan.key_schema, null_keys=plan.null_keys)
+        self._sequences = [0] * len(labels)
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._event_time_max: pa.Scalar | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Packed rows of all input batches, in the order of `_PACKED`."""
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            self._gathered.append(self._conform(batch))
+            self._gathered_bytes += batch.nbytes
+            if self._gathered_bytes >= self._plan.memory_max_bytes:
+                yield from self._flush()
+        if self._gathered:
+            yield from self._flush()
+        if self._event_time_max is not None:
+            yield self._marker(self._event_time_max)
+
+    def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Spark's batches differ from the plan's schema in the time zone's name, or in large types where a setting asks
+        for them.
+        """
+        schema = self._plan.schema
+        if batch.schema.equals(schema):
+            return batch
+        if batch.schema.names != schema.names:
+            raise InvalidRequest(
+                f"operator {self._plan.operator!r}: the input's columns are {batch.schema.names}, planned were "
+                f"{schema.names}"
+            )
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        rows = _one_batch(self._gathered)
+        self._gathered = []
+        self._gathered_bytes = 0
+        if self._plan.event_time_column is not None:
+            latest = pc.max(rows.column(self._plan.event_time_column))
+            if latest.is_valid and (self._event_time_max is None or latest.as_py() > self._event_time_max.as_py()):
+                self._event_time_max = latest
+        slots, payloads = self._split(rows)
+        del rows
+        yield self._packed(slots, payloads)
+
+    def _split(self, rows: pa.RecordBatch) -> tuple[list[int], list[blobs.Payload]]:
+        slot_count = len(self._labels)
+        if slot_count == 1:
+            # Keys are looked at all the same, so that a null key is refused here and not half-way through a slot.
+            self._key_codec.key_groups(self._keys(rows), self._plan.max_parallelism)
+            bounds = [0, rows.num_rows]
+        else:
+            order, offsets = self._key_codec.partition(self._keys(rows), self._plan.max_parallelism, slot_count)
+            rows = rows.take(pa.array(order))
+            bounds = pa.array(offsets).to_pylist()
+        slots: list[int] = []
+        payloads: list[blobs.Payload] = []
+        for slot, (start, end) in enumerate(itertools.pairwise(bounds)):
+            if start == end:
+                continue
+            for count, message in messages(rows.slice(start, end - start), self._plan.blob_max_bytes):
+                payloads.append(blobs.Payload(self._map_partition, self._sequences[slot], count, message))
+                self._sequences[slot] += 1
+                slots.append(slot)
+        return slots, payloads
+
+    def _keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [rows.column(name) for name in self._plan.key_schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._plan.key_schema)
+
+    def _packed(self, slots: list[int], payloads: list[blobs.Payload]) -> pa.RecordBatch:
+        ballast = [payload.message.size * self._plan.arrow_rows_max // BALLAST_EVERY_BYTES for payload in payloads]
+        sealed = blobs.seal(payloads, ballast)
+        labels = self._labels.take(pa.array(np.repeat(slots, np.array(ballast) + 1)))
+        return pa.RecordBatch.from_arrays(
+            [labels, pa.nulls(len(labels), _PACKED.field(1).type), sealed], schema=_PACKED
+        )
+
+    def _marker(self, event_time_max: pa.Scalar) -> pa.RecordBatch:
+        """The row that carries the watermark: blobs carry none, because Spark drops whole rows that are behind it."""
+        return pa.RecordBatch.from_arrays(
+            [
+                self._labels.slice(0, 1),
+                pa.array([event_time_max.as_py()], _PACKED.field(1).type),
+                pa.array([None], pa.binary()),
+            ],
+            schema=_PACKED,
+        )
+
+
+def messages(rows: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.Buffer]]:
+    """(rows, IPC message) of consecutive parts, none larger than the limit unless a single row is."""
+    parts = max(1, math.ceil(rows.nbytes / (max_bytes * 7 // 8)))  # the message has a header and padding too
+    step = max(1, math.ceil(rows.num_rows / parts))
+    for start in range(0, rows.num_rows, step):
+        part = rows.slice(start, step)
+        message = part.serialize()
+        if message.size > max_bytes and part.num_rows > 1:
+            half = part.num_rows // 2
+            yield from messages(part.slice(0, half), max_bytes)
+            yield from messages(part.slice(half), max_bytes)
+        else:
+            yield part.num_rows, message
+
+
+def pack_function(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None, "pack runs in Spark tasks only"
+        return Pack(plan, plan.labels(), task.partitionId()).run(batches)
+
+    return pack
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches)

@@ -1,0 +1,47 @@
+"""What the driver decides about one operator; travels in the closures to the map side and to the slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.checkpoint import OperatorRecord
+from holdfast.settings import Settings
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """One operator in one query.
+
+    Attributes
+    ----------
+    declared
+        The operator as the program declares it; the record in the checkpoint may know better (labels, state ids).
+    slots_given
+        Whether the number of slots was asked for, or follows from the session and gives way to the recorded one.
+    instance
+        Tells this operator from another of the same name.
+    event_time_column
+        Column that carries the watermark, or None.
+    arrow_rows_max
+        Rows of an Arrow batch between Spark and Python, as the session has it.
+    """
+
+    declared: OperatorRecord
+    slots_given: bool
+    instance: str
+    checkpoint_dir: str
+    settings: Settings
+    input_schema: pa.Schema
+    output_schema: pa.Schema
+    event_time_column: str | None
+    arrow_rows_max: int
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(self.declared.key_schema.names)

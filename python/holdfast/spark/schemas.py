@@ -1,0 +1,151 @@
+"""Spark types as the Arrow types in which their values travel and are stored.
+
+Timestamps are always microseconds in UTC here, whatever the session's time zone: the zone is how Spark prints an
+instant, not what it is, and a recorded key type must not change with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from holdfast.errors import InvalidRequest
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "void": pa.null(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def parse_schema(schema: str | spark.StructType, what: str) -> spark.StructType:
+    """A struct type from itself or from DDL text (which needs a Spark session).
+
+    Raises
+    ------
+    InvalidRequest
+        Not DDL, or a column name that stands twice.
+    """
+    if isinstance(schema, str):
+        try:
+            parsed = spark.StructType.fromDDL(schema)
+        except Exception as error:
+            raise InvalidRequest(
+                f"{what}: {schema!r} is not a schema such as 'user string, total long': {error}"
+            ) from error
+    else:
+        parsed = schema
+    if not isinstance(parsed, spark.StructType) or not parsed.fields:
+        raise InvalidRequest(
+            f"{what}: expected columns, as 'user string, total long' or a StructType; found {schema!r}"
+        )
+    _refuse_twins(parsed.names, what)
+    return parsed
+
+
+def arrow_schema(schema: spark.StructType, what: str) -> pa.Schema:
+    """The Arrow schema of a Spark schema.
+
+    Raises
+    ------
+    InvalidRequest
+        A type that has no place in Arrow batches or in state (variant, calendar interval, user-defined), with its
+        column.
+    """
+    _refuse_twins(schema.names, what)
+    return pa.schema(
+        [pa.field(f.name, _arrow_type(f.dataType, f"{what}, column {f.name!r}"), f.nullable) for f in schema.fields]
+    )
+
+
+def key_columns(key: str | Sequence[str], schema: pa.Schema, operator: str) -> tuple[str, ...]:
+    """The key columns, checked against the input.
+
+    Raises
+    ------
+    InvalidRequest
+        No key, one named twice, not a column of the input, or of a type that has no order-preserving encoding.
+    """
+    names = (key,) if isinstance(key, str) else tuple(key)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(f"operator {operator!r}: key must be a column name or a list of them; found {key!r}")
+    _refuse_twins(names, f"operator {operator!r}, key")
+    for name in names:
+        if name not in schema.names:
+            raise InvalidRequest(
+                f"operator {operator!r}: key column {name!r} is not in the input, which has {', '.join(schema.names)}"
+            )
+        refused = _not_a_key(schema.field(name).type)
+        if refused is not None:
+            raise InvalidRequest(
+                f"operator {operator!r}: key column {name!r} has or holds type {refused}, which cannot be a key; "
+                "integers, float, double, boolean, string, binary, date, timestamp, decimal and structs of these can"
+            )
+    return names
+
+
+def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """The key columns as they are recorded. Whether Spark knows that a column has no nulls depends on the rest of the
+    plan, so the record does not."""
+    return pa.schema([pa.field(name, schema.field(name).type) for name in columns])
+
+
+def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:
+    name = kind.simpleString()
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if isinstance(kind, spark.StringType):  # before Spark 4.0 varchar and char; since then also collations
+        return pa.string()
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, spark.DayTimeIntervalType):
+        return pa.duration("us")
+    if isinstance(kind, spark.ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType, where), kind.containsNull))
+    if isinstance(kind, spark.MapType):
+        return pa.map_(
+            pa.field("key", _arrow_type(kind.keyType, where), False),
+            pa.field("value", _arrow_type(kind.valueType, where), kind.valueContainsNull),
+        )
+    if isinstance(kind, spark.StructType) and not isinstance(kind, spark.UserDefinedType):
+        _refuse_twins(kind.names, where)
+        return pa.struct(
+            [pa.field(f.name, _arrow_type(f.dataType, f"{where}.{f.name}"), f.nullable) for f in kind.fields]
+        )
+    raise InvalidRequest(f"{where}: type {name} is not supported; cast it to another before hf.keyed")
+
+
+def _not_a_key(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(kind):
+        return next(
+            (found for f in kind for found in [_not_a_key(f.type)] if found is not None),
+            None if kind.num_fields else kind,
+        )
+    allowed = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+    return None if allowed else kind
+
+
+def _refuse_twins(names: Sequence[str], what: str) -> None:
+    twins = sorted({name for name in names if list(names).count(name) > 1})
+    if twins:
+        raise InvalidRequest(f"{what}: {', '.join(map(repr, twins))} stands more than once; rename one")

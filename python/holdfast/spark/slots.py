@@ -1,0 +1,127 @@
+"""The slot side: one call a slot and batch, from the handle in Spark's state through the processor to the next handle.
+
+Runs in `applyInPandasWithState`, on the task's thread. The order that exactness rests on: all output is handed over,
+then the delta is durable, then Spark's state gets the handle. If anything stops before that (an exception, a kill, a
+consumer that reads no further), Spark keeps the old handle, and the batch runs again from the old version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.state import GroupState
+
+from holdfast.checkpoint import Handle, SlotState
+from holdfast.errors import InternalError
+from holdfast.spark import worker
+from holdfast.spark.output import OutputPacker
+from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.spool import BlobSpool
+from holdfast.state import BoundProcessor, Context, Processor
+
+STATE_SCHEMA = "handle string"
+# Rows and bytes that a vectorised processor is called with at once, where blobs are small.
+_CALL_ROWS = 65536
+_CALL_BYTES = 8 << 20
+
+SlotFunction = Callable[[tuple[Any, ...], Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]
+
+
+def slot_function(plan: OperatorPlan, processor: Processor) -> SlotFunction:
+    """The function for `applyInPandasWithState`."""
+
+    def run_slot(
+        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], group_state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        return _run_slot(plan, processor, int(key[0]), frames, group_state)
+
+    return run_slot
+
+
+def _run_slot(
+    plan: OperatorPlan, processor: Processor, label: int, frames: Iterator[pd.DataFrame], group_state: GroupState
+) -> Iterator[pd.DataFrame]:
+    identity = worker.BatchIdentity.of_task()
+    live = worker.operator(plan, identity)
+    if label not in live.record.labels:
+        raise InternalError(f"operator {plan.name!r}: {label} is not the label of any of its {live.record.slots} slots")
+    slot = live.record.labels.index(label)
+    where = f"operator {plan.name!r}, slot {slot}, batch {identity.batch_id}"
+    with BlobSpool(plan.settings.spool_memory_max_bytes, live.local_dir, where) as spool:
+        for frame in frames:
+            for data in frame["blob"]:
+                if data is not None:
+                    spool.add(data)
+        if not len(spool):
+            return
+        ctx = _context(plan, identity, live, slot, group_state)
+        state = worker.slot_state(plan, live, slot)
+        yield from _process(plan, processor, live, state, spool, ctx, group_state)
+    worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+
+
+def _process(
+    plan: OperatorPlan,
+    processor: Processor,
+    live: worker.LiveOperator,
+    state: SlotState,
+    spool: BlobSpool,
+    ctx: Context,
+    group_state: GroupState,
+) -> Iterator[pd.DataFrame]:
+    output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
+    try:
+        store = state.open(Handle.from_text(group_state.get[0]) if group_state.exists else None)
+        state.begin(ctx.batch_id)
+        states = [(declared.name, declared.id) for declared in live.record.states]
+        with BoundProcessor(processor, store, live.record.key_schema, states, plan.output_schema) as bound:
+            for batch in _call_batches(spool, plan.input_schema):
+                for produced in bound.process(batch, ctx):
+                    yield from output.add(produced)
+                state.spill_if_needed()
+            for produced in bound.finish(ctx):
+                yield from output.add(produced)
+        yield from output.finish()
+        group_state.update((state.prepare().to_text(),))
+    except BaseException as error:  # also GeneratorExit: Spark reads no further
+        state.abort(error)
+        raise
+
+
+def _call_batches(spool: BlobSpool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows in their order, small blobs put together."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for blob in spool.read():
+        if gathered and (rows + blob.rows > _CALL_ROWS or size_bytes + blob.data.size > _CALL_BYTES):
+            yield _together(gathered)
+            gathered = []
+            rows = size_bytes = 0
+        gathered.append(blob.read(schema))
+        rows += blob.rows
+        size_bytes += blob.data.size
+    if gathered:
+        yield _together(gathered)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _context(
+    plan: OperatorPlan, identity: worker.BatchIdentity, live: worker.LiveOperator, slot: int, group_state: GroupState
+) -> Context:
+    return Context(
+        query_id=identity.query_id,
+        operator=plan.name,
+        batch_id=identity.batch_id,
+        timestamp_ms=group_state.getCurrentProcessingTimeMs(),
+        slot=slot,
+        slots=live.record.slots,
+        attempt=identity.attempt,
+        watermark_ms=group_state.getCurrentWatermarkMs() if plan.event_time_column is not None else None,
+        logger=worker.LOGGER.getChild("processor"),
+    )

@@ -1,0 +1,125 @@
+"""What a Python worker process keeps from task to task: operators that were compared with their record, and slots'
+states.
+
+Spark hands a task to any idle worker, so nothing here is relied on: a state that is kept may be behind the handle of
+the next batch, and `SlotState.open` finds that out. One task at a time runs in a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from pyspark import TaskContext
+
+from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, operator_prefix, register_operator
+from holdfast.errors import InternalError
+from holdfast.settings import default_local_dir
+from holdfast.spark.plan import OperatorPlan
+from holdfast.storage import FileStore, open_file_store
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+LOGGER = logging.getLogger("holdfast")
+
+
+@dataclass(frozen=True)
+class BatchIdentity:
+    """Which batch of which run of which query the task at hand belongs to."""
+
+    query_id: str
+    run_id: str | None
+    batch_id: int
+    attempt: int
+
+    @classmethod
+    def of_task(cls) -> BatchIdentity:
+        """From the local properties that Spark sets on every task of a streaming query."""
+        task = TaskContext.get()
+        query_id = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
+        batch_id = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
+        if task is None or query_id is None or batch_id is None:
+            raise InternalError("a keyed operator ran outside a task of a streaming query")
+        # Spark runs a query's jobs in a group named after the run, but a program may set a group of its own in
+        # foreachBatch.
+        group = task.getLocalProperty("spark.jobGroup.id")
+        run_id = group if group is not None and _UUID.fullmatch(group) else None
+        return cls(query_id, run_id, int(batch_id), task.attemptNumber())
+
+
+@dataclass(frozen=True)
+class LiveOperator:
+    """An operator whose declaration was compared with its record."""
+
+    record: OperatorRecord
+    file_store: FileStore
+    prefix: str
+    local_dir: str
+
+
+_stores: dict[str, FileStore] = {}
+_operators: dict[tuple[str, str, str, str | None], LiveOperator] = {}
+_slot_states: OrderedDict[tuple[str, str, int], SlotState] = OrderedDict()
+
+
+def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
+    """The operator of a plan; the first call of a run compares it with what the checkpoint recorded.
+
+    Raises
+    ------
+    Incompatible, InvalidRequest
+        See `register_operator`.
+    """
+    key = (plan.checkpoint_dir, identity.query_id, plan.instance, identity.run_id)
+    live = _operators.get(key)
+    if live is None:
+        prefix = operator_prefix(identity.query_id, plan.name)
+        store = _stores.setdefault(plan.checkpoint_dir, open_file_store(plan.checkpoint_dir))
+        declared = plan.declared if plan.slots_given else _with_recorded_slots(plan.declared, store, prefix)
+        record = register_operator(
+            store, declared, identity.run_id or f"instance-{plan.instance}", plan.instance, prefix=prefix
+        )
+        live = LiveOperator(record, store, prefix, plan.settings.local_dir or default_local_dir())
+        _operators[key] = live
+    return live
+
+
+def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
+    """The state of a slot, kept or new; open it before use."""
+    key = (live.local_dir, f"{live.file_store.uri} {live.prefix}", slot)
+    state = _slot_states.get(key)
+    if state is None:
+        state = SlotState(
+            record=live.record,
+            slot=slot,
+            file_store=live.file_store,
+            prefix=live.prefix,
+            local_dir=live.local_dir,
+            settings=CheckpointSettings.of(plan.settings),
+            logger=LOGGER.getChild("checkpoint"),
+        )
+        _slot_states[key] = state
+    _slot_states.move_to_end(key)
+    return state
+
+
+def trim_slot_states(memory_max_bytes: int) -> None:
+    """Lets go of the states that were not used for longest, until the rest fits. Between batches only."""
+    total = sum(state.memory_bytes for state in _slot_states.values())
+    while total > memory_max_bytes and _slot_states:
+        _, state = _slot_states.popitem(last=False)
+        total -= state.memory_bytes
+        state.release_memory()
+
+
+def _with_recorded_slots(declared: OperatorRecord, store: FileStore, prefix: str) -> OperatorRecord:
+    """A number of slots that nobody asked for follows the record, so that a session with other shuffle partitions can
+    go on.
+    """
+    name = f"{prefix}/operator.json"
+    stored = store.get(name)
+    if stored is None:
+        return declared
+    recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+    return replace(declared, slots=recorded.slots, labels=recorded.labels)

@@ -1,0 +1,59 @@
+"""Fixtures of all tests: one Spark session, and streams whose batches a test writes itself.
+
+Spark and Holdfast are imported in the fixtures: most tests need neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.streams import FileStream
+
+
+@pytest.fixture(scope="session")
+def spark_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from tests.spark_sessions import start_session
+
+    # Tasks may fail once: a test of retries needs it, and the others do not notice.
+    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_of_all_tests: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session of the test's own, in the one JVM: its settings and views go with it."""
+    session = spark_of_all_tests.newSession()
+    session.conf.set("spark.holdfast.checkpoint.dir", str(tmp_path / "state"))
+    session.conf.set("spark.holdfast.local.dir", str(tmp_path / "local"))
+    yield session
+    for query in session.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> FileStream:
+    """A stream of files: one batch a file."""
+    from tests.streams import FileStream
+
+    return FileStream(spark, tmp_path)
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tmp_path: Path) -> Callable[[str], FileStream]:
+    """Several streams in one test, each in its own folder."""
+    from tests.streams import FileStream
+
+    def make(name: str) -> FileStream:
+        folder = tmp_path / name
+        os.makedirs(folder)
+        return FileStream(spark, folder)
+
+    return make

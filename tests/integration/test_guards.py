@@ -1,0 +1,201 @@
+"""What is wrong is told at once and clearly: what was expected, what was found, and what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.processors import RunningTotal
+from tests.streams import FileStream, Transform
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+EVENTS = pa.table({"user": ["a", "b", "a"], "amount": [1, 2, 3], "region": ["eu", "us", "eu"]})
+WITH_REGION = "user string, amount long, region string, total long"
+
+
+def totals(key: Any = "user", processor: hf.BatchProcessor | None = None, **options: Any) -> Transform:
+    return hf.keyed(key, processor or RunningTotal(), WITH_REGION, **{"name": "totals", **options})
+
+
+class Doubles(hf.BatchProcessor):
+    total = hf.ReducingState(pa.float64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        return None
+
+
+class Greatest(hf.BatchProcessor):
+    total = hf.ReducingState(pa.int64(), "max")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        return None
+
+
+class OneMore(RunningTotal):
+    first = hf.ValueState(pa.int64())
+
+
+def failure(stream: FileStream, transform: Transform) -> str:
+    """What the query says when it fails, without the stack traces' line breaks."""
+    from pyspark.errors import StreamingQueryException
+
+    with pytest.raises(StreamingQueryException) as caught:
+        stream.run(transform)
+    return re.sub(r"\s+", " ", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"settings": {"slots": 3}}, r"Incompatible: .*slots: recorded 2, declared 3 .*rescale"),
+        (
+            {"settings": {"maxParallelism": 128}},
+            r"Incompatible: .*max parallelism: recorded 4096, declared 128 .*rescale",
+        ),
+        ({"key": "region"}, r"Incompatible: .*key columns: recorded \(user: string\), declared \(region: string\)"),
+        ({"null_keys": True}, r"Incompatible: .*null keys: recorded False, declared True"),
+        ({"processor": Doubles()}, r"Incompatible: .*state 'total': recorded .*int64.* declared .*double"),
+        ({"processor": Greatest()}, r"Incompatible: .*state 'total': recorded .*sum.* declared .*max"),
+        ({"processor": OneMore()}, r"Incompatible: .*state 'first': recorded none"),
+    ],
+    ids=["slots", "max parallelism", "key", "null keys", "state type", "state function", "another state"],
+)
+def test_what_contradicts_the_checkpoint_is_refused(stream: FileStream, changed: dict[str, Any], expected: str) -> None:
+    stream.write(EVENTS)
+    stream.run(totals())
+    stream.write(EVENTS)
+    assert re.search(expected, failure(stream, totals(**changed)))
+    # And nothing was harmed by the attempt.
+    (output,) = stream.run(totals())
+    assert sorted(output["total"].to_pylist()) == [4, 5, 8]
+
+
+def test_other_shuffle_partitions_are_no_contradiction(stream: FileStream, spark: SparkSession) -> None:
+    stream.write(EVENTS)
+    stream.run(totals())
+    stream.write(EVENTS)
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    (output,) = stream.run(totals())
+    assert sorted(output["total"].to_pylist()) == [4, 5, 8]
+
+
+def test_two_operators_of_one_name(stream: FileStream) -> None:
+    stream.write(EVENTS)
+
+    def twice(frame: DataFrame) -> DataFrame:
+        return frame.transform(totals()).drop("total").transform(totals())
+
+    assert re.search(r"InvalidRequest: two operators of one query are both named 'totals'", failure(stream, twice))
+
+
+def test_a_handle_whose_files_are_gone(stream: FileStream, tmp_path: Path) -> None:
+    stream.write(EVENTS)
+    stream.run(totals())
+    shutil.rmtree(tmp_path / "local")
+    for delta in (tmp_path / "state").rglob("delta/*"):
+        delta.unlink()
+    stream.write(EVENTS)
+    said = failure(stream, totals(settings={"memory.cache.max": 0}))
+    assert re.search(r"Corrupt: .*totals.*slot \d", said), said
+
+
+def test_a_null_key(stream: FileStream) -> None:
+    stream.write(pa.table({"user": ["a", None], "amount": [1, 2], "region": ["eu", "eu"]}))
+    assert re.search(r"InvalidRequest: .*null", failure(stream, totals()))
+
+
+def test_an_error_of_the_processor_names_slot_and_batch(stream: FileStream) -> None:
+    class Failing(RunningTotal):
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+            raise KeyError("what the user got wrong")
+
+    stream.write(EVENTS)
+    said = failure(stream, totals(processor=Failing()))
+    assert "what the user got wrong" in said
+    assert re.search(r"Failing ran operator 'totals', slot \d of 2, batch 0", said)
+
+
+def test_state_outside_a_call() -> None:
+    with pytest.raises(hf.InvalidRequest, match="used outside a call"):
+        _ = RunningTotal().total.add
+
+
+def test_no_checkpoint_folder(stream: FileStream, spark: SparkSession) -> None:
+    stream.write(EVENTS)
+    spark.conf.unset("spark.holdfast.checkpoint.dir")
+    with pytest.raises(hf.InvalidRequest, match=r"nowhere to keep its state: set spark\.holdfast\.checkpoint\.dir"):
+        stream.run(totals())
+
+
+def test_an_unknown_setting(stream: FileStream, spark: SparkSession) -> None:
+    stream.write(EVENTS)
+    spark.conf.set("spark.holdfast.checkpoint.dri", "/tmp")
+    try:
+        with pytest.raises(hf.InvalidRequest, match=r"nearest is 'spark\.holdfast\.checkpoint\.dir'"):
+            stream.run(totals())
+    finally:
+        spark.conf.unset("spark.holdfast.checkpoint.dri")
+
+
+def test_a_dataframe_that_does_not_stream(stream: FileStream, spark: SparkSession) -> None:
+    stream.write(EVENTS)
+    with pytest.raises(hf.InvalidRequest, match="'totals': the DataFrame does not stream"):
+        spark.read.parquet(str(stream.source)).transform(totals())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"name": ""}, "name is ''"),
+        ({"name": " totals"}, "expected a printable name"),
+        ({"name": "t" * 129}, "at most 128"),
+        ({"name": None}, "name is None"),
+        ({"output_mode": "complete"}, "output_mode is 'complete'"),
+        ({"watermark": "ts"}, "watermark is 'ts'"),
+        ({"processor": RunningTotal}, r"a class needs its \(\)"),
+    ],
+)
+def test_a_wrong_call(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(hf.InvalidRequest, match=expected):
+        totals(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"key": "usr"}, "key column 'usr' is not in the input, which has user, amount, region"),
+        ({"key": []}, "key must be a column name"),
+        ({"key": ["user", "user"]}, "'user' stands more than once"),
+        ({"key": "tags"}, "'tags' has or holds type list.*cannot be a key"),
+        ({"watermark": ("when", "1 minute")}, "watermark column 'when' is not in the input"),
+        ({"watermark": ("amount", "1 minute")}, "'amount' is int64; expected a timestamp"),
+        ({"settings": {"slots": 65, "maxParallelism": 64}}, "65 slots need at least as many key groups"),
+    ],
+)
+def test_a_call_that_does_not_fit_the_input(stream: FileStream, options: dict[str, Any], expected: str) -> None:
+    stream.write(EVENTS.append_column("tags", pa.array([["x"], [], None])))
+    with pytest.raises(hf.InvalidRequest, match=expected):
+        stream.run(totals(**options))
+
+
+def test_an_output_schema_that_is_none(stream: FileStream) -> None:
+    stream.write(EVENTS)
+    with pytest.raises(hf.InvalidRequest, match="is not a schema"):
+        stream.run(hf.keyed("user", RunningTotal(), "user strin, total", name="totals"))
+
+
+def test_no_limit_of_arrow_rows(stream: FileStream, spark: SparkSession) -> None:
+    stream.write(EVENTS)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")
+    with pytest.raises(hf.InvalidRequest, match="no limit"):
+        stream.run(totals())

@@ -1,0 +1,70 @@
+"""Processors that several tests share. Spark's workers import this module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import holdfast as hf
+
+TOTALS = "user string, amount long, total long"
+
+
+class RunningTotal(hf.BatchProcessor):
+    """The sum so far, after each row."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        yield batch.append_column("total", self.total.add(batch["user"], batch["amount"]))
+
+
+class LastSeen(hf.BatchProcessor):
+    """The greatest amount so far, after each row."""
+
+    total = hf.ReducingState(pa.int64(), "max")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> pa.RecordBatch:
+        return batch.append_column("total", self.total.add(batch["user"], batch["amount"]))
+
+
+class CountsByKey(hf.KeyedProcessor):
+    """A key at a time: rows so far, and the amounts of the last call, of the key."""
+
+    seen = hf.ValueState(pa.int64())
+    amounts = hf.ListState(pa.int64())
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        seen = (self.seen.value() or 0) + len(rows)
+        self.seen.update(seen)
+        for amount in rows["amount"].to_pylist():
+            self.amounts.add(amount)
+        yield {"user": key[0], "amount": pc.sum(rows["amount"]).as_py(), "total": seen}
+
+
+class Passing(hf.BatchProcessor):
+    """No state, rows as they are."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> pa.RecordBatch:
+        return batch
+
+
+class FailingOnce(RunningTotal):
+    """Raises on the first attempt of one batch, half-way through its rows."""
+
+    def __init__(self, batch_id: int, marker: str) -> None:
+        self.batch_id = batch_id
+        self.marker = marker
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        yield from super().process(batch, ctx)
+        if ctx.batch_id == self.batch_id:
+            try:
+                os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            raise RuntimeError("the first attempt of this batch fails")

@@ -1,0 +1,50 @@
+"""Spark sessions for tests: small, quiet, and with workers that can import the tests' processors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import holdfast
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def worker_path() -> str:
+    """PYTHONPATH for Spark's Python workers: the tests, the package as this process has it, and what was there."""
+    package = Path(holdfast.__file__).resolve().parents[1]
+    return os.pathsep.join([str(ROOT), str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
+    """A session with two shuffle partitions and all its files under ``folder``; ``a__b`` stands for the setting
+    ``a.b``.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["PYTHONPATH"] = worker_path()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("holdfast-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.local.dir", str(folder / "spark-local"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    )
+    for key, value in settings.items():
+        builder = builder.config(key.replace("__", "."), value)
+    return builder.getOrCreate()
