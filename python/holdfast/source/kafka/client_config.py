@@ -1,0 +1,90 @@
+"""``kafka.*`` options made into librdkafka's configuration; what is a secret and must never be shown.
+
+librdkafka and Kafka's Java client share most names. Where they do not, the Java name that Spark's users know is
+translated, or refused with the name that does the same here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from holdfast.errors import InvalidRequest
+
+_PREFIX = "kafka."
+
+# What the source decides itself, and why.
+_RESERVED = {
+    "auto.offset.reset": "use the option startingOffsets: the source, not the group, knows where to start",
+    "enable.auto.commit": "the source commits the group's offsets after each checkpoint, see commitGroupOffsets",
+    "enable.auto.offset.store": "the source commits the group's offsets after each checkpoint, see commitGroupOffsets",
+    "key.deserializer": "keys are bytes: use the functions of a DataFrame to decode them",
+    "value.deserializer": "values are bytes: use the functions of a DataFrame to decode them",
+    "interceptor.classes": "interceptors might change what is read",
+    "enable.partition.eof": "the source needs it to end a range",
+    "group.instance.id": "the source assigns partitions itself and joins no group",
+}
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "default.api.timeout.ms": "socket.timeout.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+}
+_JAVA_ONLY = {
+    "ssl.truststore.location": "use kafka.ssl.ca.location with a PEM file",
+    "ssl.truststore.password": "use kafka.ssl.ca.location with a PEM file",
+    "ssl.keystore.type": "use kafka.ssl.certificate.location and kafka.ssl.key.location, or a PKCS#12 keystore",
+    "sasl.login.callback.handler.class": "use kafka.sasl.oauthbearer.method=oidc and kafka.sasl.oauthbearer.*",
+    "max.poll.records": "the source fetches in batches of its own; use maxOffsetsPerTrigger",
+}
+_SECRET = re.compile(r"password|secret|jaas|token|oauthbearer\.config|ssl\.key\.pem")
+_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+
+
+def client_config(texts: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's configuration from the options, their names in lower case.
+
+    Raises
+    ------
+    InvalidRequest
+        ``kafka.bootstrap.servers`` is missing, or a name is reserved, or known to Java's client only.
+    """
+    config: dict[str, str] = {}
+    for option, value in sorted(texts.items()):
+        if not option.startswith(_PREFIX):
+            continue
+        name = option.removeprefix(_PREFIX)
+        if name in _RESERVED:
+            raise InvalidRequest(f"{option} cannot be set: {_RESERVED[name]}")
+        if name in _JAVA_ONLY:
+            raise InvalidRequest(f"{option} is known to Kafka's Java client only: {_JAVA_ONLY[name]}")
+        if name == "sasl.jaas.config":
+            config.update(_from_jaas(value))
+        else:
+            config[_RENAMED.get(name, name)] = value
+    if not config.get("bootstrap.servers"):
+        raise InvalidRequest("Option kafka.bootstrap.servers is missing: expected host:port of one or more brokers")
+    return {"isolation.level": "read_committed", **config}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a property must not be shown."""
+    return _SECRET.search(name) is not None
+
+
+def without_secrets(text: str, config: Mapping[str, str]) -> str:
+    """A message of the client's, with any secret of its configuration blotted out."""
+    for name, value in config.items():
+        if value and is_secret(name):
+            text = text.replace(value, "***")
+    return text
+
+
+def _from_jaas(text: str) -> dict[str, str]:
+    """Name and password of a PLAIN or SCRAM login, which is all that librdkafka needs of Java's line."""
+    found = {name: double or single or plain for name, double, single, plain in _JAAS.findall(text)}
+    if set(found) != {"username", "password"}:
+        raise InvalidRequest(
+            "kafka.sasl.jaas.config: expected a login with username and password (PLAIN or SCRAM). For others, use"
+            " kafka.sasl.username, kafka.sasl.password, kafka.sasl.kerberos.* or kafka.sasl.oauthbearer.*"
+        )
+    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, value in found.items()}

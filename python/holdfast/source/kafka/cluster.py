@@ -1,0 +1,191 @@
+"""What the driver asks of the brokers: topics, partitions, offsets; and the group's offsets, for lag tools to see.
+
+One admin client for the life of a query, made at the first question. Each question is asked again within a time limit
+while brokers come and go; afterwards `Unavailable` says what was asked of whom. Used by one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
+from holdfast.source.kafka.client import admin_config, confluent_kafka, logger, refused
+from holdfast.source.kafka.client_config import without_secrets
+from holdfast.source.kafka.options import SourceOptions
+from holdfast.source.kafka.subscription import Partition
+
+ANSWER_WITHIN_MS = 60_000.0
+
+
+class Topics:
+    """The partitions that a source reads, and the ids of their topics, at one moment."""
+
+    def __init__(self, partitions: Sequence[Partition], topic_ids: Mapping[str, str]) -> None:
+        self.partitions = list(partitions)
+        self.topic_ids = dict(topic_ids)
+
+
+class Cluster:
+    """The Kafka cluster, as the driver of one source sees it."""
+
+    def __init__(
+        self, options: SourceOptions, clock: Clock | None = None, answer_within_ms: float = ANSWER_WITHIN_MS
+    ) -> None:
+        self._options = options
+        self._kafka = confluent_kafka()
+        self._clock = clock or SystemClock()
+        self._answer_within_ms = answer_within_ms
+        try:
+            self._admin = self._kafka.admin.AdminClient(admin_config(options.client), logger=logger)
+        except (self._kafka.KafkaException, ValueError, TypeError) as error:
+            raise refused(error, options.client) from None
+        self._group_warned = False
+
+    def topics(self) -> Topics:
+        """What the subscription names and exists by now; a topic that does not exist is left out."""
+        subscription = self._options.subscription
+        listed: Iterable[str] = ()
+        if subscription.pattern is not None:
+            listed = self._ask("topics", lambda within_s: list(self._admin.list_topics(timeout=within_s).topics))
+        names = subscription.names(name for name in listed if not name.startswith("__"))
+        if not names:
+            return Topics([], {})
+        described = self._ask("partitions", lambda within_s: self._describe(names, within_s))
+        partitions = [(name, part.id) for name, topic in described.items() for part in topic.partitions]
+        wanted = subscription.wanted(partitions)
+        read = {topic for topic, _ in wanted}
+        return Topics(wanted, {name: str(topic.topic_id) for name, topic in described.items() if name in read})
+
+    def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """The first offset that each partition still has. Partitions that are gone are left out."""
+        return self._offsets(partitions, self._kafka.admin.OffsetSpec.earliest(), "earliest offsets")
+
+    def latest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """The offset after the last to read; with read_committed, the last stable offset. Gone ones are left out."""
+        return self._offsets(partitions, self._kafka.admin.OffsetSpec.latest(), "latest offsets")
+
+    def resolve(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Offsets for a bound, one for each partition.
+
+        Raises
+        ------
+        InvalidRequest
+            The bound names other partitions than those, or a timestamp after the last record where that is an error.
+        """
+        if bound.named is not None and set(bound.named) != set(partitions):
+            raise InvalidRequest(
+                f"Offsets by partition must name exactly the partitions that {self._options.subscription} reads."
+                " Expected"
+                f" {_listed(partitions)}, found {_listed(bound.named)}"
+            )
+        if bound.timestamp_ms is not None or bound.timestamps_ms is not None:
+            return self._at_timestamps(bound, partitions)
+        offsets = {key: (bound.offsets[key] if bound.offsets else bound.offset or 0) for key in partitions}
+        first = self.earliest([key for key, offset in offsets.items() if offset == EARLIEST_OFFSET])
+        last = self.latest([key for key, offset in offsets.items() if EARLIEST_OFFSET < offset < 0])
+        return {**{key: offset for key, offset in offsets.items() if offset >= 0}, **first, **last}
+
+    def commit_group(self, group: str, positions: Mapping[Partition, int]) -> None:
+        """Tell the brokers how far the query is. Nothing waits for it, and nothing depends on it."""
+        kafka = self._kafka
+        places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(positions.items())]
+        request = kafka.ConsumerGroupTopicPartitions(group, places)
+        try:
+            futures = self._admin.alter_consumer_group_offsets([request], request_timeout=10.0)
+        except (kafka.KafkaException, ValueError) as error:
+            self._group_failed(group, error)
+            return
+        for future in futures.values():
+            future.add_done_callback(lambda done: self._group_done(group, done))
+
+    def _at_timestamps(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        spec = self._kafka.admin.OffsetSpec.for_timestamp
+        specs = {key: spec(bound.timestamp_of(key)) for key in partitions}
+        found = self._ask("offsets by timestamp", lambda within_s: self._list_offsets(specs, within_s))
+        after_last = [key for key in partitions if found.get(key, -1) < 0]
+        if after_last and not bound.latest_if_none:
+            raise InvalidRequest(
+                f"No record at or after the starting timestamp in {_listed(after_last)}. Use an earlier timestamp, or"
+                " startingOffsetsByTimestampStrategy 'latest'"
+            )
+        return {**found, **self.latest(after_last)}
+
+    def _offsets(self, partitions: Sequence[Partition], spec: Any, what: str) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        specs = dict.fromkeys(partitions, spec)
+        offsets: dict[Partition, int] = self._ask(what, lambda within_s: self._list_offsets(specs, within_s))
+        return offsets
+
+    def _list_offsets(self, specs: Mapping[Partition, Any], within_s: float) -> dict[Partition, int]:
+        kafka = self._kafka
+        committed = self._options.client["isolation.level"] == "read_committed"
+        futures = self._admin.list_offsets(
+            {kafka.TopicPartition(topic, number): spec for (topic, number), spec in specs.items()},
+            isolation_level=kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=within_s,
+        )
+        answers = self._present((place, future) for place, future in futures.items())
+        return {(place.topic, place.partition): answer.offset for place, answer in answers}
+
+    def _describe(self, names: Sequence[str], within_s: float) -> dict[str, Any]:
+        futures = self._admin.describe_topics(self._kafka.TopicCollection(list(names)), request_timeout=within_s)
+        return dict(self._present(futures.items()))
+
+    def _present(self, futures: Iterable[tuple[Any, Future[Any]]]) -> list[tuple[Any, Any]]:
+        """The answers for what exists."""
+        error_codes = self._kafka.KafkaError
+        gone = (error_codes.UNKNOWN_TOPIC_OR_PART, error_codes._UNKNOWN_TOPIC, error_codes._UNKNOWN_PARTITION)
+        present = []
+        for key, future in futures:
+            try:
+                present.append((key, future.result()))
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() not in gone:
+                    raise
+        return present
+
+    def _ask(self, what: str, question: Callable[[float], Any]) -> Any:
+        deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
+        quick_failures = 0
+        while True:
+            left_s = (deadline_ms - self._clock.elapsed_ms()) / 1000
+            try:
+                return question(max(1.0, left_s))
+            except self._kafka.KafkaException as error:
+                # A client retries what a broker's restart causes, until its own time limit; the rest is asked again a
+                # few times, since a topic's leader may be on its way.
+                quick_failures += 1
+                retriable = error.args[0].retriable()
+                if self._clock.elapsed_ms() >= deadline_ms or (
+                    quick_failures > self._options.fetch_retries and not retriable
+                ):
+                    raise Unavailable(
+                        f"Kafka at {self._options.client['bootstrap.servers']} did not say the {what} of"
+                        f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}"
+                    ) from None
+                time.sleep(max(self._options.fetch_retry_ms / 1000, 0.1 if retriable else 0.0))
+
+    def _group_done(self, group: str, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._group_failed(group, error)
+
+    def _group_failed(self, group: str, error: BaseException) -> None:
+        if not self._group_warned:
+            self._group_warned = True
+            logger.warning(
+                "The offsets of consumer group %s were not committed: %s. Lag tools will not see this query; it is"
+                " not harmed. Said once",
+                group,
+                without_secrets(str(error), self._options.client),
+            )
+
+
+def _listed(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)) or "none"

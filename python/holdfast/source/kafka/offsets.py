@@ -1,0 +1,113 @@
+"""What Spark's offset log holds of this source: positions, and all that a replay needs to read the same again.
+
+Spark persists where a batch ends, not where the first one starts, and knows nothing of partitions that came later. So
+an offset carries, besides its positions, where those partitions start that its predecessor does not have: all of them
+in the first batch. A replay, even of batch 0 from "latest", then reads exactly what the first attempt read.
+
+As JSON::
+
+    {"format": 1, "source": "5f0c…", "offsets": {"topic": {"0": 17}}, "starts": {…}, "topic_ids": {"topic": "L66Z…"}}
+
+``starts`` is left out when empty. ``source`` is a random id made with the first offset: it names the consumer group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.errors import Corrupt
+from holdfast.source.kafka.subscription import Partition
+
+FORMAT = 1
+
+Positions = Mapping[Partition, int]
+
+
+class Range(NamedTuple):
+    """Records of one partition from ``start`` to before ``end``; ``topic_id`` tells a topic from its namesake."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """One offset of the source.
+
+    Attributes
+    ----------
+    positions
+        The next record to read, by partition.
+    starts
+        Where partitions start that the offset before does not have.
+    topic_ids
+        The broker's id of each topic; it changes when a topic is deleted and created again.
+    source_id
+        Names the query's consumer group; None when not known (Spark 4.0 after a restart).
+    """
+
+    positions: Positions
+    starts: Positions = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    source_id: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For Spark: equal offsets give equal texts."""
+        content: dict[str, Any] = {"format": FORMAT}
+        if self.source_id is not None:
+            content["source"] = self.source_id
+        content["offsets"] = _nested(self.positions)
+        if self.starts:
+            content["starts"] = _nested(self.starts)
+        content["topic_ids"] = dict(sorted(self.topic_ids.items()))
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> SourceOffset:
+        """From Spark. `Corrupt` when it is no offset of this source."""
+        if content.get("format") != FORMAT:
+            raise Corrupt(
+                f"Expected an offset of holdfast-kafka, format {FORMAT}, found {json.dumps(content)[:200]}. Another"
+                " source"
+                " or a newer Holdfast wrote this checkpoint: use that one, or a new checkpoint"
+            )
+        try:
+            return cls(
+                positions=_flat(content["offsets"]),
+                starts=_flat(content.get("starts", {})),
+                topic_ids=dict(content.get("topic_ids", {})),
+                source_id=content.get("source"),
+            )
+        except (KeyError, ValueError, AttributeError) as error:
+            raise Corrupt(f"An offset of holdfast-kafka in the checkpoint is damaged ({error!r}): {content}") from None
+
+
+def ranges_between(start: SourceOffset, end: SourceOffset) -> list[Range]:
+    """What a batch reads: exactly what ``end`` says, whatever ``start`` is by now; unknown starts are left out."""
+    ranges = []
+    for (topic, partition), until in sorted(end.positions.items()):
+        key = (topic, partition)
+        since = end.starts.get(key, start.positions.get(key))
+        if since is not None and since < until:
+            ranges.append(Range(topic, partition, since, until, end.topic_ids.get(topic, "")))
+    return ranges
+
+
+def _nested(positions: Positions) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    return {(topic, int(number)): int(offset) for topic, by in nested.items() for number, offset in by.items()}

@@ -1,0 +1,235 @@
+"""Plans the batches of a stream: where it starts, how far it may go, which ranges that means, what was lost meanwhile.
+
+Runs on the driver, one for each query, used by one thread. Knows no Spark: `stream.py` puts it behind Spark's
+interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.clock import Clock, Ids, SystemClock, new_id
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.source.kafka.admission import limited, split
+from holdfast.source.kafka.client import logger
+from holdfast.source.kafka.cluster import Cluster, Topics
+from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
+from holdfast.source.kafka.options import SourceOptions
+from holdfast.source.kafka.subscription import Partition
+
+# What brokers before 2.8, which know no topic ids, answer.
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class StreamPlanner:
+    """The plan of one streaming query.
+
+    Parameters
+    ----------
+    clock, ids
+        For ``maxTriggerDelay``, and for the names of sources; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        clock: Clock | None = None,
+        ids: Ids = new_id,
+    ) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._ids = ids
+        self._fixed_end: tuple[Topics, dict[Partition, int]] | None = None
+        self._last_trigger_ms: float | None = None
+        # Of the batch that was planned last: what Spark 4.0 does not hand over.
+        self._known: SourceOffset | None = None
+        self._checked_end: SourceOffset | None = None
+        self._group_positions: Mapping[Partition, int] | None = None
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query starts. Spark asks only when its checkpoint is empty, and again on a replay of batch 0."""
+        topics = self._cluster.topics()
+        self._refuse_missing(topics)
+        positions = self._cluster.resolve(self._options.starting, topics.partitions)
+        offset = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
+        self._known = offset
+        return offset.to_json()
+
+    def fix_end(self) -> None:
+        """Trigger.AvailableNow: nothing later than now is read."""
+        topics = self._cluster.topics()
+        self._fixed_end = topics, self._cluster.latest(topics.partitions)
+
+    def latest(self, start: dict[str, Any] | None, limit: bool = True) -> dict[str, Any]:
+        """Where the next batch ends; ``start`` itself when there is nothing to read.
+
+        Parameters
+        ----------
+        start
+            Where it starts. None when Spark does not say (4.0, 4.1): then the end of the batch planned last.
+        limit
+            Whether the options that limit a batch hold.
+        """
+        since = SourceOffset.from_json(start) if start is not None else self._known
+        if since is not None:
+            self._commit_group(since)
+        topics, latest = self._fixed_end or self._available()
+        if since is None:
+            end = SourceOffset(latest, {}, topics.topic_ids)
+            return end.to_json()
+        begin = self._begin(since, topics, latest)
+        ends = dict(latest)
+        if limit and self._should_wait(begin, ends):
+            ends = dict(begin)
+        if limit and self._options.max_offsets_per_trigger is not None:
+            ends = limited(begin, ends, self._options.max_offsets_per_trigger)
+        if ends == since.positions and topics.topic_ids == since.topic_ids:
+            end = since
+        else:
+            end = SourceOffset(ends, _starts(since, begin), topics.topic_ids, since.source_id)
+        self._checked_end = end
+        return start if start is not None and end is since else end.to_json()
+
+    def newest(self) -> dict[str, Any]:
+        """The newest offsets there are, for progress reports."""
+        topics, latest = self._available()
+        return SourceOffset(latest, {}, topics.topic_ids).to_json()
+
+    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+        """What the tasks of a batch read: the same for the same arguments, as long as the topics still have it."""
+        since, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        self._known = (
+            until if until.source_id else SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
+        )
+        unknown = [key for key in until.positions if key not in until.starts and key not in since.positions]
+        if unknown:
+            # Only Spark 4.0 and 4.1 plan a batch without its start; partitions that came since then begin here.
+            since = SourceOffset({**since.positions, **self._cluster.earliest(unknown)}, {}, since.topic_ids)
+        ranges = ranges_between(since, until)
+        if ranges and until != self._checked_end:
+            ranges = self._still_there(ranges, since)
+        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A checkpoint holds all before ``end``."""
+        self._commit_group(SourceOffset.from_json(end))
+
+    def _commit_group(self, offset: SourceOffset) -> None:
+        """Let lag tools see how far the query is. Never read back."""
+        if not self._options.commit_group_offsets or not offset.positions or offset.positions == self._group_positions:
+            return
+        group = self._options.client.get("group.id")
+        if group is None and offset.source_id is None:
+            return
+        self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", offset.positions)
+        self._group_positions = offset.positions
+
+    def _available(self) -> tuple[Topics, dict[Partition, int]]:
+        topics = self._cluster.topics()
+        return topics, self._cluster.latest(topics.partitions)
+
+    def _refuse_missing(self, topics: Topics) -> None:
+        subscription = self._options.subscription
+        found = {topic for topic, _ in topics.partitions}
+        missing = [topic for topic in subscription.topics if topic not in found]
+        missing += [
+            f"{topic}-{number}" for topic, number in sorted(set(subscription.partitions) - set(topics.partitions))
+        ]
+        if missing:
+            raise InvalidRequest(
+                f"{subscription}: {', '.join(missing)} does not exist at"
+                f" {self._options.client['bootstrap.servers']}. Create it"
+                " first, or use subscribePattern, which waits for topics to come"
+            )
+
+    def _begin(self, since: SourceOffset, topics: Topics, latest: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Where each partition of ``latest`` is read from, after what was lost has been reported."""
+        recreated = {
+            topic for topic in topics.topic_ids if _differ(since.topic_ids.get(topic), topics.topic_ids[topic])
+        }
+        present = set(topics.partitions)
+        for topic in sorted(recreated):
+            self._lost(
+                f"Topic {topic} was deleted and created again (its id was {since.topic_ids[topic]}, now it is"
+                f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from"
+                " its start"
+            )
+        gone = sorted(key for key in since.positions if key not in present)
+        if gone:
+            names = ", ".join(f"{topic}-{number}" for topic, number in gone)
+            self._lost(f"{names} do not exist any more: what was not read of them is lost")
+        new = [key for key in latest if key not in since.positions or key[0] in recreated]
+        begin = self._cluster.earliest(new)
+        for (topic, number), offset in sorted(begin.items()):
+            if offset > 0 and topic not in recreated:
+                self._lost(
+                    f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before is"
+                    " lost"
+                )
+        for key, end in latest.items():
+            if key in begin or key in new:
+                continue
+            position = since.positions[key]
+            if end < position:
+                self._lost(
+                    f"{key[0]}-{key[1]} ends at {end}, but was read up to {position} already: its log was"
+                    " truncated. It is"
+                    " read on from its end"
+                )
+            begin[key] = min(position, end)
+        # A partition that went between two questions is asked about in the next batch.
+        return {key: begin.get(key, latest[key]) for key in latest}
+
+    def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
+        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
+        topics = self._cluster.topics()
+        present = set(topics.partitions)
+        kept = []
+        for part in ranges:
+            if (part.topic, part.partition) not in present:
+                self._lost(f"{part} is to be read again, but the partition does not exist any more")
+            elif _differ(part.topic_id or since.topic_ids.get(part.topic), topics.topic_ids[part.topic]):
+                self._lost(f"{part} is to be read again, but the topic was deleted and created again since")
+            else:
+                kept.append(part)
+        return kept
+
+    def _should_wait(self, begin: Mapping[Partition, int], ends: Mapping[Partition, int]) -> bool:
+        minimum = self._options.min_offsets_per_trigger
+        if minimum is None or self._fixed_end is not None:
+            return False
+        now_ms = self._clock.elapsed_ms()
+        due = self._last_trigger_ms is None or now_ms - self._last_trigger_ms >= self._options.max_trigger_delay_ms
+        if due or sum(ends[key] - begin[key] for key in ends) >= minimum:
+            self._last_trigger_ms = now_ms
+            return False
+        return True
+
+    def _lost(self, message: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise Corrupt(
+                f"{message}. The query stops because failOnDataLoss is true. Set it to false to go on with what is"
+                " left, or"
+                " start with a new checkpoint"
+            )
+        logger.warning("%s; going on because failOnDataLoss is false", message)
+
+
+def _starts(since: SourceOffset, begin: Mapping[Partition, int]) -> dict[Partition, int]:
+    """The starts that the next offset carries.
+
+    Of partitions that ``since`` does not have there; and, as long as nothing of a partition was read, those that
+    ``since`` carries: if it is the initial one, Spark has not persisted it.
+    """
+    starts = {}
+    for key, offset in begin.items():
+        if since.positions.get(key) != offset or since.starts.get(key) == offset:
+            starts[key] = offset
+    return starts
+
+
+def _differ(before: str | None, now: str) -> bool:
+    return before is not None and before != now and _NO_TOPIC_ID not in (before, now)
