@@ -46,11 +46,17 @@ BinaryReader ReaderOf(Slice format) {
 }
 
 std::string Found(const ArrowSchema& schema) {
-  std::string found;
+  std::string found = "'";
+  found += schema.format;
+  found += "' of (";
   for (int64_t i = 0; i < schema.n_children; ++i) {
-    found += (i == 0 ? "" : ", ") + std::string(schema.children[i]->name) + " '" + schema.children[i]->format + "'";
+    if (i > 0) found += ", ";
+    found += schema.children[i]->name;
+    found += " '";
+    found += schema.children[i]->format;
+    found += "'";
   }
-  return "'" + std::string(schema.format) + "' of (" + found + ")";
+  return found + ")";
 }
 
 Status CheckSchema(const ArrowSchema& schema) {
