@@ -1,0 +1,30 @@
+"""Versions of a slot's state: handles, deltas, snapshots, recovery, retention. Knows storage's interface and the
+core.
+"""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.host import Host
+from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.operator_record import OperatorRecord, StateRecord, register_operator
+from holdfast.checkpoint.restoring import Recovery
+from holdfast.checkpoint.settings import CheckpointSettings
+from holdfast.checkpoint.slot_state import SlotState
+
+__all__ = [
+    "Background",
+    "CheckpointSettings",
+    "DeltaRef",
+    "Handle",
+    "Host",
+    "OperatorRecord",
+    "Recovery",
+    "SlotState",
+    "SnapshotRef",
+    "StateRecord",
+    "operator_prefix",
+    "process_background",
+    "register_operator",
+]

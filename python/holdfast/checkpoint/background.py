@@ -1,0 +1,85 @@
+"""The thread that folds, uploads and tidies up: one a process, one job at a time, the newest job of each slot only."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+_STOP_S = 5.0
+
+
+class Background:
+    """Jobs by key: a job that has not begun is replaced by a newer one of its key. Jobs must not raise."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._stopped = False
+
+    def submit(self, key: Hashable, job: Callable[[], None]) -> None:
+        with self._changed:
+            if self._stopped:
+                return
+            self._jobs[key] = job
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-background", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Waits until nothing is left to do; False when that took too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._jobs and not self._running, timeout_s)
+
+    def stop(self) -> None:
+        """Drops what has not begun, and gives what has a moment to end. What is cut short is cleared by the next
+        process.
+        """
+        with self._changed:
+            self._stopped = True
+            self._jobs.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._jobs or self._stopped)
+                if self._stopped:
+                    return
+                _, job = self._jobs.popitem(last=False)
+                self._running = True
+            job()
+            del job  # lets go of the slot's state before it waits
+
+
+_process: Background | None = None
+_lock = threading.Lock()
+
+
+def process_background() -> Background:
+    """The one of this process."""
+    global _process
+    with _lock:
+        if _process is None:
+            _process = Background()
+            atexit.register(_process.stop)
+        return _process
+
+
+def _forget() -> None:
+    """After a fork the child has no threads: it starts anew."""
+    global _process, _lock
+    _process = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,91 @@
+"""Makes bases: a parent's tables, shared by hard link, plus the deltas since. A fold, a spill and a long restore all do
+this.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from holdfast._core import BaseWriter
+from holdfast.checkpoint.base_folder import BaseRecord, LocalBase, files_in, files_of, read_base, write_record
+from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.fault_points import reach
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.checkpoint.slot_folder import WorkFolder
+
+
+class BaseMaker:
+    """Makes bases of one slot. Safe for several threads, since every attempt has a work folder of its own."""
+
+    def __init__(self, context: SlotContext, deltas: DeltaReader) -> None:
+        self._context = context
+        self._deltas = deltas
+
+    def fold(self, parent: LocalBase | None, handle: Handle) -> LocalBase:
+        """The base of ``handle``'s version, from that of an ancestor (None: the empty state) and the deltas between.
+
+        A crash here leaves a work folder that the next process clears away.
+        """
+        with self._context.folder.new_work() as work:
+            refs = handle.deltas_after(parent.sequence if parent else 0)
+            batches = (batch for _, batches in self._deltas.read_all(refs) for batch in batches)
+            self.write(parent.files_path if parent else None, work, batches)
+            reach("during_fold")
+            return self.publish(work, parent, handle.sequence, handle.version_id)
+
+    def write(self, parent_files: str | None, work: WorkFolder, batches: Iterable[pa.RecordBatch]) -> str:
+        """Writes the files of a base into ``work``; their folder.
+
+        A writer holds its changes in memory: past the limit of a batch they go into a base in between, and on from
+        there.
+        """
+        options = self._context.settings.base_options()
+        with local_errors(work.path):
+            previous = None
+            directory = files_of(work.path)
+            if os.path.exists(directory):  # of an earlier call: it is the parent now
+                previous = work.child(f"before-{self._context.ids()}")
+                os.rename(directory, previous)
+            writer = BaseWriter(previous or parent_files, directory, options)
+            held_bytes = 0
+            for batch in batches:
+                if held_bytes and held_bytes + batch.nbytes > self._context.settings.batch_memory_max_bytes:
+                    writer.finish()
+                    before = work.child(f"before-{self._context.ids()}")
+                    os.rename(directory, before)
+                    _remove(previous)
+                    previous, held_bytes = before, 0
+                    writer = BaseWriter(previous, directory, options)
+                writer.add(batch)
+                held_bytes += batch.nbytes
+            writer.finish()
+            _remove(previous)
+            return directory
+
+    def publish(self, work: WorkFolder, parent: LocalBase | None, sequence: int, version_id: str) -> LocalBase:
+        """Makes ``work`` the base of a version; the base that is there then, which may be another process's of the same
+        version.
+        """
+        context = self._context
+        with local_errors(work.path):
+            record = BaseRecord(
+                operator=context.operator,
+                slot=context.slot,
+                sequence=sequence,
+                version_id=version_id,
+                boot_id=context.host.boot_id,
+                files=files_in(files_of(work.path), parent),
+            )
+            write_record(work.path, record)
+        return read_base(context.folder.publish(work.path, sequence, version_id))
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

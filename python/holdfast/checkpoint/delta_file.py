@@ -1,0 +1,133 @@
+"""Delta files: the keys that one batch changed in one slot, with their new values. Format: docs/formats/delta.md.
+
+An Arrow IPC file that any Arrow reader opens. Nothing of it is parsed before its length and checksum are those that the
+handle names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast._core import xxh64_file
+from holdfast.checkpoint.handle import DeltaRef
+from holdfast.checkpoint.sealed import CHECKSUM_DIGITS, checksum_of
+from holdfast.errors import Corrupt, Incompatible
+
+FORMAT = "delta"
+VERSION = 1
+_FIELDS = (
+    pa.field("key_group", pa.uint16(), nullable=False),
+    pa.field("state", pa.uint16(), nullable=False),
+    pa.field("key", pa.binary(), nullable=False),
+    pa.field("value", pa.binary()),
+)
+
+#: What a batch that changed nothing leaves.
+EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _FIELDS], schema=pa.schema(_FIELDS))
+
+
+@dataclass(frozen=True)
+class DeltaIdentity:
+    """Whose delta it is, and between which versions: the file's own metadata. ``parent_id`` empty: the empty state."""
+
+    operator: str
+    slot: int
+    version_id: str
+    parent_id: str
+    sequence: int
+    batch_id: int
+
+    def schema(self) -> pa.Schema:
+        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(VERSION)}
+        metadata.update((f"holdfast.{name}", str(value)) for name, value in asdict(self).items())
+        return pa.schema(_FIELDS, metadata=metadata)
+
+
+class DeltaWriter:
+    """Writes a delta, batch by batch, into ``sink``: a path, or an Arrow output stream. Later batches win over earlier
+    ones.
+    """
+
+    def __init__(self, sink: Any, identity: DeltaIdentity, compression: str) -> None:
+        self._schema = identity.schema()
+        options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+        self._writer = pa.ipc.new_file(sink, self._schema, options=options)
+
+    def write(self, delta: pa.RecordBatch) -> None:
+        if delta.num_rows:
+            self._writer.write_batch(pa.RecordBatch.from_arrays(delta.columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def encode_delta(identity: DeltaIdentity, batches: Iterable[pa.RecordBatch], compression: str) -> pa.Buffer:
+    """The bytes of a delta file."""
+    sink = pa.BufferOutputStream()
+    writer = DeltaWriter(sink, identity, compression)
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    return sink.getvalue()
+
+
+def ref_of(identity: DeltaIdentity, data: pa.Buffer) -> DeltaRef:
+    return DeltaRef(identity.sequence, identity.version_id, data.size, checksum_of(memoryview(data)))
+
+
+def ref_of_file(identity: DeltaIdentity, path: str) -> DeltaRef:
+    checksum, size_bytes = xxh64_file(path)
+    return DeltaRef(identity.sequence, identity.version_id, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
+
+
+def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> list[pa.RecordBatch]:
+    """The batches of a delta file.
+
+    Parameters
+    ----------
+    ref
+        What the handle says of the file.
+    where
+        The file's name and place, for errors.
+
+    Raises
+    ------
+    Corrupt
+        Not the file that the handle names, or not of this slot.
+    Incompatible
+        Written by a newer Holdfast.
+    """
+    named = f"delta {where} of operator {operator!r}, slot {slot}, version {ref.sequence} ({ref.version_id})"
+    if len(data) != ref.size_bytes:
+        raise Corrupt(f"{named} is damaged: expected {ref.size_bytes} bytes, found {len(data)}")
+    checksum = checksum_of(data)
+    if checksum != ref.checksum:
+        raise Corrupt(f"{named} is damaged: expected checksum {ref.checksum}, found {checksum}")
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+        _check_identity(reader.schema, ref, operator, slot, named)
+        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{named} has the right checksum but is no Arrow file: {error}") from error
+
+
+def _check_identity(schema: pa.Schema, ref: DeltaRef, operator: str, slot: int, named: str) -> None:
+    metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    version = metadata.get("holdfast.version", "")
+    if metadata.get("holdfast.format") != FORMAT or not version.isdigit():
+        raise Corrupt(f"{named} is an Arrow file, but not a delta: its metadata is {metadata}")
+    if not 1 <= int(version) <= VERSION:
+        raise Incompatible(
+            f"{named} has version {version}; this Holdfast reads versions 1 to {VERSION}. Upgrade Holdfast"
+        )
+    expected = {"operator": operator, "slot": slot, "version_id": ref.version_id, "sequence": ref.sequence}
+    for name, value in expected.items():
+        found = metadata.get(f"holdfast.{name}")
+        if found != str(value):
+            raise Corrupt(f"{named} belongs elsewhere: expected {name} {value!r}, found {found!r}")
+    if schema.remove_metadata() != pa.schema(_FIELDS):
+        raise Corrupt(f"{named} has other columns than a delta: {schema.remove_metadata()}")

@@ -1,0 +1,97 @@
+"""Reads deltas back, from this machine where it has them, from storage otherwise; always checked against the handle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from holdfast.checkpoint.delta_file import decode_delta
+from holdfast.checkpoint.handle import DeltaRef
+from holdfast.checkpoint.names import delta_name, parse_version
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import Corrupt
+from holdfast.storage import run_parallel
+
+
+class DeltaReader:
+    """The deltas of one slot. Safe for several threads."""
+
+    def __init__(self, context: SlotContext) -> None:
+        self._context = context
+        #: Whether deltas are copied to this machine, because the store is not on it.
+        self.keeps_copies = context.file_store.local_path(context.stored("delta/x")) is None
+
+    def read(self, ref: DeltaRef) -> list[pa.RecordBatch]:
+        """The batches of one delta; Corrupt, with file, slot and version, when it is missing or damaged."""
+        context = self._context
+        if self.keeps_copies:
+            local = self._read_copy(ref)
+            if local is not None:
+                return local
+        name = context.stored(delta_name(ref.sequence, ref.version_id))
+        data = context.file_store.get(name)
+        if data is None:
+            raise Corrupt(
+                f"delta {name} of operator {context.operator!r}, slot {context.slot}, version {ref.sequence} "
+                f"({ref.version_id}) is missing in {context.file_store.uri}"
+            )
+        batches = decode_delta(data, ref, context.operator, context.slot, f"{name} in {context.file_store.uri}")
+        self.keep_copy(ref, data)
+        return batches
+
+    def read_all(self, refs: Sequence[DeltaRef]) -> Iterator[tuple[DeltaRef, list[pa.RecordBatch]]]:
+        """Deltas in their order; from a remote store a few at a time are on their way, so that memory stays bounded."""
+        threads = self._context.settings.transfer_threads if self.keeps_copies else 1
+        for first in range(0, len(refs), threads):
+            window = refs[first : first + threads]
+            yield from zip(window, run_parallel([lambda ref=ref: self.read(ref) for ref in window], threads))  # type: ignore[misc]
+
+    def keep_copy(self, ref: DeltaRef, data: bytes | memoryview) -> None:
+        """Keeps a delta on this machine if its store is elsewhere. A disk that is full costs a download later, no
+        more.
+        """
+        if not self.keeps_copies:
+            return
+        path = self._context.folder.delta_path(ref.sequence, ref.version_id)
+        temporary = f"{path}.{os.getpid()}-{self._context.ids()}"
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError as error:
+            self._context.logger.warning("no local copy of a delta was kept: %s", error)
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def keep_file(self, ref: DeltaRef, path: str) -> None:
+        """Moves a delta file that was uploaded to the local copies."""
+        if self.keeps_copies:
+            with suppress(OSError):
+                os.replace(path, self._context.folder.delta_path(ref.sequence, ref.version_id))
+
+    def drop_copies(self, up_to: int) -> None:
+        """Removes local copies up to a sequence, and what a killed writer left of others."""
+        folder = self._context.folder.deltas
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                version = parse_version(name)
+                if version is None or version[0] <= up_to:
+                    with suppress(OSError):
+                        os.unlink(os.path.join(folder, name))
+
+    def _read_copy(self, ref: DeltaRef) -> list[pa.RecordBatch] | None:
+        context = self._context
+        path = context.folder.delta_path(ref.sequence, ref.version_id)
+        try:
+            with open(path, "rb") as file:
+                return decode_delta(file.read(), ref, context.operator, context.slot, path)
+        except FileNotFoundError:
+            return None
+        except (Corrupt, OSError) as error:
+            context.logger.warning("a local copy is not used: %s", error)
+            with suppress(OSError):
+                os.unlink(path)
+            return None

@@ -1,0 +1,115 @@
+"""Which machine this is, and the file HOST that keeps two machines from sharing one local folder.
+
+Locks and local copies only work between processes of one machine, and local copies that were not synced to disk do not
+survive a reboot: each carries the id of the boot that wrote it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from holdfast.checkpoint.sealed import seal, unseal
+from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
+
+SETTING = "spark.holdfast.local.dir"
+_FORMAT = "holdfast.host"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    """This machine since its last boot."""
+
+    name: str
+    machine_id: str
+    boot_id: str
+
+    @classmethod
+    def this(cls) -> Host:
+        return cls(socket.gethostname(), _first_line("/etc/machine-id"), _first_line("/proc/sys/kernel/random/boot_id"))
+
+    def owns(self, other: Host) -> bool:
+        """Whether ``other`` is this machine, now or before a reboot."""
+        if other.boot_id and other.boot_id == self.boot_id:
+            return True  # one kernel: also two containers on it
+        return (other.name, other.machine_id) == (self.name, self.machine_id)
+
+
+def claim_local_dir(local_dir: str, host: Host) -> None:
+    """Makes the local folder if need be and checks that it is this machine's, and writable.
+
+    Raises
+    ------
+    InvalidRequest
+        Another machine uses it.
+    Unavailable
+        It cannot be made or written.
+    """
+    path = os.path.join(local_dir, "HOST")
+    with local_errors(local_dir):
+        os.makedirs(local_dir, mode=0o700, exist_ok=True)
+        found = _read(path)
+        if found is not None and not host.owns(found):
+            raise InvalidRequest(
+                f"{local_dir} is shared by two hosts: this is {host.name!r}, and {path} says that {found.name!r} uses "
+                f"it. "
+                f"Give each host its own {SETTING}, on a disk of its own; if {found.name!r} is gone for good, delete "
+                f"the folder"
+            )
+        if found != host:
+            temporary = f"{path}.{os.getpid()}"
+            with open(temporary, "w") as file:
+                file.write(
+                    seal(_FORMAT, _VERSION, {"name": host.name, "machine_id": host.machine_id, "boot_id": host.boot_id})
+                )
+            os.replace(temporary, path)
+        if not os.access(local_dir, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), local_dir)
+
+
+@contextmanager
+def local_errors(path: str) -> Iterator[None]:
+    """Turns what the local disk refuses into Unavailable, with the path, the bytes that are free and the setting to
+    change.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except OSError as error:
+        free = "unknown"
+        with suppress(OSError):
+            free = str(shutil.disk_usage(_existing(path)).free)
+        raise Unavailable(
+            f"the local folder {path} cannot be used: {error.strerror or error} ({error.filename or path}; {free} "
+            f"bytes are free "
+            f"there). Free space or permit writing there, or set {SETTING} to another local disk"
+        ) from error
+
+
+def _read(path: str) -> Host | None:
+    try:
+        with open(path) as file:
+            return Host(**unseal(file.read(), _FORMAT, _VERSION, path))
+    except (FileNotFoundError, Corrupt, TypeError):
+        return None  # torn by a crash: it holds nothing that this machine does not know
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def _existing(path: str) -> str:
+    while path and not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path or "/"

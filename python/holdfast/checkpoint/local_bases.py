@@ -1,0 +1,81 @@
+"""The bases of a slot that are on this machine."""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.base_folder import LocalBase, read_base
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.names import parse_version
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import Corrupt
+
+_KEPT = 2
+
+
+class LocalBases:
+    """Looks at the disk each time, since other processes make and remove bases too. Safe for several threads."""
+
+    def __init__(self, context: SlotContext) -> None:
+        self._context = context
+        self._read: dict[str, LocalBase] = {}  # records never change once published
+
+    def of(self, handle: Handle) -> list[LocalBase]:
+        """Bases that ``handle`` descends from, newest first.
+
+        What is damaged, of another boot or of another operator or slot is discarded: a local copy can always be
+        restored.
+        """
+        folder = self._context.folder
+        versions = handle.versions()
+        found = []
+        for name in reversed(folder.base_names()):
+            version = parse_version(name)
+            if version is None or versions.get(version[0]) != version[1]:
+                continue
+            try:
+                found.append(self._get(name, version))
+            except Corrupt as error:
+                self._context.logger.warning("a local base is not used: %s", error)
+                folder.discard(folder.base_path(*version))
+        return found
+
+    def discard(self, base: LocalBase) -> None:
+        self._read.clear()
+        self._context.folder.discard(base.path)
+
+    def discard_all(self) -> None:
+        """Bases share tables by hard link: a damaged one says nothing good of the others."""
+        self._read.clear()
+        folder = self._context.folder
+        for name in folder.base_names():
+            folder.discard(f"{folder.bases}/{name}")
+
+    def discard_old(self, handle: Handle) -> int:
+        """Keeps the newest two that ``handle`` descends from, and those of versions after it; the oldest sequence
+        kept.
+        """
+        folder = self._context.folder
+        kept = self.of(handle)[:_KEPT]
+        names = {base.path for base in kept}
+        for name in folder.base_names():
+            version = parse_version(name)
+            path = f"{folder.bases}/{name}"
+            if path not in names and (version is None or version[0] <= handle.sequence):
+                self._read.pop(name, None)
+                folder.discard(path)
+        return kept[-1].sequence if kept else 0
+
+    def _get(self, name: str, version: tuple[int, str]) -> LocalBase:
+        base = self._read.get(name)
+        if base is None:
+            base = read_base(self._context.folder.base_path(*version))
+            record = base.record
+            found = (record.operator, record.slot, record.sequence, record.version_id)
+            expected = (self._context.operator, self._context.slot, *version)
+            if found != expected:
+                raise Corrupt(f"{base.path} belongs elsewhere: expected {expected}, found {found}")
+            if record.boot_id != self._context.host.boot_id:
+                raise Corrupt(f"{base.path} was written before the last boot and was not synced to disk")
+            if len(self._read) > 2 * _KEPT:
+                self._read.clear()
+            self._read[name] = base
+        return base

@@ -1,0 +1,161 @@
+"""What happens off a batch's path: folds, snapshots, retention. Runs in the background thread, or in a batch past the
+hard limit.
+
+One process at a time for each slot (the lock of the slot's folder). It may be killed at any instant: what it was making
+is
+a work folder or stray files, and the next process starts over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from holdfast.checkpoint.base_folder import LocalBase
+from holdfast.checkpoint.base_maker import BaseMaker
+from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.fault_points import reach
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.lineage import may_name
+from holdfast.checkpoint.local_bases import LocalBases
+from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.errors import Corrupt, HoldfastError
+
+_RETRY_MS_MIN = 1_000
+_RETRY_MS_MAX = 300_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a batch left to do. ``retention``: a snapshot was newly named, so files may have become useless."""
+
+    handle: Handle
+    parent: Handle | None
+    opened_ms: int
+    retention: bool
+
+
+def is_fold_due(refs: tuple[DeltaRef, ...], settings: CheckpointSettings, factor: int = 1) -> bool:
+    """Whether the deltas since a base are due for the next base. With ``factor``: for the hard limit."""
+    size_bytes = sum(ref.size_bytes for ref in refs)
+    return bool(refs) and (
+        len(refs) >= factor * settings.fold_deltas_max or size_bytes >= factor * settings.fold_bytes_max
+    )
+
+
+def is_snapshot_due(handle: Handle, settings: CheckpointSettings) -> bool:
+    """Whether the deltas since the newest named snapshot are due for the next."""
+    newest = handle.snapshots[0] if handle.snapshots else None
+    refs = handle.deltas_after(newest.sequence if newest else 0)
+    part = math.ceil(settings.snapshot_state_fraction * newest.state_bytes) if newest else 0
+    size_bytes = sum(ref.size_bytes for ref in refs)
+    return bool(refs) and (
+        len(refs) >= settings.snapshot_deltas_max or size_bytes >= max(part, settings.snapshot_bytes_min, 1)
+    )
+
+
+class Maintenance:
+    """Of one slot. Called from the slot's thread (`wanted`, `ready_snapshot`, `fold_now`) and from the background
+    (`run`).
+    """
+
+    def __init__(
+        self, context: SlotContext, bases: LocalBases, deltas: DeltaReader, snapshots: Snapshots, maker: BaseMaker
+    ) -> None:
+        self._context = context
+        self._bases = bases
+        self._deltas = deltas
+        self._snapshots = snapshots
+        self._maker = maker
+        self._retention = Retention(context, snapshots)
+        self._retry_ms = 0
+        self._retry_at_ms = -math.inf
+
+    def wanted(self, task: Task, base: LocalBase | None) -> bool:
+        """Whether there is anything to do, as far as can be told without looking at the disk."""
+        settings = self._context.settings
+        pending = task.handle.deltas_after(base.sequence if base else 0)
+        due = task.retention or is_fold_due(pending, settings) or is_snapshot_due(task.handle, settings)
+        return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
+
+    def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
+        """A snapshot that was uploaded from this machine and that the handle after ``handle`` may name."""
+        # Past half the grace time another host's retention may soon take its files for strays.
+        oldest_ms = self._context.clock.now_ms() - self._context.settings.stray_grace_ms // 2
+        for base in self._bases.of(handle):
+            marker = base.marker()
+            if marker and marker.created_ms >= oldest_ms and may_name(handle, marker.ref, marker.diff_parent):
+                return marker.ref
+        return None
+
+    def fold_now(self, handle: Handle) -> None:
+        """Folds in the caller's thread if the deltas are past the hard limit. A fold that fails is tried again at the
+        next batch.
+        """
+        try:
+            if is_fold_due(self._pending(handle), self._context.settings, HARD_LIMIT_FACTOR):
+                with self._context.folder.maintenance_lock(wait=True):
+                    if is_fold_due(self._pending(handle), self._context.settings):
+                        self._fold(handle)
+        except HoldfastError as error:
+            self._failed(handle, error)
+
+    def run(self, task: Task) -> None:
+        """Does what is due; what fails is logged and tried again after a later batch. Never raises."""
+        handle = task.handle
+        try:
+            with self._context.folder.maintenance_lock() as is_mine:
+                if is_mine:
+                    self._run_locked(task)
+            self._retry_ms = 0
+        except HoldfastError as error:
+            self._failed(handle, error)
+        except Exception:
+            self._context.logger.exception("maintenance of %s failed", handle.where)
+            self._back_off()
+
+    def _run_locked(self, task: Task) -> None:
+        context, handle = self._context, task.handle
+        context.folder.clear_abandoned()
+        needs_snapshot = is_snapshot_due(handle, context.settings) and self.ready_snapshot(handle) is None
+        if self._pending(handle) and (needs_snapshot or is_fold_due(self._pending(handle), context.settings)):
+            self._fold(handle)
+        if needs_snapshot:
+            self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
+        if task.retention:
+            self._retention.run(handle, task.parent, task.opened_ms)
+        self._deltas.drop_copies(self._bases.discard_old(handle))
+
+    def _pending(self, handle: Handle) -> tuple[DeltaRef, ...]:
+        base = next(iter(self._bases.of(handle)), None)
+        return handle.deltas_after(base.sequence if base else 0)
+
+    def _fold(self, handle: Handle) -> None:
+        context = self._context
+        started_ms = context.clock.elapsed_ms()
+        parent = next(iter(self._bases.of(handle)), None)
+        if parent is None and handle.start > 0:
+            # Nothing here and the deltas do not go back to the beginning: as in a restore.
+            parent, _ = self._snapshots.restore(handle.snapshots[0])
+        base = self._maker.fold(parent, handle)
+        reach("after_fold")
+        context.logger.info(
+            "%s: folded %d deltas into a base of %d bytes in %.0f ms",
+            handle.where,
+            handle.sequence - (parent.sequence if parent else 0),
+            sum(file.size_bytes for file in base.record.files),
+            context.clock.elapsed_ms() - started_ms,
+        )
+
+    def _failed(self, handle: Handle, error: HoldfastError) -> None:
+        self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
+        if isinstance(error, Corrupt):
+            self._bases.discard_all()
+        self._back_off()
+
+    def _back_off(self) -> None:
+        self._retry_ms = min(max(2 * self._retry_ms, _RETRY_MS_MIN), _RETRY_MS_MAX)
+        self._retry_at_ms = self._context.clock.elapsed_ms() + self._retry_ms

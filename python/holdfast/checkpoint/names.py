@@ -1,0 +1,52 @@
+"""Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
+
+In storage, under ``<query id>/<operator>/``: ``operator.json``, ``runs/<run id>.json`` and, for each slot, a folder
+``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json``
+and
+``sst/<snapshot id>-<file>``.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+_SEQUENCE_DIGITS = 12
+_VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
+
+
+def operator_prefix(query_id: str, operator: str) -> str:
+    """The folder of an operator: its name percent-encoded, so that any name is one part of a path."""
+    return f"{quote(query_id, safe='')}/{encode_operator(operator)}"
+
+
+def encode_operator(operator: str) -> str:
+    encoded = quote(operator, safe="")
+    return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
+
+
+def slot_prefix(prefix: str, slot: int) -> str:
+    return f"{prefix}/slot-{slot:05d}"
+
+
+def version_name(sequence: int, version_id: str) -> str:
+    return f"{sequence:0{_SEQUENCE_DIGITS}d}-{version_id}"
+
+
+def delta_name(sequence: int, version_id: str) -> str:
+    return f"delta/{version_name(sequence, version_id)}.arrow"
+
+
+def manifest_name(sequence: int, version_id: str, snapshot_id: str) -> str:
+    return f"snapshot/{version_name(sequence, version_id)}-{snapshot_id}.json"
+
+
+def table_name(snapshot_id: str, file: str) -> str:
+    """Where a snapshot stores a file of its base (not only tables: RocksDB's small files too)."""
+    return f"sst/{snapshot_id}-{file}"
+
+
+def parse_version(name: str) -> tuple[int, str] | None:
+    """(sequence, version id) of the file or folder ``name``; None when it is no such name."""
+    match = _VERSIONED.fullmatch(name.rpartition("/")[2])
+    return (int(match.group(1)), match.group(2)) if match else None

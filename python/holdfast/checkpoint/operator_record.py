@@ -1,0 +1,207 @@
+"""operator.json: what an operator was when it first ran, so that a restart that contradicts it is told. Format:
+docs/formats/operator.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.checkpoint.names import encode_operator
+from holdfast.checkpoint.sealed import seal, unseal
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
+from holdfast.storage import FileStore
+
+FORMAT = "holdfast.operator"
+RUN_FORMAT = "holdfast.run"
+VERSION = 1
+_RESCALE = "take a savepoint and restore it with a rescale, or go back to the recorded number"
+_NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """A declared state. ``schema``: its types by role (value; element; key and value; accumulator and result)."""
+
+    id: int
+    name: str
+    kind: str
+    schema: pa.Schema
+    function: str | None = None
+
+    @property
+    def types(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.schema}
+
+
+@dataclass(frozen=True)
+class OperatorRecord:
+    """Everything about an operator that its stored state depends on."""
+
+    name: str
+    max_parallelism: int
+    slots: int
+    labels: tuple[int, ...]
+    key_schema: pa.Schema
+    null_keys: bool
+    states: tuple[StateRecord, ...]
+
+    def to_json(self) -> str:
+        states = [
+            {
+                "id": s.id,
+                "name": s.name,
+                "kind": s.kind,
+                "types": s.types,
+                "schema": _encode(s.schema),
+                "function": s.function,
+            }
+            for s in self.states
+        ]
+        return seal(
+            FORMAT,
+            VERSION,
+            {
+                "name": self.name,
+                "max_parallelism": self.max_parallelism,
+                "slots": self.slots,
+                "labels": list(self.labels),
+                "key_columns": {field.name: str(field.type) for field in self.key_schema},
+                "key_schema": _encode(self.key_schema),
+                "null_keys": self.null_keys,
+                "states": states,
+            },
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str = "an operator's record") -> OperatorRecord:
+        """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
+        fields = unseal(text, FORMAT, VERSION, where)
+        try:
+            return cls(
+                name=fields["name"],
+                max_parallelism=fields["max_parallelism"],
+                slots=fields["slots"],
+                labels=tuple(fields["labels"]),
+                key_schema=_decode(fields["key_schema"]),
+                null_keys=fields["null_keys"],
+                states=tuple(
+                    StateRecord(s["id"], s["name"], s["kind"], _decode(s["schema"]), s["function"])
+                    for s in fields["states"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
+
+    def differences(self, declared: OperatorRecord) -> list[str]:
+        """How ``declared`` contradicts this record: what was expected, what was found, and the way out. Labels may
+        differ.
+        """
+        found: list[str] = []
+        for what, key, way_out in (
+            ("slots", "slots", _RESCALE),
+            ("max parallelism", "max_parallelism", _RESCALE),
+            ("null keys", "null_keys", _NEW),
+        ):
+            if getattr(self, key) != getattr(declared, key):
+                found.append(f"{what}: recorded {getattr(self, key)}, declared {getattr(declared, key)} ({way_out})")
+        if not self.key_schema.equals(declared.key_schema):
+            found.append(
+                f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({_NEW})"
+            )
+        recorded = {state.name: state for state in self.states}
+        given = {state.name: state for state in declared.states}
+        for name in (*recorded, *(name for name in given if name not in recorded)):
+            old, new = recorded.get(name), given.get(name)
+            if old is None or new is None or not _same(old, new):
+                found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({_NEW})")
+        return found
+
+
+def register_operator(
+    store: FileStore, declared: OperatorRecord, run_id: str, instance: str, *, prefix: str | None = None
+) -> OperatorRecord:
+    """Records an operator at its first run; later, compares it with what was recorded.
+
+    Parameters
+    ----------
+    run_id, instance
+        The query's run, and what tells this operator from another of the same name in that run.
+    prefix
+        The operator's folder in the store; by default its percent-encoded name.
+
+    Returns
+    -------
+    OperatorRecord
+        What is recorded: its labels and state ids hold, whatever was declared.
+
+    Raises
+    ------
+    Incompatible
+        The declaration contradicts the record; names each difference and the way out.
+    InvalidRequest
+        Two operators of one name in one run.
+    """
+    folder = prefix if prefix is not None else encode_operator(declared.name)
+    _claim_run(store, declared.name, f"{folder}/runs/{encode_operator(run_id)}.json", instance)
+    name = f"{folder}/operator.json"
+    text = declared.to_json().encode()
+    stored = store.get(name)
+    if stored is None:
+        if store.create_if_absent(name, text):
+            return declared
+        stored = store.get(name)
+    if stored is None:
+        raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
+    recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+    differences = recorded.differences(declared)
+    if recorded.name != declared.name:
+        raise Corrupt(
+            f"{name} in {store.uri} is the record of another operator, {recorded.name!r}; expected {declared.name!r}"
+        )
+    if differences:
+        raise Incompatible(
+            f"operator {declared.name!r} is not what {name} in {store.uri} recorded at its first run:\n  "
+            + "\n  ".join(differences)
+        )
+    return recorded
+
+
+def _claim_run(store: FileStore, operator: str, name: str, instance: str) -> None:
+    if store.create_if_absent(name, seal(RUN_FORMAT, VERSION, {"operator": operator, "instance": instance}).encode()):
+        return
+    stored = store.get(name)
+    if stored is None:
+        raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
+    first = unseal(stored, RUN_FORMAT, VERSION, f"{name} in {store.uri}").get("instance")
+    if first != instance:
+        raise InvalidRequest(
+            f"two operators of one query are both named {operator!r}; give each its own name= (this one is "
+            f"{instance!r}, the "
+            f"first is {first!r})"
+        )
+
+
+def _encode(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _decode(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _text(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"
+
+
+def _same(old: StateRecord, new: StateRecord) -> bool:
+    return (old.kind, old.function) == (new.kind, new.function) and old.schema.equals(new.schema)
+
+
+def _describe(state: StateRecord | None) -> str:
+    if state is None:
+        return "none"
+    function = f", {state.function}" if state.function else ""
+    return f"{state.kind}{_text(state.schema)}{function}"

@@ -1,0 +1,46 @@
+"""What a slot's checkpoints are tuned by: the part of ``holdfast.settings.Settings`` that this room uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from holdfast._core import BaseOptions
+
+_MIB = 1 << 20
+#: Deltas may pile up to this many times the limit of a fold before a batch waits for one.
+HARD_LIMIT_FACTOR = 4
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Sizes in bytes, durations in milliseconds. docs/guide/settings.md says what each does."""
+
+    backend: str = "rocksdb"
+    batch_memory_max_bytes: int = 256 * _MIB
+    cache_memory_max_bytes: int = 256 * _MIB
+    delta_compression: str = "lz4"
+    fold_deltas_max: int = 32
+    fold_bytes_max: int = 64 * _MIB
+    snapshot_deltas_max: int = 64
+    snapshot_bytes_min: int = 64 * _MIB
+    snapshot_state_fraction: float = 0.5
+    retained_batches: int = 100
+    stray_grace_ms: int = 3_600_000
+    transfer_threads: int = 4
+    rocksdb_block_cache_bytes: int = 32 * _MIB
+    rocksdb_compression: str = "none"
+
+    @classmethod
+    def of(cls, settings: Any) -> CheckpointSettings:
+        """Takes the fields of the same names from any object; None stands for the default."""
+        given = {f.name: getattr(settings, f.name) for f in fields(cls)}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def complete(self) -> bool:
+        """Whether the overlay holds the whole state (backend hashmap)."""
+        return self.backend == "hashmap"
+
+    def base_options(self) -> BaseOptions:
+        return BaseOptions(block_cache_bytes=self.rocksdb_block_cache_bytes, compression=self.rocksdb_compression)

@@ -1,0 +1,54 @@
+"""What every part of one slot's checkpoints is given: whose slot, where its files are, by which settings, clock and
+names.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from holdfast._core import Store, first_key_group
+from holdfast.checkpoint.host import Host
+from holdfast.checkpoint.names import slot_prefix
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.settings import CheckpointSettings
+from holdfast.checkpoint.slot_folder import SlotFolder
+from holdfast.clock import Clock, Ids
+from holdfast.storage import FileStore
+
+
+@dataclass(frozen=True)
+class SlotContext:
+    """Constant for the life of a slot in a process."""
+
+    record: OperatorRecord
+    slot: int
+    file_store: FileStore
+    prefix: str
+    folder: SlotFolder
+    host: Host
+    settings: CheckpointSettings
+    clock: Clock
+    ids: Ids
+    logger: logging.Logger
+
+    @property
+    def operator(self) -> str:
+        return self.record.name
+
+    def stored(self, name: str) -> str:
+        """The name in the store of a file of this slot."""
+        return f"{slot_prefix(self.prefix, self.slot)}/{name}"
+
+    def new_store(self) -> Store:
+        """An empty Store for this slot's key groups."""
+        groups, slots = self.record.max_parallelism, self.record.slots
+        end = groups if self.slot + 1 == slots else first_key_group(self.slot + 1, groups, slots)
+        return Store(
+            self.record.key_schema,
+            max_parallelism=groups,
+            first_key_group=first_key_group(self.slot, groups, slots),
+            end_key_group=end,
+            null_keys=self.record.null_keys,
+            complete=self.settings.complete,
+        )

@@ -1,0 +1,284 @@
+"""SlotState: the state of one slot in one process. Open it at a handle, run a batch, prepare the next handle.
+
+Owner: one thread at a time. Between batches the state stays in memory and is checked against the next handle. There is
+no
+undo: what a failed batch did to the memory is dropped with it. Nothing here commits: a version counts once Spark has
+committed the handle that names it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pyarrow as pa
+
+from holdfast._core import Store
+from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.base_maker import BaseMaker
+from holdfast.checkpoint.delta_file import DeltaIdentity, encode_delta, ref_of
+from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.fault_points import reach
+from holdfast.checkpoint.handle import DeltaRef, Handle
+from holdfast.checkpoint.host import Host, claim_local_dir
+from holdfast.checkpoint.lineage import next_handle
+from holdfast.checkpoint.local_bases import LocalBases
+from holdfast.checkpoint.maintenance import Maintenance, Task
+from holdfast.checkpoint.names import delta_name
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.restoring import Live, Recovery, Restoring
+from holdfast.checkpoint.settings import CheckpointSettings
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.checkpoint.slot_folder import SlotFolder
+from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.spill import Spill
+from holdfast.clock import Clock, Ids, SystemClock, new_id
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.storage import FileStore
+
+
+class SlotState:
+    """The state of one slot: :meth:`open`, :meth:`begin`, the states' operations, :meth:`prepare`; or :meth:`abort`.
+
+    Parameters
+    ----------
+    record
+        What is recorded of the operator.
+    prefix
+        The operator's folder in ``file_store``: ``<query id>/<operator name, percent-encoded>``.
+    local_dir
+        This machine's folder for local copies; no other machine may use it.
+    clock, ids, host, background
+        Given by tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: OperatorRecord,
+        slot: int,
+        file_store: FileStore,
+        prefix: str,
+        local_dir: str,
+        settings: CheckpointSettings,
+        clock: Clock | None = None,
+        ids: Ids = new_id,
+        logger: logging.Logger | None = None,
+        host: Host | None = None,
+        background: Background | None = None,
+    ) -> None:
+        host = host or Host.this()
+        claim_local_dir(local_dir, host)
+        context = SlotContext(
+            record=record,
+            slot=slot,
+            file_store=file_store,
+            prefix=prefix,
+            folder=SlotFolder(local_dir, file_store.uri, prefix, slot, ids),
+            host=host,
+            settings=settings,
+            clock=clock or SystemClock(),
+            ids=ids,
+            logger=logger or logging.getLogger("holdfast.checkpoint"),
+        )
+        self._context = context
+        self._bases = LocalBases(context)
+        self._deltas = DeltaReader(context)
+        snapshots = Snapshots(context)
+        self._maker = BaseMaker(context, self._deltas)
+        self._restoring = Restoring(context, self._bases, self._deltas, snapshots, self._maker)
+        self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker)
+        self._background = background or process_background()
+        self._live: Live | None = None
+        self._identity: DeltaIdentity | None = None  # of the batch at hand
+        self._spill: Spill | None = None
+        self._opened_ms = 0
+        self.recovery: Recovery | None = None  #: how the slot was last opened
+        context.folder.clear_abandoned()
+
+    def open(self, handle: Handle | None) -> Store:
+        """The state at ``handle``'s version; None is the empty state. Until :meth:`begin` it can only be read.
+
+        Raises
+        ------
+        Corrupt
+            Storage lost or changed what every way to the version needs.
+        Unavailable
+            Storage or the local disk did not answer: try again.
+        """
+        context = self._context
+        if self._identity is not None:
+            self.abort()  # the batch at hand was left without a word
+        if handle is not None and (handle.operator, handle.slot) != (context.operator, context.slot):
+            raise InvalidRequest(
+                f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
+            )
+        started_ms = context.clock.elapsed_ms()
+        self._opened_ms = context.clock.now_ms()
+        live, self._live = self._live, None
+        live, recovery = self._restoring.open(handle, live)
+        self._live = live
+        self._take_newer_base(live)
+        self.recovery = replace(recovery, ms=context.clock.elapsed_ms() - started_ms)
+        context.logger.log(
+            logging.DEBUG if recovery.way in ("equal", "catch_up") else logging.INFO,
+            "%s: %s",
+            handle.where if handle else f"operator {context.operator!r}, slot {context.slot}",
+            self.recovery,
+        )
+        reach("after_open")
+        return live.store
+
+    def begin(self, batch_id: int) -> None:
+        """Begins batch ``batch_id`` on the version that was opened."""
+        live = self._opened()
+        if self._identity is not None:
+            raise InvalidRequest(
+                f"batch {self._identity.batch_id} is at hand; prepare or abort it before batch {batch_id}"
+            )
+        live.store.begin(live.sequence + 1)
+        self._identity = DeltaIdentity(
+            operator=self._context.operator,
+            slot=self._context.slot,
+            version_id=self._context.ids(),
+            parent_id=live.handle.version_id if live.handle else "",
+            sequence=live.sequence + 1,
+            batch_id=batch_id,
+        )
+
+    def spill_if_needed(self) -> None:
+        """Between input batches: keeps the overlay within its limit, by forgetting what was only read, or by
+        spilling.
+        """
+        live, identity = self._opened(), self._at_hand()
+        settings = self._context.settings
+        limit = settings.batch_memory_max_bytes
+        if settings.complete or live.store.memory_bytes <= limit:
+            return
+        if live.store.dirty_bytes <= limit // 2:
+            live.store.evict_clean()
+            if live.store.memory_bytes <= limit:
+                return
+        if self._spill is None:
+            bases = self._bases.of(live.handle) if live.handle else []
+            parent = bases[0] if bases else None
+            self._spill = Spill(self._context, self._deltas, self._maker, identity, live.handle, parent)
+        self._spill.add(live.store)
+
+    def prepare(self) -> Handle:
+        """Ends the batch: makes its delta durable and gives the handle of the new version.
+
+        Raises
+        ------
+        Unavailable
+            Storage did not take the delta: abort, and run the batch again.
+        """
+        live, identity = self._opened(), self._at_hand()
+        reach("before_delta")
+        ref = self._spill.finish(live.store) if self._spill else self._write_delta(live.store, identity)
+        reach("after_delta")
+        live.store.commit()
+        parent = live.handle
+        snapshot = self._maintenance.ready_snapshot(parent) if parent else None
+        first = Handle(
+            operator=identity.operator,
+            slot=identity.slot,
+            version_id=identity.version_id,
+            parent_id=identity.parent_id or None,
+            sequence=identity.sequence,
+            batch_id=identity.batch_id,
+        )
+        handle = next_handle(parent, first, ref, snapshot, self._context.settings.retained_batches)
+        live.handle = handle
+        self._identity = None
+        self._publish_spill(live, ref)
+        self._maintenance.fold_now(handle)
+        self._take_newer_base(live)
+        task = Task(handle, parent, self._opened_ms, retention=snapshot is not None)
+        if self._maintenance.wanted(task, live.base):
+            self._background.submit(self, lambda: self._maintenance.run(task))
+        return handle
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Forgets the batch at hand, and the memory with it.
+
+        Parameters
+        ----------
+        error
+            Why. After Corrupt the local bases are discarded too, so that the next attempt restores from storage.
+        """
+        self._identity = None
+        self.release_memory()
+        if isinstance(error, Corrupt):
+            self._context.logger.warning(
+                "operator %r, slot %d: local bases are discarded: %s", self._context.operator, self._context.slot, error
+            )
+            self._bases.discard_all()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the overlay takes."""
+        return self._live.store.memory_bytes if self._live else 0
+
+    def release_memory(self) -> None:
+        """Drops the overlay; the next :meth:`open` starts from what is on disk. Not while a batch is at hand."""
+        if self._identity is not None:
+            raise InvalidRequest(
+                f"batch {self._identity.batch_id} is at hand: abort() drops it, release_memory() does not"
+            )
+        self._live = None
+        if self._spill is not None:
+            self._spill.close()
+            self._spill = None
+
+    def _opened(self) -> Live:
+        if self._live is None:
+            raise InvalidRequest(
+                f"slot {self._context.slot} of operator {self._context.operator!r} is not open; call open(handle)"
+            )
+        return self._live
+
+    def _at_hand(self) -> DeltaIdentity:
+        if self._identity is None:
+            raise InvalidRequest(
+                f"slot {self._context.slot} of operator {self._context.operator!r}: no batch is at hand; call begin()"
+            )
+        return self._identity
+
+    def _write_delta(self, store: Store, identity: DeltaIdentity) -> DeltaRef:
+        batch = pa.record_batch(store.take_delta())
+        data = encode_delta(identity, [batch], self._context.settings.delta_compression)
+        ref = ref_of(identity, data)
+        self._context.file_store.put(self._context.stored(delta_name(ref.sequence, ref.version_id)), data)
+        self._deltas.keep_copy(ref, memoryview(data))
+        return ref
+
+    def _publish_spill(self, live: Live, ref: DeltaRef) -> None:
+        if self._spill is None:
+            return
+        spill, self._spill = self._spill, None
+        try:
+            base = spill.publish(ref)
+            self._restoring.move_to(live.store, base)
+            live.base = base
+        finally:
+            spill.close()
+
+    def _take_newer_base(self, live: Live) -> None:
+        """Moves the store onto the newest base that this or another process has folded."""
+        if live.handle is None:
+            return
+        base = next(iter(self._bases.of(live.handle)), None)
+        if base is None or base.sequence <= (live.base.sequence if live.base else 0):
+            return
+        if self._context.settings.complete:
+            live.base = base
+            return
+        try:
+            self._restoring.move_to(live.store, base)
+        except Corrupt as error:
+            self._context.logger.warning("a newer base is not used: %s", error)
+            return
+        live.base = base
+        if live.store.memory_bytes > self._context.settings.cache_memory_max_bytes:
+            live.store.evict_clean()

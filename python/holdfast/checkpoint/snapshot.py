@@ -1,0 +1,245 @@
+"""Snapshots: a base's files in storage, and a manifest that names them with their checksums. Format:
+docs/formats/snapshot.md.
+
+Only files that the newest named snapshot does not have are uploaded. The manifest is written last: without it the
+uploaded files are strays that retention removes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.checkpoint.base_folder import (
+    BaseFile,
+    BaseRecord,
+    LocalBase,
+    SnapshotMarker,
+    files_of,
+    read_base,
+    stored_file,
+    write_record,
+)
+from holdfast.checkpoint.fault_points import reach
+from holdfast.checkpoint.handle import SnapshotRef
+from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.names import manifest_name, table_name
+from holdfast.checkpoint.sealed import checksum_of, seal, unseal
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import Corrupt
+from holdfast.storage import run_parallel
+
+FORMAT = "holdfast.snapshot"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a snapshot. ``diff_parent``: the manifest of the snapshot whose files it shares."""
+
+    operator: str
+    slot: int
+    sequence: int
+    version_id: str
+    diff_parent: str | None
+    files: tuple[BaseFile, ...]
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def stored(self) -> dict[str, str]:
+        """Name in storage by file name."""
+        return {file.name: file.stored_as for file in self.files if file.stored_as is not None}
+
+    def to_text(self) -> str:
+        fields: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("operator", "slot", "sequence", "version_id", "diff_parent", "state_bytes")
+        }
+        rows = [[f.name, f.size_bytes, f.checksum, f.stored_as] for f in self.files]
+        return seal(FORMAT, VERSION, {**fields, "files": rows})
+
+    @classmethod
+    def from_text(cls, text: bytes, where: str) -> Manifest:
+        fields = unseal(text, FORMAT, VERSION, where)
+        try:
+            del fields["state_bytes"]
+            manifest = cls(**{**fields, "files": tuple(BaseFile(*row) for row in fields["files"])})
+        except (KeyError, TypeError) as error:
+            raise Corrupt(f"{where} is not the manifest of a snapshot: {error!r}") from error
+        names = [file.name for file in manifest.files]
+        if any(os.path.basename(name) != name or name in ("", ".", "..") for name in names) or len(
+            manifest.stored()
+        ) != len(names):
+            raise Corrupt(f"{where} names files that no base has: {names}")
+        return manifest
+
+
+class Snapshots:
+    """Reads and writes the snapshots of one slot. Safe for several threads."""
+
+    def __init__(self, context: SlotContext) -> None:
+        self._context = context
+
+    def read_manifest(self, ref: SnapshotRef) -> Manifest:
+        """The manifest that a handle names; Corrupt when it is missing or not what the handle says."""
+        context = self._context
+        name = context.stored(ref.name)
+        where = self._where(name, ref)
+        data = context.file_store.get(name)
+        if data is None:
+            raise Corrupt(f"{where} is missing")
+        if len(data) != ref.size_bytes or checksum_of(data) != ref.checksum:
+            raise Corrupt(
+                f"{where} is damaged: expected {ref.size_bytes} bytes with checksum {ref.checksum}, found {len(data)} "
+                f"with "
+                f"{checksum_of(data)}"
+            )
+        manifest = Manifest.from_text(data, where)
+        found = (manifest.operator, manifest.slot, manifest.sequence, manifest.version_id)
+        if found != (context.operator, context.slot, ref.sequence, ref.version_id):
+            raise Corrupt(f"{where} belongs elsewhere: it is of {found}")
+        return manifest
+
+    def files_named_by(self, name: str) -> set[str]:
+        """Names in storage of the files of the snapshot whose manifest is ``name``; Corrupt when that cannot be
+        said.
+        """
+        data = self._context.file_store.get(self._context.stored(name))
+        if data is None:
+            raise Corrupt(f"{name} is missing in {self._context.file_store.uri}")
+        return set(Manifest.from_text(data, name).stored().values())
+
+    def upload(self, base: LocalBase, newest: SnapshotRef | None) -> SnapshotRef:
+        """Uploads a base and marks it; the next handle may name it.
+
+        Parameters
+        ----------
+        newest
+            The newest snapshot that the current handle names: files that it has are not uploaded again.
+
+        Raises
+        ------
+        Corrupt
+            A file of the local base is not what was written; nothing is named.
+        """
+        context = self._context
+        shared, diff_parent = self._shared(newest)
+        snapshot_id = context.ids()
+        kept = [file for file in base.record.files if file.stored_as in shared]
+        new = [
+            replace(f, stored_as=table_name(snapshot_id, f.name))
+            for f in base.record.files
+            if f.stored_as not in shared
+        ]
+        run_parallel([self._upload_job(base, file) for file in new], context.settings.transfer_threads)
+        reach("before_manifest")
+        manifest = Manifest(
+            operator=context.operator,
+            slot=context.slot,
+            sequence=base.sequence,
+            version_id=base.record.version_id,
+            diff_parent=diff_parent if kept else None,
+            files=tuple(sorted((*kept, *new), key=lambda file: file.name)),
+        )
+        text = manifest.to_text().encode()
+        name = manifest_name(base.sequence, base.record.version_id, snapshot_id)
+        context.file_store.put(context.stored(name), text)
+        reach("after_snapshot")
+        ref = SnapshotRef(
+            base.sequence, base.record.version_id, name, len(text), checksum_of(text), manifest.state_bytes
+        )
+        with local_errors(base.path):
+            SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
+        uploaded = sum(file.size_bytes for file in new)
+        context.logger.info(
+            "snapshot %s: %d bytes of state, %d of them uploaded in %d files",
+            name,
+            manifest.state_bytes,
+            uploaded,
+            len(new),
+        )
+        return ref
+
+    def restore(self, ref: SnapshotRef) -> tuple[LocalBase, int]:
+        """Downloads a snapshot to a local base; the base and how many bytes came.
+
+        Every file is checked before the base is published. Corrupt names what was missing or damaged.
+        """
+        context = self._context
+        manifest = self.read_manifest(ref)
+        with context.folder.new_work() as work:
+            files = files_of(work.path)
+            with local_errors(files):
+                os.mkdir(files)
+            run_parallel(
+                [self._fetch_job(file, files, ref) for file in manifest.files], context.settings.transfer_threads
+            )
+            reach("during_restore")
+            with local_errors(work.path):
+                write_record(
+                    work.path,
+                    BaseRecord(
+                        context.operator,
+                        context.slot,
+                        ref.sequence,
+                        ref.version_id,
+                        context.host.boot_id,
+                        manifest.files,
+                    ),
+                )
+            return read_base(context.folder.publish(work.path, ref.sequence, ref.version_id)), manifest.state_bytes
+
+    def _shared(self, newest: SnapshotRef | None) -> tuple[set[str | None], str | None]:
+        """Names of the files that need no upload, and the manifest that has them."""
+        if newest is None:
+            return set(), None
+        try:
+            return set(self.read_manifest(newest).stored().values()), newest.name
+        except Corrupt as error:
+            self._context.logger.warning("the next snapshot shares no files with the last, which is damaged: %s", error)
+            return set(), None
+
+    def _upload_job(self, base: LocalBase, file: BaseFile) -> Callable[[], None]:
+        def upload() -> None:
+            path = os.path.join(base.files_path, file.name)
+            with local_errors(path):
+                found = stored_file(path)
+            if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
+                raise Corrupt(
+                    f"{path} of a local base is damaged and was not uploaded: expected {file.size_bytes} bytes with "
+                    f"checksum "
+                    f"{file.checksum}, found {found.size_bytes} with {found.checksum}"
+                )
+            self._context.file_store.put_file(self._context.stored(str(file.stored_as)), path)
+            reach("during_snapshot")
+
+        return upload
+
+    def _fetch_job(self, file: BaseFile, folder: str, ref: SnapshotRef) -> Callable[[], None]:
+        def fetch() -> None:
+            name = self._context.stored(str(file.stored_as))
+            path = os.path.join(folder, file.name)
+            with local_errors(path):
+                found = stored_file(path) if self._context.file_store.fetch(name, path) else None
+            if found is None:
+                raise Corrupt(f"file {name} of {self._where(ref.name, ref)} is missing")
+            if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
+                raise Corrupt(
+                    f"file {name} of {self._where(ref.name, ref)} is damaged: expected {file.size_bytes} bytes with "
+                    f"checksum "
+                    f"{file.checksum}, found {found.size_bytes} with {found.checksum}"
+                )
+
+        return fetch
+
+    def _where(self, name: str, ref: SnapshotRef) -> str:
+        context = self._context
+        return (
+            f"snapshot {name} in {context.file_store.uri} of operator {context.operator!r}, slot {context.slot}, "
+            f"version "
+            f"{ref.sequence} ({ref.version_id})"
+        )

@@ -1,0 +1,87 @@
+"""FileStore: the one interface to where checkpoints are kept.
+
+Made for object stores: a file is written once, whole, under a name that is new; there is no rename and no append.
+A name is relative, its parts separated by ``/``. tests/contract/test_file_store.py says what every implementation owes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from holdfast.errors import InvalidRequest
+
+#: Parts of names that begin with this belong to the store itself: files that are being written.
+TEMPORARY_PREFIX = ".tmp-"
+
+Data: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a store. ``modified_ms``: when it was written, milliseconds since 1970, by the store's own clock."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+#: Files in order of names. (In a class that has a method `list`, the type needs a name of its own.)
+Listing = list[StoredFile]
+
+
+class FileStore(Protocol):
+    """Files by name. All methods may be called from any thread. What does not answer raises Unavailable, with
+    ``uri``.
+    """
+
+    uri: str  # without credentials: fit for logs
+
+    def put(self, name: str, data: Data) -> None:
+        """Writes a file. When this returns, the file is durable; until then, nobody sees any of it.
+
+        Raises
+        ------
+        InternalError
+            The name exists: names are unique to the attempt that writes them.
+        """
+
+    def put_file(self, name: str, path: str) -> None:
+        """Uploads the local file ``path``; otherwise as :meth:`put`."""
+
+    def create_if_absent(self, name: str, data: Data) -> bool:
+        """Writes a file unless the name exists. False: somebody was first, and their file is unchanged."""
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes of a file; None when there is none."""
+
+    def fetch(self, name: str, path: str) -> bool:
+        """Downloads to the local file ``path``, which must not exist. False: no such file, and ``path`` is not made."""
+
+    def list(self, prefix: str) -> Listing:
+        """Files whose name begins with ``prefix``, in order of names. Files that are still being written are not among
+        them.
+        """
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes files. A name that does not exist is no error."""
+
+    def sweep(self, prefix: str, before_ms: int) -> int:
+        """Removes what writers that were killed before ``before_ms`` left half-written under ``prefix``; how many."""
+
+    def local_path(self, name: str) -> str | None:
+        """Where the file is, or would be, on this machine; None when the store is elsewhere."""
+
+
+def check_name(name: str) -> str:
+    """``name``, if it is one that a store takes; InvalidRequest otherwise."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) or "\0" in part for part in parts):
+        raise InvalidRequest(
+            f"{name!r} is not a name of a stored file: expected parts separated by single '/', none of them '.', '..' "
+            f"or beginning with {TEMPORARY_PREFIX!r}"
+        )
+    return name

@@ -1,0 +1,201 @@
+"""A FileStore in a folder: local disk, or a file system that is mounted.
+
+A file is written under a temporary name in the folder where it belongs, synced, then given its name by a hard link,
+which
+fails if the name exists; then the folder is synced. A crash anywhere leaves at most a temporary file, which `sweep`
+removes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from holdfast.clock import Ids, new_id
+from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, StoredFile, check_name
+
+_COPY_BYTES = 1 << 20
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+class LocalFileStore:
+    """Files under ``root``, an absolute path. Folders are made as needed."""
+
+    def __init__(self, root: str, *, uri: str | None = None, ids: Ids = new_id) -> None:
+        self.root = root
+        self.uri = uri or root
+        self._ids = ids
+
+    def put(self, name: str, data: Data) -> None:
+        view = memoryview(data)
+        if not self._publish(name, lambda file: _write(file, view)):
+            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+
+    def put_file(self, name: str, path: str) -> None:
+        def copy(file: BinaryIO) -> None:
+            with open(path, "rb") as source:
+                shutil.copyfileobj(source, file, _COPY_BYTES)
+
+        if not self._publish(name, copy):
+            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+
+    def create_if_absent(self, name: str, data: Data) -> bool:
+        view = memoryview(data)
+        return self._publish(name, lambda file: _write(file, view))
+
+    def get(self, name: str) -> bytes | None:
+        with self._errors("reading", name):
+            try:
+                with open(self._path(name), "rb") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def fetch(self, name: str, path: str) -> bool:
+        with self._errors("reading", name):
+            path_here = self._path(name)
+            if not os.path.isfile(path_here):
+                return False
+            with open(path_here, "rb") as source, open(path, "xb") as target:
+                shutil.copyfileobj(source, target, _COPY_BYTES)
+            return True
+
+    def list(self, prefix: str) -> Listing:
+        with self._errors("listing", prefix):
+            found = [file for file in self._walk(prefix) if not _is_temporary(file.name)]
+        return sorted(found, key=lambda file: file.name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            with self._errors("deleting", name), suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(self._path(name))
+
+    def sweep(self, prefix: str, before_ms: int) -> int:
+        with self._errors("sweeping", prefix):
+            left = [f for f in self._walk(prefix) if _is_temporary(f.name) and f.modified_ms < before_ms]
+            for file in left:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.root, file.name))
+        return len(left)
+
+    def local_path(self, name: str) -> str | None:
+        return self._path(name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, check_name(name))
+
+    def _walk(self, prefix: str) -> Iterator[StoredFile]:
+        # The folder that holds everything of this prefix; a prefix may end within a name.
+        top = os.path.join(self.root, prefix.rpartition("/")[0])
+        for folder, _, names in os.walk(top):
+            for entry in names:
+                path = os.path.join(folder, entry)
+                name = os.path.relpath(path, self.root)
+                if not name.startswith(prefix):
+                    continue
+                with suppress(FileNotFoundError):  # deleted since the folder was read
+                    status = os.stat(path)
+                    yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def _publish(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
+        """Writes, syncs and names a file; False when the name exists."""
+        path = self._path(name)
+        folder = os.path.dirname(path)
+        temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
+        with self._errors("writing", name):
+            if os.path.lexists(path):
+                return False
+            try:
+                with self._create(temporary, folder) as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                return self._name(temporary, path) and _sync_folder(folder)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+    def _create(self, temporary: str, folder: str) -> BinaryIO:
+        try:
+            return open(temporary, "xb", buffering=0)
+        except FileNotFoundError:
+            _make_folders(folder)
+            return open(temporary, "xb", buffering=0)
+
+    def _name(self, temporary: str, path: str) -> bool:
+        """Gives the temporary file its name unless that exists: a hard link, or a rename that replaces nothing."""
+        try:
+            os.link(temporary, path)
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "renameat2"):
+            raise OSError(errno.ENOSYS, "neither hard links nor renameat2 are there")
+        if libc.renameat2(_AT_FDCWD, os.fsencode(temporary), _AT_FDCWD, os.fsencode(path), _RENAME_NOREPLACE) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code == errno.EEXIST:
+            return False
+        raise OSError(code, f"neither a hard link nor renameat2 without replacing works here: {os.strerror(code)}")
+
+    @contextmanager
+    def _errors(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except HoldfastError:
+            raise
+        except OSError as error:
+            raise Unavailable(f"{doing} {name!r} in {self.uri} failed: {_explain(error, self.root)}") from error
+
+
+def _write(file: BinaryIO, view: memoryview) -> None:
+    while view:
+        view = view[file.write(view) :]
+
+
+def _is_temporary(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+
+
+def _sync_folder(folder: str) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _make_folders(folder: str) -> None:
+    """Makes a folder and those above it, each durable: a file in a folder that a crash forgets is lost with it."""
+    missing = []
+    while folder and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for new in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(new)
+        _sync_folder(os.path.dirname(new))
+
+
+def _explain(error: OSError, root: str) -> str:
+    text = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        with suppress(OSError):
+            text += f" ({shutil.disk_usage(root).free} bytes are free there)"
+        return text + "; free space there, or set spark.holdfast.checkpoint.dir to a larger place"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return text + "; give this user write access there, or set spark.holdfast.checkpoint.dir to another place"
+    return text

@@ -1,0 +1,216 @@
+"""Plays batches against SlotState and against a dictionary, and compares them.
+
+A `SlotDriver` is one Spark: it holds the committed handle of one slot, and any number of processes (`Process`), each
+with a
+SlotState of its own on one of the hosts, may run its next batch.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast import rocksdb_library
+from holdfast.checkpoint import Background, CheckpointSettings, Handle, Host, OperatorRecord, SlotState, StateRecord
+from holdfast.checkpoint.names import slot_prefix
+from holdfast.clock import new_id
+from holdfast.storage import FileStore, LocalFileStore
+
+KEY_SCHEMA = pa.schema([("k", pa.int64())])
+SUM = 1
+OPERATOR = "sums"
+PREFIX = "query/sums"
+HOST = Host("host-a", "machine-a", "boot-a")
+
+# Small limits, so that a few batches meet every path.
+SMALL = CheckpointSettings(
+    fold_deltas_max=4, snapshot_deltas_max=8, retained_batches=3, stray_grace_ms=3_600_000, transfer_threads=2
+)
+
+
+class FakeClock:
+    """Moves when told. Starts now, since the times of stored files are the file system's."""
+
+    def __init__(self) -> None:
+        self.ms = time.time_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def elapsed_ms(self) -> float:
+        return float(self.ms)
+
+
+def operator_record(slots: int = 1, name: str = OPERATOR) -> OperatorRecord:
+    return OperatorRecord(
+        name=name,
+        max_parallelism=16,
+        slots=slots,
+        labels=tuple(range(slots)),
+        key_schema=KEY_SCHEMA,
+        null_keys=False,
+        states=(StateRecord(SUM, "total", "reducing", pa.schema([("value", pa.int64())]), "sum"),),
+    )
+
+
+class Process:
+    """One Python worker: a SlotState and its background thread."""
+
+    def __init__(self, driver: SlotDriver, host: Host, local_dir: str, **overrides: Any) -> None:
+        rocksdb_library.load()
+        self.background = Background()
+        given: dict[str, Any] = {
+            "record": driver.record,
+            "slot": driver.slot,
+            "file_store": driver.store,
+            "prefix": PREFIX,
+            "local_dir": local_dir,
+            "settings": driver.settings,
+            "clock": driver.clock,
+            "ids": driver.ids,
+            "host": host,
+            "background": self.background,
+        }
+        self.state = SlotState(**{**given, **overrides})
+
+    def open(self, handle: Handle | None) -> pa.Table:
+        store = self.state.open(handle)
+        self.table = Sums(store.value_state(SUM, pa.int64()))
+        return self.table
+
+    def run(self, handle: Handle | None, batch_id: int, parts: Iterable[Mapping[int, int]]) -> Handle:
+        """An attempt at a batch; each part is an input batch."""
+        self.open(handle)
+        self.state.begin(batch_id)
+        for part in parts:
+            self.table.add_only(keys_of(part), pa.array(list(part.values()), pa.int64()))
+            self.state.spill_if_needed()
+        return self.state.prepare()
+
+    def rest(self) -> None:
+        """Waits for the background."""
+        assert self.background.drain(60)
+
+    def sums(self, handle: Handle | None, keys: Iterable[int]) -> dict[int, int]:
+        keys = sorted(keys)
+        self.open(handle)
+        found = pa.array(self.table.get(pa.array(keys, pa.int64()))).to_pylist()
+        return {key: value for key, value in zip(keys, found) if value is not None}
+
+
+class SlotDriver:
+    """Spark's side of one slot, with the dictionary that says what is right."""
+
+    def __init__(
+        self,
+        folder: Any,
+        *,
+        settings: CheckpointSettings = SMALL,
+        store: FileStore | None = None,
+        slots: int = 1,
+        slot: int = 0,
+        name: str = OPERATOR,
+        clock: Any = None,
+        ids: Any = new_id,
+    ) -> None:
+        self.folder = str(folder)
+        self.store = store or LocalFileStore(os.path.join(self.folder, "store"))
+        self.settings = settings
+        self.record = operator_record(slots, name)
+        self.slot = slot
+        self.clock = clock or FakeClock()
+        self.ids = ids
+        self.handle: Handle | None = None
+        self.history: list[tuple[Handle | None, dict[int, int]]] = [(None, {})]
+        self.universe: set[int] = set(range(-1, 3))
+        self.next_batch = 0
+
+    @property
+    def oracle(self) -> dict[int, int]:
+        return self.history[-1][1]
+
+    def process(self, host: Host = HOST, local: str = "local-a", **overrides: Any) -> Process:
+        return Process(self, host, os.path.join(self.folder, local), **overrides)
+
+    def play(self, process: Process, *parts: Mapping[int, int], rest: bool = True) -> Handle:
+        """Runs a batch in ``process`` and commits it. The handle goes through its text, as in Spark."""
+        handle = process.run(self.handle, self.next_batch, parts)
+        if rest:
+            process.rest()
+        return self.commit(handle, parts)
+
+    def commit(self, handle: Handle, parts: Iterable[Mapping[int, int]]) -> Handle:
+        sums = dict(self.oracle)
+        for part in parts:
+            self.universe.update(part)
+            for key, value in part.items():
+                sums[key] = sums.get(key, 0) + value
+        self.handle = Handle.from_text(handle.to_text())
+        self.history.append((self.handle, sums))
+        self.next_batch += 1
+        return self.handle
+
+    def play_some(self, process: Process, batches: int, seed: int = 0, **options: Any) -> None:
+        generator = random.Random(seed)
+        for _ in range(batches):
+            self.play(process, some_rows(generator), **options)
+
+    def roll_back(self, batches: int) -> None:
+        """Spark's checkpoint goes back: what came after never happened."""
+        del self.history[len(self.history) - batches :]
+        self.handle = self.history[-1][0]
+        self.next_batch -= batches
+
+    def check(self, process: Process) -> str:
+        """Opens the committed version in ``process``, compares all of it, and says which way it was opened."""
+        assert process.sums(self.handle, self.universe) == self.oracle
+        assert process.state.recovery is not None
+        return process.state.recovery.way
+
+    # --- files, for damage
+    def stored(self, pattern: str) -> list[str]:
+        return sorted(glob.glob(os.path.join(self.folder, "store", slot_prefix(PREFIX, self.slot), pattern)))
+
+    def local(self, pattern: str, local: str = "local-a") -> list[str]:
+        return sorted(glob.glob(os.path.join(self.folder, local, "*", slot_prefix(PREFIX, self.slot), pattern)))
+
+
+def keys_of(part: Mapping[int, int]) -> pa.Array:
+    return pa.array(list(part), pa.int64())
+
+
+def some_rows(generator: random.Random, rows: int = 20, keys: int = 60) -> dict[int, int]:
+    return {generator.randrange(keys): generator.randrange(-1000, 1000) for _ in range(rows)}
+
+
+def flip(path: str, position: int | None = None, bit: int = 0) -> None:
+    """Flips one bit of a file, in place."""
+    with open(path, "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        position = size // 2 if position is None else position % size
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ (1 << bit)]))
+
+
+def tear(path: str, length: int) -> None:
+    os.truncate(path, length)
+
+
+class Sums:
+    def __init__(self, t):
+        self.t = t
+
+    def get(self, keys):
+        return self.t.get(keys)
+
+    def add_only(self, keys, values):
+        old = pa.array(self.t.get(keys)).to_pylist()
+        self.t.put(keys, pa.array([(a or 0) + b for a, b in zip(old, values.to_pylist())], pa.int64()))

@@ -1,0 +1,299 @@
+"""What every FileStore owes, whichever it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from tests.faulty_file_store import FaultyFileStore
+
+from holdfast.errors import InternalError, InvalidRequest, Unavailable
+from holdfast.storage import LocalFileStore, StoredFile, open_file_store, run_parallel
+from holdfast.storage.arrow import ArrowFileStore
+from holdfast.storage.uri import parse_uri
+
+
+@pytest.fixture(params=["local", "file-uri", "faulty", "arrow"])
+def store(request, tmp_path):
+    root = tmp_path / "store with spaces"
+    if request.param == "local":
+        return open_file_store(str(root))
+    if request.param == "file-uri":
+        return open_file_store("file://" + str(root).replace(" ", "%20"))
+    if request.param == "faulty":
+        return FaultyFileStore(LocalFileStore(str(root)))
+    return ArrowFileStore(pafs.LocalFileSystem(), str(root), parse_uri(str(root)))
+
+
+@pytest.fixture
+def creating_store(store):
+    if isinstance(store, ArrowFileStore):
+        pytest.skip("pyarrow's filesystems cannot create a file only if it is absent")
+    return store
+
+
+def test_a_file_comes_back_as_it_was_put(store):
+    store.put("a/b/c.bin", b"\x00\xffbytes")
+    assert store.get("a/b/c.bin") == b"\x00\xffbytes"
+
+
+@pytest.mark.parametrize("data", [b"", bytearray(b"x"), memoryview(b"xyz")[1:], pa.py_buffer(b"arrow")])
+def test_all_kinds_of_bytes_are_taken(store, data):
+    store.put("file", data)
+    assert store.get("file") == bytes(memoryview(data))
+
+
+def test_a_missing_file_is_none_not_an_error(store, tmp_path):
+    assert store.get("no/such/file") is None
+    target = tmp_path / "target"
+    assert store.fetch("no/such/file", str(target)) is False
+    assert not target.exists()
+
+
+def test_what_is_below_a_file_is_missing_too(store):
+    store.put("file", b"x")
+    assert store.get("file/below") is None
+
+
+def test_a_name_is_written_once(store):
+    store.put("name", b"first")
+    with pytest.raises(InternalError, match="name exists already"):
+        store.put("name", b"second")
+    assert store.get("name") == b"first"
+
+
+def test_a_file_is_uploaded_and_downloaded(store, tmp_path):
+    content = os.urandom(5 << 20)
+    (tmp_path / "source").write_bytes(content)
+    store.put_file("x/large", str(tmp_path / "source"))
+    assert store.fetch("x/large", str(tmp_path / "target")) is True
+    assert (tmp_path / "target").read_bytes() == content
+    with pytest.raises(InternalError, match="exists already"):
+        store.put_file("x/large", str(tmp_path / "source"))
+
+
+def test_create_if_absent_says_who_was_first(creating_store):
+    assert creating_store.create_if_absent("record", b"first") is True
+    assert creating_store.create_if_absent("record", b"second") is False
+    assert creating_store.get("record") == b"first"
+
+
+def test_of_many_that_create_one_wins_and_all_see_its_bytes(creating_store):
+    wins = []
+    barrier = threading.Barrier(8)
+
+    def create(i):
+        barrier.wait()
+        if creating_store.create_if_absent("record", b"%d" % i):
+            wins.append(i)
+
+    threads = [threading.Thread(target=create, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert creating_store.get("record") == b"%d" % wins[0]
+
+
+def test_list_gives_names_sizes_and_times_in_order(store):
+    before_ms = time.time() * 1000 - 60_000
+    for name in ("slot-1/b", "slot-1/a", "slot-1/deep/c", "slot-10/a", "other"):
+        store.put(name, name.encode())
+    found = store.list("slot-1/")
+    assert [file.name for file in found] == ["slot-1/a", "slot-1/b", "slot-1/deep/c"]
+    assert [file.size_bytes for file in found] == [8, 8, 13]
+    assert all(before_ms < file.modified_ms < time.time() * 1000 + 60_000 for file in found)
+    assert [file.name for file in store.list("slot-1")] == ["slot-1/a", "slot-1/b", "slot-1/deep/c", "slot-10/a"]
+    assert len(store.list("")) == 5
+
+
+def test_list_of_nothing_is_empty(store):
+    assert store.list("no/such/") == []
+
+
+def test_deleted_files_are_gone_and_missing_names_are_no_error(store):
+    store.put("a", b"1")
+    store.put("b", b"2")
+    store.delete(["a", "missing", "no/such"])
+    assert store.get("a") is None
+    assert store.get("b") == b"2"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/absolute", "a//b", "a/", "../up", "a/./b", "a/../b", ".tmp-x", "a/.tmp-x", "nul\0"]
+)
+def test_names_that_leave_the_store_are_refused(store, name):
+    for act in (lambda: store.put(name, b""), lambda: store.get(name), lambda: store.delete([name])):
+        with pytest.raises(InvalidRequest, match="not a name of a stored file"):
+            act()
+
+
+def test_awkward_names_are_kept_apart(store):
+    names = [
+        "per%2Fcent/x",
+        "per/cent/x",
+        "sp ace",
+        "ünïcode",
+        "a.b",
+        "slot-00001/delta/000000000001-" + "a" * 32 + ".arrow",
+    ]
+    for name in names:
+        store.put(name, name.encode())
+    assert [store.get(name) for name in names] == [name.encode() for name in names]
+    assert sorted(names) == sorted(file.name for file in store.list(""))
+
+
+def test_many_threads_may_use_it(store):
+    run_parallel([lambda i=i: store.put(f"folder-{i % 7}/{i}", b"%d" % i) for i in range(100)], 8)
+    assert len(store.list("folder-")) == 100
+
+
+# --- the store in a folder alone -------------------------------------------------------------------------------------
+
+
+def test_a_write_that_was_cut_short_is_never_seen_and_can_be_swept(tmp_path):
+    inner = LocalFileStore(str(tmp_path))
+    store = FaultyFileStore(inner, fail_at=[1])
+    with pytest.raises(Unavailable, match="the test wanted it to"):
+        store.put("folder/file", b"whole")
+    assert store.get("folder/file") is None
+    assert store.list("") == []
+    assert len(os.listdir(tmp_path / "folder")) == 1
+    store.put("folder/file", b"whole")  # the name is still free
+    now_ms = int(time.time() * 1000)
+    assert store.sweep("folder/", now_ms - 60_000) == 0  # somebody may still be writing it
+    assert store.sweep("folder/", now_ms + 60_000) == 1
+    assert os.listdir(tmp_path / "folder") == ["file"]
+
+
+def test_nothing_temporary_stays_after_writes_and_refusals(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("file", b"1")
+    with pytest.raises(InternalError):
+        store.put("file", b"2")
+    with pytest.raises(Unavailable):
+        store.put_file("other", str(tmp_path / "missing"))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_system_without_hard_links_is_served_by_a_rename_that_replaces_nothing(tmp_path, monkeypatch):
+    def no_links(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    store = LocalFileStore(str(tmp_path))
+    assert store.create_if_absent("file", b"first") is True
+    assert store.create_if_absent("file", b"second") is False
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # as when both looked before either wrote
+    assert store.create_if_absent("file", b"third") is False
+    assert store.get("file") == b"first"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_lost_race_is_told_even_when_both_looked_first(tmp_path, monkeypatch):
+    store = LocalFileStore(str(tmp_path))
+    store.put("file", b"first")
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    assert store.create_if_absent("file", b"second") is False
+    assert store.get("file") == b"first"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_names_the_setting(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(Unavailable, match=r"spark\.holdfast\.checkpoint\.dir"):
+        LocalFileStore(str(tmp_path)).put("a/b", b"")
+
+
+def test_a_full_disk_is_named_with_what_is_free_and_the_setting(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match=r"No space left.*bytes are free.*spark\.holdfast\.checkpoint\.dir"):
+        LocalFileStore(str(tmp_path)).put("file", b"")
+    assert os.listdir(tmp_path) == []
+
+
+# --- URIs ----------------------------------------------------------------------------------------------------------
+
+
+def test_local_uris_name_the_same_place(tmp_path):
+    path = str(tmp_path / "a b")
+    for uri in (path, f"file://{path.replace(' ', '%20')}", f"file:{path}", f"file://localhost{path}"):
+        store = open_file_store(uri)
+        assert store.local_path("x") == os.path.join(path, "x"), uri
+
+
+@pytest.mark.parametrize("uri", ["", "file://host/path", "file:relative", "nonsense://x/y"])
+def test_what_is_no_place_is_refused(uri):
+    with pytest.raises(InvalidRequest):
+        open_file_store(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://AKIAKEY:sec%2Fret@bucket/folder?region=eu", "s3://***@bucket/folder?region=eu"),
+        ("abfss://c@a.dfs/folder?sas_token=sv%3D1234", "abfss://***@a.dfs/folder?sas_token=***"),
+        ("s3://bucket/folder", "s3://bucket/folder"),
+    ],
+)
+def test_credentials_are_never_shown(uri, shown):
+    parsed = parse_uri(uri)
+    assert parsed.shown == shown
+    message = parsed.redact(f"cannot open {uri}: AKIAKEY with sec/ret or sec%2Fret, sv=1234")
+    for secret in ("sec/ret", "sec%2Fret") if "sec" in uri else ("sv=1234",) if "sas" in uri else ():
+        assert secret not in message
+
+
+def test_errors_of_a_remote_store_do_not_show_credentials(tmp_path):
+    class Refusing:
+        def __getattr__(self, _):
+            def refuse(*_, **__):
+                raise OSError("403 for s3://KEYID:SECRETKEY@bucket/x: SECRETKEY is not valid")
+
+            return refuse
+
+    uri = parse_uri("s3://KEYID:SECRETKEY@bucket/x")
+    store = ArrowFileStore(Refusing(), "bucket/x", uri)
+    for act in (lambda: store.get("a"), lambda: store.list("a"), lambda: store.put("a", b"")):
+        with pytest.raises(Unavailable) as caught:
+            act()
+        assert "SECRETKEY" not in str(caught.value) and "s3://***@bucket/x" in str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_a_store_without_conditional_writes_says_so(tmp_path):
+    store = ArrowFileStore(pafs.LocalFileSystem(), str(tmp_path), parse_uri("s3://bucket/x"))
+    with pytest.raises(InvalidRequest, match="only if it is absent"):
+        store.create_if_absent("record", b"")
+
+
+# --- transfers -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_error_cancels_what_has_not_begun():
+    begun = []
+
+    def job(i):
+        begun.append(i)
+        time.sleep(0.01)
+        if i == 2:
+            raise Unavailable("two")
+        return i
+
+    with pytest.raises(Unavailable, match="two"):
+        run_parallel([lambda i=i: job(i) for i in range(200)], 4)
+    assert len(begun) < 100
+    assert run_parallel([lambda i=i: i * i for i in range(10)], 3) == [i * i for i in range(10)]
+    assert run_parallel([], 4) == []
+
+
+def test_stored_files_compare_by_value():
+    assert StoredFile("a", 1, 2) == StoredFile("a", 1, 2)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from holdfast.checkpoint import OperatorRecord, StateRecord, register_operator
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest
+from holdfast.storage import LocalFileStore, run_parallel
+
+TOTAL = StateRecord(0, "total", "reducing", pa.schema([("value", pa.int64())]), "sum")
+SEEN = StateRecord(1, "seen", "map", pa.schema([("key", pa.string()), ("value", pa.list_(pa.float64()))]))
+RECORD = OperatorRecord(
+    name="totals per/user",
+    max_parallelism=4096,
+    slots=8,
+    labels=(3, 1, 4, 15, 9, 2, 6, 5),
+    key_schema=pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
+    null_keys=False,
+    states=(TOTAL, SEEN),
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalFileStore(str(tmp_path))
+
+
+def test_a_record_comes_back_from_its_text():
+    assert OperatorRecord.from_json(RECORD.to_json()) == RECORD
+    assert '"types":{"key":"string","value":"list<item: double>"}' in RECORD.to_json()
+
+
+def test_a_record_torn_or_changed_is_found():
+    text = RECORD.to_json()
+    for length in range(0, len(text), 7):
+        with pytest.raises(Corrupt):
+            OperatorRecord.from_json(text[:length])
+    for position in range(0, len(text), 7):
+        with pytest.raises((Corrupt, Incompatible)):
+            OperatorRecord.from_json(text[:position] + ("x" if text[position] != "x" else "y") + text[position + 1 :])
+
+
+def test_the_first_run_records_and_a_restart_finds_the_same(store):
+    assert register_operator(store, RECORD, "run-1", "a") == RECORD
+    assert register_operator(store, RECORD, "run-2", "b") == RECORD
+    names = [file.name for file in store.list("")]
+    assert names == [
+        "totals%20per%2Fuser/operator.json",
+        "totals%20per%2Fuser/runs/run-1.json",
+        "totals%20per%2Fuser/runs/run-2.json",
+    ]
+
+
+def test_recorded_labels_and_state_ids_win_over_declared_ones(store):
+    register_operator(store, RECORD, "run-1", "a")
+    declared = replace(RECORD, labels=tuple(range(8)), states=(replace(SEEN, id=0), replace(TOTAL, id=1)))
+    assert register_operator(store, declared, "run-2", "a") == RECORD
+
+
+USER_ALONE = pa.schema([("user", pa.string())])
+LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "UTC"))])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"slots": 16}, r"slots: recorded 8, declared 16 \(take a savepoint"),
+        ({"max_parallelism": 128}, r"max parallelism: recorded 4096, declared 128"),
+        ({"null_keys": True}, r"null keys: recorded False, declared True"),
+        (
+            {"key_schema": USER_ALONE},
+            r"key columns: recorded \(user: string, at: timestamp\[us, tz=UTC\]\), declared \(user: string\)",
+        ),
+        ({"key_schema": LARGE_USER}, "key columns"),
+        ({"states": (TOTAL,)}, r"'seen': recorded map\(key: string, value: list<item: double>\), declared none"),
+        (
+            {"states": (TOTAL, SEEN, replace(TOTAL, id=2, name="new"))},
+            r"'new': recorded none, declared reducing\(value: int64\), sum",
+        ),
+        (
+            {"states": (replace(TOTAL, function="max"), SEEN)},
+            r"'total': recorded reducing\(value: int64\), sum, declared reducing\(value: int64\), max",
+        ),
+        ({"states": (TOTAL, replace(SEEN, kind="list"))}, "state 'seen'"),
+    ],
+)
+def test_a_restart_that_contradicts_the_record_names_each_difference_and_a_way_out(store, change, message):
+    register_operator(store, RECORD, "run-1", "a")
+    with pytest.raises(Incompatible, match=message):
+        register_operator(store, replace(RECORD, **change), "run-2", "a")
+    assert register_operator(store, RECORD, "run-3", "a") == RECORD
+
+
+def test_all_differences_are_named_at_once(store):
+    register_operator(store, RECORD, "run-1", "a")
+    with pytest.raises(Incompatible) as caught:
+        register_operator(store, replace(RECORD, slots=4, max_parallelism=64, states=()), "run-2", "a")
+    assert all(text in str(caught.value) for text in ("slots:", "max parallelism:", "state 'total'", "state 'seen'"))
+
+
+def test_two_operators_of_one_name_in_one_run_are_refused(store):
+    register_operator(store, RECORD, "run-1", "a")
+    with pytest.raises(InvalidRequest, match=r"two operators of one query are both named 'totals per/user'"):
+        register_operator(store, RECORD, "run-1", "b")
+    register_operator(store, RECORD, "run-1", "a")
+
+
+def test_all_slots_may_register_at_once_and_get_the_same(store):
+    declared = [replace(RECORD, labels=(i,) * 8) for i in range(12)]
+    records = run_parallel([lambda d=d: register_operator(store, d, "run", "a") for d in declared], 12)
+    assert len({record.labels for record in records}) == 1
+
+
+def test_a_damaged_record_says_so(store, tmp_path):
+    register_operator(store, RECORD, "run-1", "a")
+    path = tmp_path / "totals%20per%2Fuser" / "operator.json"
+    path.write_text(path.read_text().replace("4096", "4097"))
+    with pytest.raises(Corrupt, match="operator.json"):
+        register_operator(store, RECORD, "run-2", "a")
+
+
+def test_a_record_in_another_operators_place_says_so(store):
+    register_operator(store, RECORD, "run-1", "a", prefix="query/x")
+    with pytest.raises(Corrupt, match="another operator"):
+        register_operator(store, replace(RECORD, name="other"), "run-2", "a", prefix="query/x")
