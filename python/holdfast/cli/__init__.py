@@ -1,0 +1,20 @@
+"""The command line: ``holdfast <command>``, one file a command.
+
+Exit codes: 0 done, 1 not done or not well, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import click
+
+import holdfast
+from holdfast.cli.doctor import doctor
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(holdfast.__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def main() -> None:
+    """Keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
+
+
+main.add_command(doctor)

@@ -1,0 +1,318 @@
+"""``holdfast doctor``: what it finds, how it says what is not there, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast import doctor
+from holdfast.cli import main
+from holdfast.doctor import Verdict
+
+
+@pytest.fixture
+def well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This machine, as one that has all."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments])
+
+
+def _program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def _java(home: Path, version: str) -> dict[str, str]:
+    _program(home / "bin" / "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+    return {"JAVA_HOME": str(home)}
+
+
+@pytest.mark.usefixtures("well")
+def test_a_machine_that_has_all_is_well(tmp_path: Path) -> None:
+    ran = _run("--local-dir", str(tmp_path))
+    assert ran.exit_code == 0, ran.output
+    assert "missing" not in ran.output
+    for name in ("Python", "Holdfast", "pyspark", "pyarrow", "JDK", "RocksDB", "memory", "cores", "local folder"):
+        assert f" {name} " in ran.output
+    assert "wrote a base and read it back" in ran.output
+    assert "Holdfast has what it needs" in ran.output
+
+
+@pytest.mark.usefixtures("well")
+def test_json_is_for_machines(tmp_path: Path) -> None:
+    ran = _run("--json", "--local-dir", str(tmp_path / "not there yet"))
+    report = json.loads(ran.output)
+    assert report["missing"] == 0
+    assert {finding["verdict"] for finding in report["findings"]} <= {"ok", "warning"}
+    assert all(finding["found"] for finding in report["findings"])
+    assert not (tmp_path / "not there yet").exists(), "the doctor changes nothing"
+
+
+@pytest.mark.usefixtures("well")
+def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    ran = _run()
+    assert ran.exit_code == 1
+    lines = ran.output.splitlines()
+    missing = next(number for number, line in enumerate(lines) if line.startswith("missing"))
+    assert "nowhere/bin/java" in lines[missing]
+    assert "→ install a JDK 17" in lines[missing + 1]
+    assert any(line.startswith("warning  workers") for line in lines)
+    assert "1 missing, " in lines[-1]
+
+
+def test_warnings_alone_are_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    ran = _run("--json", "--local-dir", str(tmp_path))
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.output)["warnings"] >= 1
+
+
+def test_wrong_usage_is_neither() -> None:
+    assert _run("--jason").exit_code == 2
+    assert CliRunner().invoke(main, ["docter"]).exit_code == 2
+
+
+def test_as_a_user_runs_it(tmp_path: Path) -> None:
+    code = "from holdfast.cli import main; main()"
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment.pop("SPARK_HOME", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--local-dir", str(tmp_path)],
+        env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Holdfast has what it needs" in ran.stdout
+    assert "\x1b" not in ran.stdout, "no colours into a pipe"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [
+        ("17.0.15", Verdict.OK),
+        ("21", Verdict.OK),
+        ("25-ea", Verdict.OK),
+        ("11.0.2", Verdict.MISSING),
+        ("1.8.0_402", Verdict.MISSING),
+    ],
+)
+def test_the_jdk_must_be_17_or_later(tmp_path: Path, version: str, verdict: Verdict) -> None:
+    finding = doctor.check_jdk(_java(tmp_path / "jdk", version))
+    assert finding.verdict == verdict
+    assert version in finding.found
+
+
+def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
+    environment = {**_java(tmp_path / "home", "17.0.1"), "PATH": str(tmp_path / "path" / "bin")}
+    _java(tmp_path / "path", "11.0.2")
+    assert "17.0.1" in doctor.check_jdk(environment).found
+    del environment["JAVA_HOME"]
+    assert "11.0.2" in doctor.check_jdk(environment).found
+
+
+def test_no_jdk_at_all_is_missing(tmp_path: Path) -> None:
+    finding = doctor.check_jdk({"PATH": str(tmp_path)})
+    assert (finding.verdict, finding.found) == (
+        Verdict.MISSING,
+        "none: JAVA_HOME is not set, and there is no java on PATH",
+    )
+    _program(tmp_path / "bin" / "java", "echo it is broken >&2; exit 3")
+    assert "it is broken" in doctor.check_jdk({"JAVA_HOME": str(tmp_path)}).found
+
+
+def _with_package(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
+    monkeypatch.setattr(doctor, "_version_of", versions.get)
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [("4.0.0", Verdict.OK), ("4.3.0", Verdict.OK), ("3.5.6", Verdict.MISSING), ("5.0.0.dev1", Verdict.MISSING)],
+)
+def test_the_pyspark_that_is_supported(monkeypatch: pytest.MonkeyPatch, version: str, verdict: Verdict) -> None:
+    _with_package(monkeypatch, pyspark=version)
+    assert doctor.check_pyspark({}).verdict == verdict
+
+
+def test_no_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_package(monkeypatch)
+    assert doctor.check_pyspark({}).found == "not installed"
+    _with_package(monkeypatch, **{"pyspark-client": "4.1.0"})
+    finding = doctor.check_pyspark({})
+    assert finding.verdict == Verdict.MISSING
+    assert "ships no Spark" in finding.found
+    assert "pip install 'pyspark>=4.0,<5'" in finding.mend
+
+
+def test_a_spark_home_of_another_version_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.13-4.1.0.jar").touch()
+    _with_package(monkeypatch, pyspark="4.3.0")
+    finding = doctor.check_pyspark({"SPARK_HOME": str(tmp_path)})
+    assert finding.verdict == Verdict.WARNING
+    assert "Spark 4.1.0" in finding.found
+    _with_package(monkeypatch, pyspark="4.1.0")
+    assert doctor.check_pyspark({"SPARK_HOME": str(tmp_path)}).verdict == Verdict.OK
+
+
+def test_a_package_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_package(monkeypatch, pyarrow="15.0.2")
+    finding = doctor.check_package("pyarrow", (18,))
+    assert (finding.verdict, finding.mend) == (Verdict.MISSING, "pip install 'pyarrow>=18'")
+
+
+def test_a_rocksdb_that_cannot_be_loaded_is_a_finding(tmp_path: Path) -> None:
+    fake = tmp_path / "librocksdbjni-linux64.so"
+    fake.write_bytes(b"not a library")
+    finding = doctor.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(fake)})
+    assert finding.verdict == Verdict.MISSING
+    assert "cannot be loaded" in finding.found
+    finding = doctor.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(tmp_path / "none.so")})
+    assert "which is no file" in finding.found
+
+
+def test_a_trial_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(_program(tmp_path / "python", "kill -SEGV $$")))
+    finding = doctor.check_rocksdb(os.environ)
+    assert finding.verdict == Verdict.MISSING
+    assert "ended by SIGSEGV" in finding.found
+
+
+def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
+    assert doctor.check_workers({**os.environ, "PYSPARK_PYTHON": sys.executable}).verdict == Verdict.OK
+    assert doctor.check_workers({}).verdict == Verdict.WARNING
+
+    other = _program(tmp_path / "python", "echo '[[3, 9], \"/usr/bin/python3.9\"]'")
+    finding = doctor.check_workers({"PYSPARK_PYTHON": str(other)})
+    assert finding.verdict == Verdict.MISSING
+    assert "3.9 (/usr/bin/python3.9), but this is" in finding.found
+
+    bare = _program(tmp_path / "bare", "echo \"ModuleNotFoundError: No module named 'holdfast'\" >&2; exit 1")
+    finding = doctor.check_workers({"PYSPARK_PYTHON": str(bare)})
+    assert finding.verdict == Verdict.MISSING
+    assert "cannot import holdfast: ModuleNotFoundError" in finding.found
+    assert doctor.check_workers({"PYSPARK_PYTHON": str(tmp_path / "none")}).verdict == Verdict.MISSING
+
+
+def _machine(root: Path, files: dict[str, str]) -> Path:
+    for name, text in {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree: 1 kB\n", **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "found", "verdict"),
+    [
+        ({}, "16.0 GiB (the machine's)", Verdict.OK),
+        (
+            {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n"},
+            "16.0 GiB (the machine's)",
+            Verdict.OK,
+        ),
+        (
+            {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": f"{4 << 30}\n"},
+            "4.0 GiB (the container's limit)",
+            Verdict.OK,
+        ),
+        (
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{1 << 30}\n"},
+            "1.0 GiB (the container's limit)",
+            Verdict.WARNING,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/docker/x\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{3 << 30}\n",
+            },
+            "3.0 GiB (the container's limit)",
+            Verdict.OK,
+        ),
+        (
+            {"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"},
+            "16.0 GiB (the machine's)",
+            Verdict.OK,
+        ),
+    ],
+)
+def test_memory_is_the_least_of_machine_and_container(
+    tmp_path: Path, files: dict[str, str], found: str, verdict: Verdict
+) -> None:
+    finding = doctor.check_memory(_machine(tmp_path, files))
+    assert (finding.found, finding.verdict) == (found, verdict)
+
+
+@pytest.mark.parametrize(
+    ("files", "limited"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, False),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "50000 100000\n"}, True),
+        (
+            {
+                "proc/self/cgroup": "3:cpu,cpuacct:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            True,
+        ),
+        (
+            {
+                "proc/self/cgroup": "3:cpu,cpuacct:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            False,
+        ),
+    ],
+)
+def test_cores_are_the_least_of_machine_and_container(tmp_path: Path, files: dict[str, str], limited: bool) -> None:
+    finding = doctor.check_cores(_machine(tmp_path, files))
+    assert (finding.found == "0.5 by the container's limit") == limited
+    if limited:
+        assert finding.verdict == Verdict.WARNING
+
+
+def test_a_local_folder_in_memory_is_warned_of() -> None:
+    shared_memory = Path("/dev/shm")
+    if doctor._file_system(shared_memory) != "tmpfs":
+        pytest.skip("no tmpfs at /dev/shm here")
+    finding = doctor.check_local_dir(shared_memory)
+    assert finding.verdict == Verdict.WARNING
+    assert "tmpfs" in finding.found
+
+
+def test_a_local_folder_that_cannot_be_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/holdfast")):
+        finding = doctor.check_local_dir(folder)
+        assert finding.verdict == Verdict.MISSING, folder
+        assert "spark.holdfast.local.dir" in finding.mend
+
+
+def test_a_local_folder_leaves_no_trace(tmp_path: Path) -> None:
+    doctor.check_local_dir(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_hard_links_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    finding = doctor.check_local_dir(tmp_path)
+    assert finding.verdict == Verdict.WARNING
+    assert "no hard links" in finding.found
