@@ -103,7 +103,8 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
         assert found == wanted
 
 
-def test_several_operators_in_one_query_do_not_meet(stream: FileStream) -> None:
+def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # see docs/guide/operators.md
     batches = [events(seed) for seed in range(3)]
     stream.write(*batches)
 

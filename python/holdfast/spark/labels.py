@@ -51,4 +51,5 @@ def spread_labels(slots: int, partitions: int) -> tuple[int, ...]:
 
 
 def _rotate_left(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
-    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+    rotated: NDArray[np.uint32] = (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+    return rotated

@@ -56,7 +56,9 @@ class OutputPacker:
             payloads.append(blobs.Payload(self._slot, self._sequence, count, message))
             self._sequence += 1
         ballast = [payload.message.size * self._arrow_rows_max // BALLAST_EVERY_BYTES for payload in payloads]
-        return pd.DataFrame({"blob": pd.Series(blobs.seal(payloads, ballast).to_pylist(), dtype=object)})
+        values = pd.Series(blobs.seal(payloads, ballast).to_pylist(), dtype=object)
+        frame: pd.DataFrame = pd.DataFrame({"blob": values})
+        return frame
 
 
 def unpack_function(schema: pa.Schema, operator: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

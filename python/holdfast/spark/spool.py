@@ -109,7 +109,7 @@ class BlobSpool:
             for index in range(self._held_from, len(self._entries)):
                 entry = self._entries[index]
                 offset = self._file.tell()
-                self._file.write(memoryview(entry.data))
+                self._file.write(entry.data)  # type: ignore[arg-type]  # in memory: a buffer
                 self._entries[index] = _Entry(entry.map_partition, entry.sequence, None, offset, entry.size)
             self._file.flush()
         except OSError as error:

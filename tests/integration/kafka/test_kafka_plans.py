@@ -1,0 +1,336 @@
+"""What a stream reads from batch to batch, against a real broker, Spark played by the test."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from tests.integration.kafka.kafka_world import KafkaWorld, Stream, eventually, values
+
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.source.kafka.batch import plan_batch
+from holdfast.source.kafka.cluster import Cluster
+from holdfast.source.kafka.consumers import ConsumerPool
+from holdfast.source.kafka.planner import StreamPlanner
+
+
+class StillClock:
+    """Goes when a test says so."""
+
+    ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def elapsed_ms(self) -> float:
+        return self.ms
+
+
+@pytest.fixture
+def topic(kafka: KafkaWorld) -> str:
+    """Two partitions with ten records each, stamped 1000, 2000, … 10000."""
+    name = kafka.topic(2)
+    for partition in (0, 1):
+        for at in range(10):
+            kafka.produce(name, [f"{partition}/{at}".encode()], partition, timestamp_ms=1000 * (at + 1))
+    return name
+
+
+def starts_at(kafka: KafkaWorld, **options: object) -> dict[str, int]:
+    options = {"failOnDataLoss": "true", **options}
+    source = kafka.source(**options)
+    (offsets,) = StreamPlanner(source, Cluster(source)).initial()["offsets"].values()
+    return offsets
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("startingOffsets", "earliest", [0, 0]),
+        ("startingOffsets", "latest", [10, 10]),
+        ("startingOffsets", {"0": 3, "1": -2}, [3, 0]),
+        ("startingOffsets", {"0": -1, "1": 5}, [10, 5]),
+        ("startingTimestamp", "4000", [3, 3]),
+        ("startingTimestamp", "4001", [4, 4]),
+        ("startingOffsetsByTimestamp", {"0": 1, "1": 10_000}, [0, 9]),
+    ],
+)
+def test_starts(kafka: KafkaWorld, topic: str, option: str, value: object, expected: list[int]) -> None:
+    text = json.dumps({topic: value}) if isinstance(value, dict) else value
+    assert starts_at(kafka, subscribe=topic, **{option: text}) == {"0": expected[0], "1": expected[1]}
+
+
+def test_without_a_word_a_stream_starts_at_the_latest_and_a_batch_at_the_earliest(
+    kafka: KafkaWorld, topic: str
+) -> None:
+    assert starts_at(kafka, subscribe=topic) == {"0": 10, "1": 10}
+    batch = kafka.source(streaming=False, subscribe=topic)
+    assert [(part.start, part.end) for part in plan_batch(batch, Cluster(batch))] == [(0, 10), (0, 10)]
+
+
+def test_a_timestamp_after_the_last_record(kafka: KafkaWorld, topic: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"No record at or after .*startingOffsetsByTimestampStrategy"):
+        starts_at(kafka, subscribe=topic, startingTimestamp=99_000)
+    latest = starts_at(kafka, subscribe=topic, startingTimestamp=99_000, startingOffsetsByTimestampStrategy="latest")
+    assert latest == {"0": 10, "1": 10}
+
+
+def test_offsets_must_name_all_partitions(kafka: KafkaWorld, topic: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"Expected {topic}-0, {topic}-1, found {topic}-1"):
+        starts_at(kafka, subscribe=topic, startingOffsets=json.dumps({topic: {"1": 3}}))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"endingOffsets": {"0": 4, "1": -1}}, [(0, 4), (0, 10)]),
+        ({"endingTimestamp": "4000"}, [(0, 3), (0, 3)]),
+        ({"endingTimestamp": "99000"}, [(0, 10), (0, 10)]),
+        ({"endingOffsetsByTimestamp": {"0": 2000, "1": 99_000}}, [(0, 1), (0, 10)]),
+        ({"startingOffsets": {"0": 2, "1": 9}, "endingOffsets": {"0": 2, "1": 10}}, [(9, 10)]),
+        ({"minPartitions": "5"}, [(0, 2), (2, 5), (5, 10), (0, 5), (5, 10)]),
+        ({"maxRecordsPerPartition": "5"}, [(0, 5), (5, 10), (0, 5), (5, 10)]),
+    ],
+)
+def test_batch_reads(
+    kafka: KafkaWorld, topic: str, options: dict[str, object], expected: list[tuple[int, int]]
+) -> None:
+    texts = {name: json.dumps({topic: value}) if isinstance(value, dict) else value for name, value in options.items()}
+    source = kafka.source(streaming=False, subscribe=topic, **texts)
+    found = [(part.start, part.end) for part in plan_batch(source, Cluster(source))]
+    assert found == expected
+
+
+def test_a_batch_read_of_what_retention_took(kafka: KafkaWorld, topic: str) -> None:
+    kafka.delete_before(topic, 5)
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 2, "1": 2}})}
+    source = kafka.source(streaming=False, **options)
+    with pytest.raises(Corrupt, match=rf"{topic}-0: startingOffsets has 2, but the partition starts at 5"):
+        plan_batch(source, Cluster(source))
+    lossy = kafka.source(streaming=False, failOnDataLoss="false", **options)
+    assert [part.start for part in plan_batch(lossy, Cluster(lossy))] == [5, 2]
+
+
+def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"subscribe nosuch, .*: nosuch does not exist at 127.0.0.1"):
+        starts_at(kafka, subscribe=f"nosuch,{topic}")
+    with pytest.raises(InvalidRequest, match=rf"{topic}-7 does not exist"):
+        starts_at(kafka, assign=json.dumps({topic: [0, 7]}))
+
+
+def test_no_broker_is_an_error_that_names_it(kafka: KafkaWorld) -> None:
+    options = kafka.source(subscribe="t", **{"kafka.bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(Unavailable, match=r"Kafka at 127.0.0.1:1 did not say the partitions of subscribe t"):
+        Cluster(options, answer_within_ms=1500).topics()
+
+
+def test_assign_reads_only_those(kafka: KafkaWorld, topic: str, pool: ConsumerPool) -> None:
+    stream = Stream(kafka.source(assign=json.dumps({topic: [1]}), startingOffsets="earliest"), pool)
+    assert stream.batch() == [f"1/{at}".encode() for at in range(10)]
+
+
+def test_limits_hold_and_no_partition_starves(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic(3)
+    kafka.produce(topic, values(0, 900), 0)
+    kafka.produce(topic, values(0, 99), 1)
+    kafka.produce(topic, [b"one"], 2)
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=100), pool)
+    sizes = []
+    while batch := stream.batch():
+        sizes.append(len(batch))
+        assert b"one" in batch or len(sizes) > 1
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 102
+
+
+def test_few_records_wait_for_more_or_for_the_delay(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 5))
+    stream = Stream(
+        kafka.source(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="1500 ms"),
+        pool,
+    )
+    clock = StillClock()
+    stream.planner = StreamPlanner(stream.options, Cluster(stream.options), clock)
+    assert len(stream.batch()) == 5, "the first batch does not wait"
+    kafka.produce(topic, values(0, 49))
+    assert stream.batch() == []
+    kafka.produce(topic, values(49, 50))
+    assert len(stream.batch()) == 50
+    kafka.produce(topic, [b"late"])
+    assert stream.batch() == []
+    clock.ms += 1500
+    assert stream.batch() == [b"late"]
+
+
+def test_latest_means_when_the_query_first_started_also_on_a_replay(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [b"before"])
+    stream = Stream(kafka.source(subscribe=topic), pool)
+    kafka.produce(topic, values(0, 10))
+    start = stream.offset
+    logged = stream.planner.latest(start)
+    kafka.produce(topic, values(10, 20))
+    # Killed after Spark logged batch 0 and before it ran: Spark asks the new process for the start once more.
+    again = stream.resume()
+    fresh = again.planner.initial()
+    assert fresh["offsets"] == {topic: {"0": 21}}
+    assert again.read(again.planner.ranges(fresh, logged)) == values(0, 10)
+    again.offset = logged
+    assert again.batch() == values(10, 20)
+
+
+def test_an_empty_first_batch_keeps_the_start(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    stream = Stream(kafka.source(subscribe=topic), pool)
+    assert stream.batch() == []
+    kafka.produce(topic, values(0, 3))
+    assert stream.resume().batch() == values(0, 3)
+
+
+def test_partitions_added_while_running(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic(1)
+    stream = Stream(kafka.source(subscribe=topic), pool)
+    stream.batch()
+    kafka.add_partitions(topic, 3)
+    kafka.produce(topic, [b"new"], 2)
+    kafka.produce(topic, [b"old"], 0)
+    start = stream.offset
+    eventually(lambda: stream.planner.latest(start)["offsets"][topic].get("2") == 1)
+    assert sorted(stream.batch()) == [b"new", b"old"]
+    assert stream.offset["starts"] == {topic: {"0": 0, "1": 0, "2": 0}}
+    kafka.produce(topic, [b"more"], 2)
+    assert stream.resume().batch() == [b"more"]
+
+
+def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    stream = Stream(kafka.source(subscribePattern=r"late-\d+"), pool)
+    assert stream.batch() == []
+    kafka.topic(name="late-1")
+    kafka.topic(name="late-no")
+    kafka.produce("late-1", values(0, 3))
+    kafka.produce("late-no", [b"no"])
+    assert stream.batch() == values(0, 3)
+
+
+def test_a_topic_that_was_created_again(
+    kafka: KafkaWorld, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    strict = Stream(kafka.source(subscribe=topic, startingOffsets="earliest"), pool)
+    lossy = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"), pool)
+    assert strict.batch() == lossy.batch() == values(0, 10)
+    kafka.delete_topic(topic)
+    with pytest.raises(Corrupt, match=rf"{topic}-0 do not exist any more"):
+        strict.batch()
+    kafka.topic(name=topic)
+    # More than before: by its offsets alone, the new topic could not be told from the old one.
+    kafka.produce(topic, values(0, 15, "new"))
+    with pytest.raises(Corrupt, match=rf"Topic {topic} was deleted and created again .*failOnDataLoss"):
+        strict.batch()
+    with caplog.at_level(logging.WARNING, "holdfast.kafka"):
+        assert lossy.batch() == values(0, 15, "new")
+    assert "was deleted and created again" in caplog.text
+    kafka.produce(topic, [b"more"])
+    assert lossy.batch() == [b"more"]
+
+
+def test_a_replay_does_not_take_a_namesake_for_the_topic(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest"), pool)
+    start = stream.offset
+    logged = stream.planner.latest(start)
+    kafka.delete_topic(topic)
+    kafka.topic(name=topic)
+    kafka.produce(topic, values(0, 10, "other"))
+    with pytest.raises(Corrupt, match=r"is to be read again, but the topic was deleted and created again"):
+        stream.resume().planner.ranges(start, logged)
+
+
+def test_retention_overtakes_a_stream(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
+    strict, lossy = (Stream(kafka.source(failOnDataLoss=fail, **options), pool) for fail in ("true", "false"))
+    assert strict.batch() == lossy.batch() == values(0, 5)
+    kafka.delete_before(topic, 8)
+    with pytest.raises(Corrupt, match=r"Retention or a truncation overtook the query"):
+        strict.batch()
+    assert lossy.batch() == values(8, 10)
+
+
+def test_an_open_transaction_holds_readers_back(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [b"before"])
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest"), pool)
+    transaction = kafka.begin(topic, [b"inside"])
+    kafka.produce(topic, [b"after"])
+    assert stream.batch() == [b"before"]
+    assert stream.batch() == []
+    transaction.commit_transaction(30)
+    assert stream.batch() == [b"inside", b"after"]
+    assert stream.batch() == []
+
+
+def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 7))
+    named = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": "mine"}), pool)
+    unnamed = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", groupIdPrefix="app"), pool)
+    silent = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", commitGroupOffsets="false"), pool)
+
+    def committed(group: str) -> int | None:
+        answers = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        places = answers[group].result(30).topic_partitions
+        return places[0].offset if places else None
+
+    for stream in (named, unnamed, silent):
+        assert len(stream.batch()) == 7
+        assert stream.batch() == []
+    eventually(lambda: committed("mine") == 7)
+    eventually(lambda: committed(f"app-{unnamed.offset['source']}") == 7)
+    groups = [group.group_id for group in kafka.admin.list_consumer_groups().result(30).valid]
+    assert not any(str(silent.offset["source"]) in group for group in groups)
+    # What is committed there is for eyes only: the stream goes on where its own offset is.
+    kafka.produce(topic, [b"more"])
+    assert named.resume().batch() == [b"more"]
+
+
+def test_the_end_can_be_fixed(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(
+        kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4, minOffsetsPerTrigger=4), pool
+    )
+    stream.planner.fix_end()
+    kafka.produce(topic, values(10, 20))
+    assert [len(stream.batch()) for _ in range(4)] == [4, 4, 2, 0]
+
+
+def test_without_a_start_the_plan_goes_on_from_its_last_batch(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """Spark 4.0 and 4.1 do not say where a batch starts."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=6), pool)
+    start, read = stream.offset, []
+    for _ in range(3):
+        end = stream.planner.latest(None)
+        read.append(stream.read(stream.planner.ranges(start, end)))
+        start = end
+    assert read == [values(0, 6), values(6, 10), []]
+    # After a restart the first batch is not limited, and partitions that came meanwhile are read from their start.
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, values(0, 7), 1)
+    again = stream.resume()
+    end = again.planner.latest(None)
+    assert again.read(again.planner.ranges(start, end)) == values(0, 7)
+    kafka.produce(topic, values(0, 10), 1)
+    start = end
+    end = again.planner.latest(None)
+    assert len(again.read(again.planner.ranges(start, end))) == 6
+    assert end["source"] == stream.offset["source"]
