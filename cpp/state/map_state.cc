@@ -26,12 +26,16 @@ class MapState final : public MapTable {
   }
 
   Result<OwnedArray> Get(const OwnedArray& keys, const OwnedArray& map_keys) override {
+    const Operation operation(store_, Access::kRead);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
     std::vector<const Entry*> entries;
     HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
     return DecodeValues(map_values_, table_->state_id(), entries);
   }
 
   Result<OwnedArray> Contains(const OwnedArray& keys, const OwnedArray& map_keys) override {
+    const Operation operation(store_, Access::kRead);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
     std::vector<const Entry*> entries;
     HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
     std::vector<uint8_t> present(entries.size());
@@ -117,8 +121,6 @@ class MapState final : public MapTable {
   }
 
   Status ReadPoints(const OwnedArray& keys, const OwnedArray& map_keys, std::vector<const Entry*>* entries) {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
     std::vector<Entry*> unknown;
     entries->reserve(static_cast<size_t>(keys.length()));
     const Status status = ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) {

@@ -61,8 +61,6 @@ Result<std::span<Entry* const>> PointLookup::Next() {
 }
 
 Status CollectEntries(SlotStore* store, Table* table, const OwnedArray& keys, std::vector<const Entry*>* entries) {
-  const Operation operation(store, Access::kRead);
-  HOLDFAST_RETURN_IF_ERROR(operation.status());
   HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store, table, keys, Need::kValues));
   entries->reserve(static_cast<size_t>(lookup.length()));
   for (;;) {

@@ -14,12 +14,16 @@ class ValueState final : public ValueTable {
   ValueState(SlotStore* store, Table* table, RowCodec codec) : store_(store), table_(table), codec_(std::move(codec)) {}
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
+    const Operation operation(store_, Access::kRead);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
     std::vector<const Entry*> entries;
     HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
     return DecodeValues(codec_, table_->state_id(), entries);
   }
 
   Result<OwnedArray> Contains(const OwnedArray& keys) override {
+    const Operation operation(store_, Access::kRead);
+    HOLDFAST_RETURN_IF_ERROR(operation.status());
     std::vector<const Entry*> entries;
     HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
     std::vector<uint8_t> present(entries.size());
