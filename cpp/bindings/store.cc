@@ -4,8 +4,6 @@
 
 #include <pybind11/stl.h>
 
-#include <tuple>
-
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
 
@@ -20,81 +18,67 @@ auto WithoutGil(Call&& call) {
 }
 
 std::unique_ptr<PyArrowArray> Give(Result<OwnedArray> result) { return ToPython(Unwrap(std::move(result))); }
+void Give(const Status& status) { Raise(status); }
 
-// Python functions of a table's methods, each argument an array.
-template <typename Table>
-auto Bound(Result<OwnedArray> (Table::*method)(const OwnedArray&)) {
-  return [method](Table& table, const py::object& a) {
+// Python functions of a table's methods, each argument an array. `Self` is the table as Python knows it.
+template <typename Self, typename Table, typename Answer>
+auto Bound(Answer (Table::*method)(const OwnedArray&)) {
+  return [method](Self& table, const py::object& a) {
     const OwnedArray first = ImportArray(a);
     return Give(WithoutGil([&] { return (table.*method)(first); }));
   };
 }
-template <typename Table>
-auto Bound(Result<OwnedArray> (Table::*method)(const OwnedArray&, const OwnedArray&)) {
-  return [method](Table& table, const py::object& a, const py::object& b) {
+template <typename Self, typename Table, typename Answer>
+auto Bound(Answer (Table::*method)(const OwnedArray&, const OwnedArray&)) {
+  return [method](Self& table, const py::object& a, const py::object& b) {
     const OwnedArray first = ImportArray(a);
     const OwnedArray second = ImportArray(b);
     return Give(WithoutGil([&] { return (table.*method)(first, second); }));
   };
 }
-template <typename Table>
-auto Bound(Status (Table::*method)(const OwnedArray&)) {
-  return [method](Table& table, const py::object& a) {
-    const OwnedArray first = ImportArray(a);
-    Raise(WithoutGil([&] { return (table.*method)(first); }));
-  };
-}
-template <typename Table>
-auto Bound(Status (Table::*method)(const OwnedArray&, const OwnedArray&)) {
-  return [method](Table& table, const py::object& a, const py::object& b) {
-    const OwnedArray first = ImportArray(a);
-    const OwnedArray second = ImportArray(b);
-    Raise(WithoutGil([&] { return (table.*method)(first, second); }));
-  };
-}
-template <typename Table>
-auto Bound(Status (Table::*method)(const OwnedArray&, const OwnedArray&, const OwnedArray&)) {
-  return [method](Table& table, const py::object& a, const py::object& b, const py::object& c) {
+template <typename Self, typename Table, typename Answer>
+auto Bound(Answer (Table::*method)(const OwnedArray&, const OwnedArray&, const OwnedArray&)) {
+  return [method](Self& table, const py::object& a, const py::object& b, const py::object& c) {
     const OwnedArray first = ImportArray(a);
     const OwnedArray second = ImportArray(b);
     const OwnedArray third = ImportArray(c);
-    Raise(WithoutGil([&] { return (table.*method)(first, second, third); }));
+    return Give(WithoutGil([&] { return (table.*method)(first, second, third); }));
   };
 }
 
 void BindValueTable(py::module_& module) {
   py::class_<ValueTable>(module, "ValueTable", "One value a key.")
-      .def("get", Bound(&ValueTable::Get), py::arg("keys"))
-      .def("put", Bound(&ValueTable::Put), py::arg("keys"), py::arg("values"))
-      .def("contains", Bound(&ValueTable::Contains), py::arg("keys"))
-      .def("clear", Bound(&ValueTable::Clear), py::arg("keys"));
+      .def("get", Bound<ValueTable>(&ValueTable::Get), py::arg("keys"))
+      .def("put", Bound<ValueTable>(&ValueTable::Put), py::arg("keys"), py::arg("values"))
+      .def("contains", Bound<ValueTable>(&ValueTable::Contains), py::arg("keys"))
+      .def("clear", Bound<ValueTable>(&ValueTable::Clear), py::arg("keys"));
 }
 
 template <typename Table>
 void BindFoldTable(py::module_& module, const char* name, const char* doc) {
   py::class_<Table>(module, name, doc)
-      .def("add", Bound<FoldTable>(&FoldTable::Add), py::arg("keys"), py::arg("values"))
-      .def("add_only", Bound<FoldTable>(&FoldTable::AddOnly), py::arg("keys"), py::arg("values"))
-      .def("get", Bound<FoldTable>(&FoldTable::Get), py::arg("keys"))
-      .def("clear", Bound<FoldTable>(&FoldTable::Clear), py::arg("keys"));
+      .def("add", Bound<Table>(&FoldTable::Add), py::arg("keys"), py::arg("values"))
+      .def("add_only", Bound<Table>(&FoldTable::AddOnly), py::arg("keys"), py::arg("values"))
+      .def("get", Bound<Table>(&FoldTable::Get), py::arg("keys"))
+      .def("clear", Bound<Table>(&FoldTable::Clear), py::arg("keys"));
 }
 
 void BindListTable(py::module_& module) {
   py::class_<ListTable>(module, "ListTable", "A list a key; appending reads nothing.")
-      .def("append", Bound(&ListTable::Append), py::arg("keys"), py::arg("values"))
-      .def("get", Bound(&ListTable::Get), py::arg("keys"))
-      .def("clear", Bound(&ListTable::Clear), py::arg("keys"));
+      .def("append", Bound<ListTable>(&ListTable::Append), py::arg("keys"), py::arg("values"))
+      .def("get", Bound<ListTable>(&ListTable::Get), py::arg("keys"))
+      .def("clear", Bound<ListTable>(&ListTable::Clear), py::arg("keys"));
 }
 
 void BindMapTable(py::module_& module) {
   py::class_<MapTable>(module, "MapTable", "A map a key; map_keys and map_values are as long as keys.")
-      .def("get", Bound(&MapTable::Get), py::arg("keys"), py::arg("map_keys"))
-      .def("put", Bound(&MapTable::Put), py::arg("keys"), py::arg("map_keys"), py::arg("map_values"))
-      .def("contains", Bound(&MapTable::Contains), py::arg("keys"), py::arg("map_keys"))
-      .def("remove", Bound(&MapTable::Remove), py::arg("keys"), py::arg("map_keys"))
-      .def("entries", Bound(&MapTable::Entries), py::arg("keys"))
-      .def("count", Bound(&MapTable::Count), py::arg("keys"))
-      .def("clear", Bound(&MapTable::Clear), py::arg("keys"));
+      .def("get", Bound<MapTable>(&MapTable::Get), py::arg("keys"), py::arg("map_keys"))
+      .def("put", Bound<MapTable>(&MapTable::Put), py::arg("keys"), py::arg("map_keys"), py::arg("map_values"))
+      .def("contains", Bound<MapTable>(&MapTable::Contains), py::arg("keys"), py::arg("map_keys"))
+      .def("remove", Bound<MapTable>(&MapTable::Remove), py::arg("keys"), py::arg("map_keys"))
+      .def("entries", Bound<MapTable>(&MapTable::Entries), py::arg("keys"))
+      .def("count", Bound<MapTable>(&MapTable::Count), py::arg("keys"))
+      .def("clear", Bound<MapTable>(&MapTable::Clear), py::arg("keys"));
 }
 
 std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
