@@ -55,7 +55,7 @@ def operator_record(slots: int = 1, name: str = OPERATOR) -> OperatorRecord:
         labels=tuple(range(slots)),
         key_schema=KEY_SCHEMA,
         null_keys=False,
-        states=(StateRecord(SUM, "total", "reducing", pa.schema([("value", pa.int64())]), "sum"),),
+        states=(StateRecord(SUM, "total", "value", pa.schema([("value", pa.int64())])),),
     )
 
 
@@ -79,7 +79,7 @@ class Process:
         }
         self.state = SlotState(**{**given, **overrides})
 
-    def open(self, handle: Handle | None) -> pa.Table:
+    def open(self, handle: Handle | None) -> Sums:
         store = self.state.open(handle)
         self.table = Sums(store.value_state(SUM, pa.int64()))
         return self.table
@@ -89,7 +89,7 @@ class Process:
         self.open(handle)
         self.state.begin(batch_id)
         for part in parts:
-            self.table.add_only(keys_of(part), pa.array(list(part.values()), pa.int64()))
+            self.table.add(part)
             self.state.spill_if_needed()
         return self.state.prepare()
 
@@ -100,7 +100,7 @@ class Process:
     def sums(self, handle: Handle | None, keys: Iterable[int]) -> dict[int, int]:
         keys = sorted(keys)
         self.open(handle)
-        found = pa.array(self.table.get(pa.array(keys, pa.int64()))).to_pylist()
+        found = self.table.read(keys)
         return {key: value for key, value in zip(keys, found) if value is not None}
 
 
@@ -181,10 +181,6 @@ class SlotDriver:
         return sorted(glob.glob(os.path.join(self.folder, local, "*", slot_prefix(PREFIX, self.slot), pattern)))
 
 
-def keys_of(part: Mapping[int, int]) -> pa.Array:
-    return pa.array(list(part), pa.int64())
-
-
 def some_rows(generator: random.Random, rows: int = 20, keys: int = 60) -> dict[int, int]:
     return {generator.randrange(keys): generator.randrange(-1000, 1000) for _ in range(rows)}
 
@@ -205,12 +201,15 @@ def tear(path: str, length: int) -> None:
 
 
 class Sums:
-    def __init__(self, t):
-        self.t = t
+    """Sums by key, kept in a ValueTable: each addition reads what is there, from wherever it is."""
 
-    def get(self, keys):
-        return self.t.get(keys)
+    def __init__(self, table: Any) -> None:
+        self._table = table
 
-    def add_only(self, keys, values):
-        old = pa.array(self.t.get(keys)).to_pylist()
-        self.t.put(keys, pa.array([(a or 0) + b for a, b in zip(old, values.to_pylist())], pa.int64()))
+    def read(self, keys: Iterable[int]) -> list[int | None]:
+        found: list[int | None] = pa.array(self._table.get(pa.array(list(keys), pa.int64()))).to_pylist()
+        return found
+
+    def add(self, part: Mapping[int, int]) -> None:
+        sums = [(old or 0) + value for old, value in zip(self.read(part), part.values())]
+        self._table.put(pa.array(list(part), pa.int64()), pa.array(sums, pa.int64()))

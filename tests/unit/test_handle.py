@@ -1,3 +1,5 @@
+"""Handles: their text, the rules they keep, and how one follows from another."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""What is recorded of an operator, and what a restart that contradicts it is told."""
+
 from __future__ import annotations
 
 from dataclasses import replace

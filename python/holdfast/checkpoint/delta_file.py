@@ -54,7 +54,8 @@ class DeltaWriter:
 
     def __init__(self, sink: Any, identity: DeltaIdentity, compression: str) -> None:
         self._schema = identity.schema()
-        options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+        # Arrow's threads compress four columns no faster than one thread does, and cost a wait when the machine is busy.
+        options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
         self._writer = pa.ipc.new_file(sink, self._schema, options=options)
 
     def write(self, delta: pa.RecordBatch) -> None:
@@ -108,7 +109,7 @@ def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: st
     if checksum != ref.checksum:
         raise Corrupt(f"{named} is damaged: expected checksum {ref.checksum}, found {checksum}")
     try:
-        reader = pa.ipc.open_file(pa.py_buffer(data))
+        reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         _check_identity(reader.schema, ref, operator, slot, named)
         return [reader.get_batch(i) for i in range(reader.num_record_batches)]
     except (pa.ArrowException, OSError) as error:

@@ -8,6 +8,7 @@ and every delta after the older of them, so that a damaged newest snapshot falls
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from holdfast.checkpoint.sealed import seal, unseal
@@ -83,6 +84,7 @@ class Handle:
         """For messages."""
         return f"operator {self.operator!r}, slot {self.slot}, version {self.sequence} ({self.version_id})"
 
+    @cached_property
     def versions(self) -> dict[int, str]:
         """The ancestors that deltas lead on from, and this version itself: version id by sequence."""
         known = {snapshot.sequence: snapshot.version_id for snapshot in self.snapshots}
@@ -91,7 +93,7 @@ class Handle:
 
     def names(self, sequence: int, version_id: str) -> bool:
         """Whether (sequence, version_id) is this version or an ancestor from which the deltas lead here."""
-        return self.versions().get(sequence) == version_id
+        return self.versions.get(sequence) == version_id
 
     def deltas_after(self, sequence: int) -> tuple[DeltaRef, ...]:
         return tuple(delta for delta in self.deltas if delta.sequence > sequence)
@@ -132,7 +134,7 @@ def broken_rule(handle: Handle) -> str | None:
         return f"deltas lead from {handle.start} to {handle.sequence} without a gap, found sequences {deltas}"
     if superseded != sorted(set(superseded)) or (superseded and superseded[-1] >= handle.start):
         return f"what is superseded is older than sequence {handle.start}, found sequences {superseded}"
-    if handle.versions().get(handle.sequence) != handle.version_id:
+    if handle.versions.get(handle.sequence) != handle.version_id:
         return "the last delta or snapshot leads to the handle's own version"
     by_sequence = {delta.sequence: delta.version_id for delta in handle.deltas}
     for snapshot in handle.snapshots:

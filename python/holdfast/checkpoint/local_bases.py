@@ -25,7 +25,7 @@ class LocalBases:
         restored.
         """
         folder = self._context.folder
-        versions = handle.versions()
+        versions = handle.versions
         found = []
         for name in reversed(folder.base_names()):
             version = parse_version(name)

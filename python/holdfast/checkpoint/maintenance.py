@@ -71,6 +71,7 @@ class Maintenance:
         self._snapshots = snapshots
         self._maker = maker
         self._retention = Retention(context, snapshots)
+        self._is_retention_due = False
         self._retry_ms = 0
         self._retry_at_ms = -math.inf
 
@@ -78,7 +79,8 @@ class Maintenance:
         """Whether there is anything to do, as far as can be told without looking at the disk."""
         settings = self._context.settings
         pending = task.handle.deltas_after(base.sequence if base else 0)
-        due = task.retention or is_fold_due(pending, settings) or is_snapshot_due(task.handle, settings)
+        self._is_retention_due |= task.retention  # stays until it is done: this task may give way to a later one
+        due = self._is_retention_due or is_fold_due(pending, settings) or is_snapshot_due(task.handle, settings)
         return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
 
     def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
@@ -97,9 +99,9 @@ class Maintenance:
         """
         try:
             if is_fold_due(self._pending(handle), self._context.settings, HARD_LIMIT_FACTOR):
-                with self._context.folder.maintenance_lock(wait=True):
-                    if is_fold_due(self._pending(handle), self._context.settings):
-                        self._fold(handle)
+                # Whoever holds the lock may be uploading for long; folds do not need it to be right, only not to be repeated.
+                with self._context.folder.maintenance_lock():
+                    self._fold(handle)
         except HoldfastError as error:
             self._failed(handle, error)
 
@@ -125,7 +127,8 @@ class Maintenance:
             self._fold(handle)
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
-        if task.retention:
+        if self._is_retention_due:
+            self._is_retention_due = False
             self._retention.run(handle, task.parent, task.opened_ms)
         self._deltas.drop_copies(self._bases.discard_old(handle))
 
