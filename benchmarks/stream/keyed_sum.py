@@ -1,0 +1,124 @@
+"""keyed_sum: a running sum by key, in all the ways that PySpark has of keeping it, side by side.
+
+Every way runs in the same JVM, one after the other, twice in opposite order, so that a machine that gets slower or
+faster on the way shows in the spread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.figures import arguments, at_least, at_most, figure, machine, quartile, ratio, spread, work_folder
+from benchmarks.stream.ways import WAYS
+from benchmarks.stream.workload import Batches, made_rows, run, start_session
+from pyspark.sql import SparkSession
+
+FAST = [
+    "empty pipe",
+    "holdfast, no output",
+    "holdfast, no output, hashmap",
+    "holdfast",
+    "holdfast, a total for each row",
+    "Spark SQL",
+]
+SLOW = ["applyInPandasWithState", "transformWithStateInPandas"]
+
+
+def measure(
+    spark: SparkSession, folder: Path, name: str, rows: int, keys: int, *, measured: int, warm_up: int
+) -> Batches:
+    """One way at one size. Keys are drawn by hash, so they come in no order."""
+    way, output_mode = WAYS[name]
+    source = made_rows(spark, rows, f"pmod(xxhash64(value), {keys})")
+    batches = run(way(source), rows, folder, measured=measured, warm_up=warm_up, output_mode=output_mode)
+    print(f"{rows:>11,} rows {keys:>11,} keys  {name:<32} {spread(batches.rows_per_s)} rows/s", flush=True)
+    return batches
+
+
+def compare(
+    spark: SparkSession, folder: Path, names: list[str], rows: int, keys: int, *, measured: int, warm_up: int
+) -> dict[str, list[float]]:
+    """Rows/s of each way, from two rounds in opposite order."""
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    for names_in_turn in (names, names[::-1]):
+        for name in names_in_turn:
+            rates[name] += measure(spark, folder, name, rows, keys, measured=measured, warm_up=warm_up).rows_per_s
+    return rates
+
+
+def main_size(spark: SparkSession, folder: Path, rows: int, keys: int, measured: int, warm_up: int) -> None:
+    """1M rows and 200k keys, the size of the goals."""
+    fast = compare(spark, folder, FAST, rows, keys, measured=measured, warm_up=warm_up)
+    ratio("keyed_sum.vs_spark_sql", fast["holdfast"], fast["Spark SQL"], at_least(1.5))
+    ratio("keyed_sum.vs_spark_sql_each_row", fast["holdfast, a total for each row"], fast["Spark SQL"])
+    for name, suffix, most in (("holdfast, no output", "", 0.25), ("holdfast, no output, hashmap", "_hashmap", 0.10)):
+        cost = quartile(fast["empty pipe"], 2) / quartile(fast[name], 2) - 1
+        figure(f"keyed_sum.state_cost{suffix}", cost, at_most(most), "time over that of the empty pipe, part of it")
+    figure("keyed_sum.rows_per_s", quartile(fast["holdfast"], 2))
+
+
+def slow_ways(spark: SparkSession, folder: Path, ours: list[float], rows: int, keys: int) -> None:
+    """Spark's own Python operators. Minutes a batch, so one of warm-up and two measured ones."""
+    for name, figure_name, goal in (
+        (SLOW[0], "keyed_sum.vs_apply_in_pandas", 120.0),
+        (SLOW[1], "keyed_sum.vs_transform_with_state_in_pandas", 180.0),
+    ):
+        theirs = measure(spark, folder, name, rows, keys, measured=2, warm_up=1).rows_per_s
+        ratio(figure_name, ours, theirs, at_least(goal), f"theirs at {rows:,} rows a batch and {keys:,} keys")
+
+
+def many_keys(spark: SparkSession, folder: Path, rows: int, keys: int, stored: int, measured: int) -> None:
+    """Nearly every row a key of its own: the map side combines nothing and the state grows. Over 5M stored keys."""
+    warm_up = -(-stored // rows) + 1
+    rates = {}
+    for name in ("holdfast", "Spark SQL"):
+        rates[name] = measure(spark, folder, name, rows, keys, measured=measured, warm_up=warm_up).rows_per_s
+    note = f"{rows:,} rows a batch drawn from {keys:,} keys, after {warm_up} batches"
+    ratio("keyed_sum.vs_spark_sql_many_keys", rates["holdfast"], rates["Spark SQL"], at_least(2.5), note)
+
+
+def grid(spark: SparkSession, folder: Path) -> None:
+    """All sizes. Where Spark's map-side combine wins (many rows, few keys), the table says so."""
+    for rows in (100_000, 1_000_000, 20_000_000):
+        for keys in (20_000, 200_000, 20_000_000):
+            measured = 3 if rows > 1_000_000 else 6
+            names = ["empty pipe", "holdfast", "Spark SQL"]
+            rates = {n: measure(spark, folder, n, rows, keys, measured=measured, warm_up=2).rows_per_s for n in names}
+            note = "map-side combine leaves Spark one row a key to shuffle" if rows > 10 * keys else ""
+            name = f"keyed_sum.vs_spark_sql.{rows // 1000}k_rows_{keys // 1000}k_keys"
+            ratio(name, rates["holdfast"], rates["Spark SQL"], note=note)
+
+
+def main() -> None:
+    """The goals' sizes; with --grid all sizes; with --short small ones."""
+    parser = arguments(__doc__, measured=8, warm_up=4)
+    parser.add_argument("--grid", action="store_true", help="all sizes instead: about an hour")
+    parser.add_argument("--only", choices=["main", "slow", "many-keys"], help="one part")
+    parser.add_argument("--slow-rows", type=int, default=1_000_000, help="rows a batch of Spark's Python operators")
+    given = parser.parse_args()
+    machine()
+    with work_folder(given.folder) as folder:
+        spark = start_session(folder)
+        if given.grid:
+            grid(spark, folder)
+        elif given.short:
+            main_size(spark, folder, 100_000, 20_000, 3, 2)
+            ours = measure(spark, folder, "holdfast", 20_000, 2_000, measured=3, warm_up=2).rows_per_s
+            slow_ways(spark, folder, ours, 4_000, 400)
+            many_keys(spark, folder, 100_000, 2_000_000, 300_000, 3)
+        else:
+            rows, keys = 1_000_000, 200_000
+            if given.only in (None, "main"):
+                main_size(spark, folder, rows, keys, given.measured, given.warm_up)
+            if given.only in (None, "slow"):
+                ours = measure(
+                    spark, folder, "holdfast", rows, keys, measured=given.measured, warm_up=given.warm_up
+                ).rows_per_s
+                slow_ways(spark, folder, ours, given.slow_rows, given.slow_rows // 5)
+            if given.only in (None, "many-keys"):
+                many_keys(spark, folder, rows, 20_000_000, 5_000_000, 5)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

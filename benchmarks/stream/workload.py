@@ -1,0 +1,100 @@
+"""A streaming query under measurement: a session, rows made by Spark itself, batches timed by Spark's own progress."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import ROOT
+from pyspark.sql import DataFrame, SparkSession
+
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+BATCH_SECONDS_MAX = 1200
+
+
+@dataclass
+class Batches:
+    """The batches of one query that were measured, after the warm-up."""
+
+    rows: int
+    ms: list[float] = field(default_factory=list)
+    state_rows: int = 0
+    state_memory_bytes: int = 0
+
+    @property
+    def rows_per_s(self) -> list[float]:
+        """One rate a batch, from the start of the batch to its commit."""
+        return [self.rows / ms * 1000 for ms in self.ms]
+
+    @property
+    def median_ms(self) -> float:
+        """Of a batch."""
+        return statistics.median(self.ms)
+
+
+def start_session(folder: Path, **settings: str) -> SparkSession:
+    """local[2] with two shuffle partitions, RocksDB with changelog checkpoints for Spark's own state."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("holdfast benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(folder / "spark-local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB_PROVIDER)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config("spark.holdfast.checkpoint.dir", str(folder / "holdfast-state"))
+        .config("spark.holdfast.local.dir", str(folder / "holdfast-local"))
+    )
+    for key, value in settings.items():
+        builder = builder.config(key.replace("__", "."), value)
+    return builder.getOrCreate()
+
+
+def made_rows(spark: SparkSession, rows_a_batch: int, key: str, amount: str = "value % 100") -> DataFrame:
+    """Rows (key, amount), exactly so many a batch; `key` and `amount` are SQL over `value`, which counts the rows."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_a_batch).option("numPartitions", 2)
+    return source.load().selectExpr(f"{key} AS key", f"{amount} AS amount")
+
+
+def run(
+    rows: DataFrame, rows_a_batch: int, folder: Path, *, measured: int, warm_up: int, output_mode: str = "append"
+) -> Batches:
+    """Runs warm-up and measured batches into the sink that keeps nothing."""
+    checkpoint = folder / f"checkpoint-{uuid.uuid4().hex}"
+    query = (
+        rows.writeStream.format("noop").outputMode(output_mode).option("checkpointLocation", str(checkpoint)).start()
+    )
+    last, moved = -1, time.monotonic()
+    while last + 1 < warm_up + measured:
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        progress: Any = query.lastProgress
+        if progress is not None and progress.batchId > last:
+            last, moved = progress.batchId, time.monotonic()
+        if time.monotonic() - moved > BATCH_SECONDS_MAX:
+            raise RuntimeError(f"no batch in {BATCH_SECONDS_MAX} s")
+        time.sleep(0.02)
+    query.stop()
+    batches = Batches(rows_a_batch)
+    for progress in query.recentProgress[warm_up : warm_up + measured]:
+        if progress.numInputRows != rows_a_batch:
+            raise RuntimeError(f"batch {progress.batchId}: expected {rows_a_batch} rows, found {progress.numInputRows}")
+        batches.ms.append(progress.durationMs["triggerExecution"])
+        for operator in progress.stateOperators:
+            batches.state_rows = operator.numRowsTotal
+            batches.state_memory_bytes = operator.memoryUsedBytes
+    return batches
