@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.consumers import ConsumerPool
@@ -53,25 +53,39 @@ class KafkaWorld:
         """Records in this order, acknowledged."""
         failures: list[Any] = []
         for value in values:
-            self._producer.produce(
-                topic,
-                value,
-                key,
-                partition,
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-                timestamp=timestamp_ms,
-                headers=list(headers) if headers else None,
-            )
+            while True:
+                try:
+                    self._producer.produce(
+                        topic,
+                        value,
+                        key,
+                        partition,
+                        on_delivery=lambda error, _: failures.append(error) if error else None,
+                        timestamp=timestamp_ms,
+                        headers=list(headers) if headers else None,
+                    )
+                    break
+                except KafkaException:
+                    # The producer has yet to hear of a partition that was added.
+                    self._producer.list_topics(topic, 10)
         assert self._producer.flush(30) == 0
         assert not failures, failures
 
-    def transaction(self, topic: str, values: Iterable[bytes], commit: bool, partition: int = 0) -> None:
-        """Records in one transaction, and its end."""
+    def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> None:
+        """Records in one transaction, and its end, whose marker the broker writes in its own time."""
+        end = self.end_of(topic, partition) + len(values) + 1
         producer = self.begin(topic, values, partition)
         if commit:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+        eventually(lambda: self.end_of(topic, partition) == end)
+
+    def end_of(self, topic: str, partition: int = 0) -> int:
+        """The last stable offset."""
+        place = TopicPartition(topic, partition)
+        stable = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
+        return int(stable[place].result(30).offset)
 
     def begin(self, topic: str, values: Iterable[bytes], partition: int = 0) -> Producer:
         """A transaction that stays open."""

@@ -102,7 +102,7 @@ def test_a_compacted_log_has_gaps(kafka: KafkaWorld, pool: ConsumerPool) -> None
 
     def compacted() -> bool:
         kafka.produce(topic, values(0, 20), key=b"same")
-        end = end_of(kafka, topic)
+        end = kafka.end_of(topic)
         found = [
             value
             for batch in read_range(options, Range(topic, 0, 0, end), pool)
@@ -112,12 +112,6 @@ def test_a_compacted_log_has_gaps(kafka: KafkaWorld, pool: ConsumerPool) -> None
         return len(found) < end
 
     eventually(compacted, within_s=90)
-
-
-def end_of(kafka: KafkaWorld, topic: str) -> int:
-    from holdfast.source.kafka.cluster import Cluster
-
-    return Cluster(kafka.source(subscribe=topic)).latest([(topic, 0)])[topic, 0]
 
 
 def test_consumers_live_on_and_keep_what_they_prefetched(kafka: KafkaWorld, pool: ConsumerPool) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.source.kafka.client_config import is_secret, without_secrets
+
+_lock = threading.Lock()
+_admin_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 
 logger = logging.getLogger("holdfast.kafka")
 
@@ -44,9 +50,23 @@ def confluent_kafka() -> ModuleType:
     return confluent_kafka
 
 
-def admin_config(config: Mapping[str, str]) -> dict[str, str]:
-    """What of a consumer's configuration an admin client takes."""
-    return {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}
+def admin_client(config: Mapping[str, str]) -> Any:
+    """This process's admin client for a cluster, made at the first call and never destroyed.
+
+    Its answers come in a thread of librdkafka's. Were the last reference to a client dropped there, by a callback or
+    by the garbage collector, librdkafka would abort the whole process; a client that lives as long as the process
+    cannot be.
+    """
+    taken = {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}
+    key = (os.getpid(), tuple(sorted(taken.items())))
+    with _lock:
+        if key not in _admin_clients:
+            kafka = confluent_kafka()
+            try:
+                _admin_clients[key] = kafka.admin.AdminClient(taken, logger=logger)
+            except (kafka.KafkaException, ValueError, TypeError) as error:
+                raise refused(error, config) from None
+        return _admin_clients[key]
 
 
 def refused(error: Exception, config: Mapping[str, str]) -> InvalidRequest:

@@ -1,7 +1,7 @@
 """What the driver asks of the brokers: topics, partitions, offsets; and the group's offsets, for lag tools to see.
 
-One admin client for the life of a query, made at the first question. Each question is asked again within a time limit
-while brokers come and go; afterwards `Unavailable` says what was asked of whom. Used by one thread.
+Each question is asked again within a time limit while brokers come and go; afterwards `Unavailable` says what was asked
+of whom. Used by one thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
-from holdfast.source.kafka.client import admin_config, confluent_kafka, logger, refused
+from holdfast.source.kafka.client import admin_client, confluent_kafka, logger
 from holdfast.source.kafka.client_config import without_secrets
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
@@ -40,10 +40,7 @@ class Cluster:
         self._kafka = confluent_kafka()
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
-        try:
-            self._admin = self._kafka.admin.AdminClient(admin_config(options.client), logger=logger)
-        except (self._kafka.KafkaException, ValueError, TypeError) as error:
-            raise refused(error, options.client) from None
+        self._admin = admin_client(options.client)
         self._group_warned = False
 
     def topics(self) -> Topics:

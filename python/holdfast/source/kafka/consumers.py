@@ -65,10 +65,10 @@ class PooledConsumer:
 
     def move_to(self, wanted: Range) -> None:
         """Go to the start of a range; for free when it stands there."""
-        if self.stands_at(wanted):
-            if self._paused:
-                self.client.resume([self._partition_type(wanted.topic, wanted.partition)])
-        else:
+        if self._paused and self.place is not None:
+            # Also before it is sent elsewhere: a pause outlives an assignment.
+            self.client.resume([self._partition_type(self.place[1], self.place[2])])
+        if not self.stands_at(wanted):
             self.client.assign([self._partition_type(wanted.topic, wanted.partition, wanted.start)])
             self.place, self.position, self.end_of_log, self.ahead = _place(wanted), wanted.start, -1, []
         self._paused = False

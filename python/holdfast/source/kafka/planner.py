@@ -101,6 +101,9 @@ class StreamPlanner:
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
         """What the tasks of a batch read: the same for the same arguments, as long as the topics still have it."""
         since, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        if since == until:
+            # A batch without data from here; the starts in its offset are those of the batch before.
+            return []
         self._known = (
             until if until.source_id else SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
         )
