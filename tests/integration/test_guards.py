@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.processors import RunningTotal
+from tests.processors import Doubles, Greatest, OneMore, RunningTotal
 from tests.streams import FileStream, Transform
 
 import holdfast as hf
@@ -25,24 +25,6 @@ WITH_REGION = "user string, amount long, region string, total long"
 
 def totals(key: Any = "user", processor: hf.BatchProcessor | None = None, **options: Any) -> Transform:
     return hf.keyed(key, processor or RunningTotal(), WITH_REGION, **{"name": "totals", **options})
-
-
-class Doubles(hf.BatchProcessor):
-    total = hf.ReducingState(pa.float64(), "sum")
-
-    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
-        return None
-
-
-class Greatest(hf.BatchProcessor):
-    total = hf.ReducingState(pa.int64(), "max")
-
-    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
-        return None
-
-
-class OneMore(RunningTotal):
-    first = hf.ValueState(pa.int64())
 
 
 def failure(stream: FileStream, transform: Transform) -> str:
@@ -89,8 +71,9 @@ def test_other_shuffle_partitions_are_no_contradiction(stream: FileStream, spark
     assert sorted(output["total"].to_pylist()) == [4, 5, 8]
 
 
-def test_two_operators_of_one_name(stream: FileStream) -> None:
+def test_two_operators_of_one_name(stream: FileStream, spark: SparkSession) -> None:
     stream.write(EVENTS)
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
 
     def twice(frame: DataFrame) -> DataFrame:
         return frame.transform(totals()).drop("total").transform(totals())
@@ -100,7 +83,7 @@ def test_two_operators_of_one_name(stream: FileStream) -> None:
 
 def test_a_handle_whose_files_are_gone(stream: FileStream, tmp_path: Path) -> None:
     stream.write(EVENTS)
-    stream.run(totals())
+    stream.run(totals(settings={"memory.cache.max": 0}))  # so that no worker still has the state in memory
     shutil.rmtree(tmp_path / "local")
     for delta in (tmp_path / "state").rglob("delta/*"):
         delta.unlink()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.processors import NUMBERED, Arrivals, number
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -16,42 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
-NUMBERED = "key long, source int, number long"
-
-
-class Arrivals(hf.BatchProcessor):
-    """Rows as they come, with the slot's own count in front."""
-
-    def __init__(self, fail_in: str | None = None) -> None:
-        self.fail_in = fail_in
-
-    def open(self, ctx: hf.Context) -> None:
-        self.arrived = 0
-
-    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
-        arrivals = pa.array(range(self.arrived, self.arrived + batch.num_rows), pa.int64())
-        self.arrived += batch.num_rows
-        slots = pa.array([ctx.slot] * batch.num_rows, pa.int32())
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns, slots, arrivals], names=[*batch.schema.names, "slot", "arrival"]
-        )
-        if self.fail_in is not None and not Path(self.fail_in).exists() and self.arrived > 3_000:
-            Path(self.fail_in).touch()
-            raise RuntimeError("the first attempt fails")
-
-
-def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Numbers the rows of a source partition."""
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    assert task is not None
-    start = 0
-    for batch in batches:
-        numbers = pa.array(range(start, start + batch.num_rows), pa.int64())
-        sources = pa.array([task.partitionId()] * batch.num_rows, pa.int32())
-        start += batch.num_rows
-        yield pa.RecordBatch.from_arrays([batch.column("key"), sources, numbers], names=["key", "source", "number"])
 
 
 def arrivals_of(stream: FileStream, sources: int, processor: Arrivals, settings: dict[str, Any]) -> list[pa.Table]:
