@@ -1,0 +1,133 @@
+"""Bytes of the checkpoint formats, version 1. Never written again: what a release wrote must be read for ever."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.checkpoint_driver import SMALL, SlotDriver
+
+from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
+from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
+from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, ref_of
+from holdfast.checkpoint.handle import DeltaRef, Superseded
+from holdfast.checkpoint.snapshot import Manifest
+
+FOLDER = Path(__file__).parent
+VERSIONS = [f"{n:032x}" for n in range(12)]
+
+HANDLE = Handle(
+    operator="totals per/user ü",
+    slot=7,
+    version_id=VERSIONS[11],
+    parent_id=VERSIONS[10],
+    sequence=11,
+    batch_id=10,
+    snapshots=(
+        SnapshotRef(
+            9, VERSIONS[9], f"snapshot/000000000009-{VERSIONS[9]}-{1:032x}.json", 812, "00c0ffee00c0ffee", 70_000
+        ),
+        SnapshotRef(
+            4, VERSIONS[4], f"snapshot/000000000004-{VERSIONS[4]}-{2:032x}.json", 640, "fedcba9876543210", 50_000
+        ),
+    ),
+    deltas=tuple(DeltaRef(n, VERSIONS[n], 1_000 + n, f"{n * 7919:016x}") for n in range(5, 12)),
+    superseded=(Superseded(0, 10, None),),
+)
+
+OPERATOR = OperatorRecord(
+    name="totals per/user ü",
+    max_parallelism=4096,
+    slots=4,
+    labels=(3, 1, 4, 15),
+    key_schema=pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
+    null_keys=False,
+    states=(
+        StateRecord(0, "total", "reducing", pa.schema([("value", pa.int64())]), "sum"),
+        StateRecord(1, "seen", "map", pa.schema([("key", pa.string()), ("value", pa.list_(pa.float64()))])),
+    ),
+)
+
+FILES = (
+    BaseFile("000008.sst", 2_250, "0123456789abcdef", f"sst/{1:032x}-000008.sst"),
+    BaseFile("CURRENT", 16, "1123456789abcdef", f"sst/{1:032x}-CURRENT"),
+)
+MANIFEST = Manifest("totals per/user ü", 7, 9, VERSIONS[9], HANDLE.snapshots[1].name, FILES)
+BASE = BaseRecord("totals per/user ü", 7, 9, VERSIONS[9], "boot", (*FILES, BaseFile("MANIFEST-5", 3, "f" * 16, None)))
+
+IDENTITY = DeltaIdentity("totals per/user ü", 7, VERSIONS[11], VERSIONS[10], 11, 10)
+SCHEMA = IDENTITY.schema()
+
+
+def piece(groups: list[int], states: list[int], keys: list[bytes], values: list[bytes | None]) -> pa.RecordBatch:
+    types = (pa.uint16(), pa.uint16(), pa.binary(), pa.binary())
+    return pa.record_batch([pa.array(v, t) for v, t in zip((groups, states, keys, values), types)], schema=SCHEMA)
+
+
+DELTA = [
+    piece([2048, 2049], [0, 1], [b"a\x00\x01", b"b"], [b"\x01\x02", None]),
+    piece([2048], [0], [b"a\x00\x01"], [b""]),
+]
+DELTAS = {
+    "lz4": (2666, "5ee624d00445e429"),
+    "zstd": (2610, "29acdcc42e73af60"),
+    "none": (2354, "3635a0e26b1e967a"),
+}
+
+
+def golden(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
+
+
+def test_handle():
+    assert Handle.from_text(golden("handle_v1.json").decode()) == HANDLE
+    assert HANDLE.to_text().encode() == golden("handle_v1.json")
+
+
+def test_operator_record():
+    """The Arrow schemas in it are compared as read: another pyarrow may lay out the same message differently."""
+    assert OperatorRecord.from_json(golden("operator_v1.json")) == OPERATOR
+    assert OperatorRecord.from_json(golden("operator_v1.json")).differences(OPERATOR) == []
+
+
+def test_manifest():
+    assert Manifest.from_text(golden("snapshot_v1.json"), "golden") == MANIFEST
+    assert MANIFEST.to_text().encode() == golden("snapshot_v1.json")
+
+
+def test_base_record():
+    assert BaseRecord.from_text(golden("base_v1.json"), "golden") == BASE
+    assert BASE.to_text().encode() == golden("base_v1.json")
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_delta(compression):
+    ref = DeltaRef(11, VERSIONS[11], *DELTAS[compression])
+    data = golden(f"delta_{compression}_v1.arrow")
+    read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    assert [batch.to_pydict() for batch in read] == [batch.to_pydict() for batch in DELTA]
+    assert read[0].schema.equals(SCHEMA, check_metadata=True)
+    again = encode_delta(IDENTITY, DELTA, compression)
+    assert decode_delta(again.to_pybytes(), ref_of(IDENTITY, again), IDENTITY.operator, 7, "again") == read
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_a_whole_checkpoint_is_restored(tmp_path, backend):
+    """What version 1 left in storage (two snapshots that share a table, and deltas), on another machine."""
+    stored = FOLDER / "checkpoint_v1"
+    shutil.copytree(stored / "store", tmp_path / "store")
+    expected = {int(key): value for key, value in json.loads((stored / "expected.json").read_text()).items()}
+    handle = Handle.from_text((stored / "handle.json").read_text())
+    driver = SlotDriver(tmp_path, settings=replace(SMALL, backend=backend))
+    process = driver.process()
+    assert process.sums(handle, range(700)) == expected
+    assert process.state.recovery is not None and process.state.recovery.way == "restore"
+    newest = handle.snapshots[0]
+    (tmp_path / "store" / "query" / "sums" / "slot-00000" / newest.name).unlink()
+    process = driver.process(local="local-b")
+    assert process.sums(handle, range(700)) == expected
+    assert process.state.recovery is not None and process.state.recovery.way == "fallback"
