@@ -115,8 +115,8 @@ class SumProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._total = handle.getValueState("total", "total long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        total = self._total.get()[0] if self._total.exists() else 0
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        total = (self._total.get() or (0,))[0]
         for frame in rows:
             total += int(frame["amount"].sum())
         self._total.update((total,))

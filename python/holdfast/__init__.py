@@ -18,7 +18,8 @@ from holdfast.state import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.spark import keyed
+    from holdfast.source.kafka import register as register_sources
+    from holdfast.spark.keyed import keyed
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __all__ = [
     "ValueState",
     "__version__",
     "keyed",
+    "register_sources",
 ]
 
 _SPARK_EXPORTS = frozenset({"keyed"})  # loaded when asked for: the rest of Holdfast does without pyspark
@@ -51,4 +53,8 @@ def __getattr__(name: str) -> Any:
         from holdfast import spark
 
         return getattr(spark, name)
+    if name == "register_sources":
+        from holdfast.source.kafka import register
+
+        return register
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,0 +1,116 @@
+"""memory: the peak of a Python worker against what it was told to stay within, and what Spark's provider takes.
+
+The same query as keyed_sum over more keys than the budget holds. What a worker takes with nothing to do (Python,
+pyarrow, pandas) is measured with the empty pipe and taken off; so is the JVM's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.stream.ways import empty_pipe, holdfast, spark_sql
+from benchmarks.stream.workload import made_rows, run, start_session
+from pyspark.sql import DataFrame, SparkSession
+
+MIB = 1 << 20
+Way = Callable[[DataFrame], DataFrame]
+
+
+class PeakMemory:
+    """Watches the descendants of this process: the largest resident set of a Python worker, and of the JVM."""
+
+    def __init__(self) -> None:
+        self.worker_bytes = 0
+        self.jvm_bytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.05):
+            for process in self._descendants(os.getpid()):
+                with contextlib.suppress(OSError):
+                    name = Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
+                    # Mapped files (the library, the state's) are the page cache's: anonymous memory counts.
+                    size_bytes = self._anonymous_bytes(process)
+                    if name == "java":
+                        self.jvm_bytes = max(self.jvm_bytes, size_bytes)
+                    else:
+                        self.worker_bytes = max(self.worker_bytes, size_bytes)
+
+    @staticmethod
+    def _anonymous_bytes(process: int) -> int:
+        for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    @classmethod
+    def _descendants(cls, process: int) -> list[int]:
+        found = []
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text(encoding="utf-8").split():
+                    found += [int(child), *cls._descendants(int(child))]
+        return found
+
+
+def main() -> None:
+    """6M keys, some of them in every batch, under a budget of 64 MiB of changes and 64 MiB of cache a worker."""
+    parser = arguments(__doc__, rows=1_000_000, keys=6_000_000, batches=12, budget_mib=64)
+    given = parser.parse_args()
+    if given.short:
+        given.rows, given.keys, given.batches, given.budget_mib = 100_000, 400_000, 4, 8
+    machine()
+    settings = {
+        "memory.batch.max": given.budget_mib * MIB,
+        "memory.cache.max": given.budget_mib * MIB,
+        "memory.spool.max": given.budget_mib * MIB // 4,
+    }
+    # A worker of two slots by turns: the batch at hand, the cache, the spool, and three times the pack memory (32 MiB).
+    budget = sum(settings.values()) + 3 * 32 * MIB
+    with work_folder(given.folder) as folder:
+        spark = start_session(folder)
+        idle = _measure(spark, folder, given.rows, given.keys, given.batches, lambda rows: empty_pipe(rows), "append")
+        ours = _measure(
+            spark, folder, given.rows, given.keys, given.batches, lambda rows: holdfast(rows, **settings), "append"
+        )
+        theirs = _measure(spark, folder, given.rows, given.keys, given.batches, spark_sql, "update")
+        spark.stop()
+    worker = ours.worker_bytes - idle.worker_bytes
+    note = f"peak {ours.worker_bytes / MIB:.0f} MiB, {idle.worker_bytes / MIB:.0f} MiB of them without state"
+    figure("memory.worker_mib", worker / MIB, note=note)
+    figure("memory.budget_mib", budget / MIB, note="batch, cache, spool and pack memory")
+    figure("memory.of_budget", worker / budget, at_most(1.0))
+    jvm = max(0, theirs.jvm_bytes - ours.jvm_bytes)
+    figure(
+        "memory.spark_provider_mib",
+        jvm / MIB,
+        note=f"rise of the JVM to {theirs.jvm_bytes / MIB:.0f} MiB",
+    )
+
+
+def _measure(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, way: Way, mode: str) -> PeakMemory:
+    source = made_rows(spark, rows, f"pmod(xxhash64(value), {keys})")
+    with PeakMemory() as peak:
+        run(way(source), rows, folder, measured=batches, warm_up=0, output_mode=mode)
+        time.sleep(0.2)
+    return peak
+
+
+if __name__ == "__main__":
+    main()
