@@ -32,8 +32,7 @@ class RowReader {
   bool Read(const Type& type, ArrayBuilder* out) {
     switch (type.id) {
       case TypeId::kNull:
-        out->AppendNull();
-        return true;
+        return Fail(type, "a value of this type is always null");
       case TypeId::kBool:
         if (left() > 0 && *next_ != 0 && *next_ != 1) return Fail(type, "a boolean is neither 0 nor 1");
         return ReadFixed(type, out);

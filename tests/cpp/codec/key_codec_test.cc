@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "codec/partition.h"
 #include "codec/random_arrays.h"
 
@@ -186,6 +188,23 @@ TEST(KeyCodec, OneColumnMayComeAlone) {
   auto decoded = codec.Decode(Slices(encoded));
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(Encoded(codec, decoded.value()).bytes, encoded.bytes);
+}
+
+TEST(KeyCodec, IsSharedByThreads) {
+  Random random(10);
+  const Type type = StructOf({String(), Fixed(TypeId::kDouble, 8)});
+  const KeyCodec codec = MakeCodec(type, true);
+  const OwnedArray keys = RandomKeys(type, 5000, true, random);
+  const ByteColumn expected = Encoded(codec, keys);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const ByteColumn encoded = Encoded(codec, keys);
+      EXPECT_EQ(encoded.bytes, expected.bytes);
+      EXPECT_TRUE(codec.Decode(Slices(encoded)).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(KeyCodec, RefusesANullKeyByColumnAndRow) {

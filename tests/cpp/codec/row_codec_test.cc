@@ -135,6 +135,7 @@ TEST(RowCodec, EveryTornRowIsCorrupt) {
     std::vector<bool> nulls;
     ASSERT_TRUE(codec.Encode(values.schema(), values.array(), {}, &rows, &nulls).ok());
     for (int64_t i = 0; i < rows.size(); ++i) {
+      if (nulls[static_cast<size_t>(i)]) continue;  // the null type
       std::vector<char> row(rows[i].begin(), rows[i].end());
       ASSERT_TRUE(Parses(codec, row));
       for (size_t cut = 0; cut < row.size(); ++cut) {
