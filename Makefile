@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BENCH ?= keyed_sum
 KILLS ?= 2
+BENCHES := keyed_sum core_ops small_batch growth upload recovery memory
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -22,7 +23,7 @@ export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
-.PHONY: help dev demo test python-test cpp-test lint format tidy bench faults asan tsan wheel clean
+.PHONY: help dev demo test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel oldest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -92,9 +93,15 @@ format: $(VENV)/environment.stamp  ## rewrite the sources as lint wants them
 
 # --- figures, faults, packages --------------------------------------------------------------------------------------
 bench: dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
-	@script=$$(ls benchmarks/*/$(BENCH).py 2>/dev/null) || \
-	 { echo "no benchmark $(BENCH); there are: $$(ls benchmarks/{core,stream,recovery}/*.py | xargs -n1 basename | grep -v test_ | sed s/.py//)"; exit 1; }; \
-	 PYTHONPATH=benchmarks $(BIN)/python $$script $(ARGS)
+	@found=$$(ls benchmarks/*/$(BENCH).py 2>/dev/null) || \
+	 { echo "no benchmark $(BENCH); there are: $(BENCHES)"; exit 1; }; \
+	 PYTHONPATH=$(CURDIR) $(BIN)/python -m $$(echo $${found%.py} | tr / .) $(ARGS)
+
+bench-short: dev  ## every benchmark in its small form: that they run, not how fast
+	@for bench in $(BENCHES); do echo "--- $$bench"; $(MAKE) --no-print-directory bench BENCH=$$bench ARGS=--short || exit 1; done
+
+bench-parts: dev  ## the parts by themselves, under pytest-benchmark
+	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
 faults: dev  ## the crash harness: KILLS=20 kills at each step
 	HOLDFAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
@@ -102,6 +109,18 @@ faults: dev  ## the crash harness: KILLS=20 kills at each step
 wheel: dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist
 	$(BIN)/python tests/wheel/try_wheel.py dist
+
+# The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
+OLDEST := build/oldest
+oldest: $(OLDEST)/environment.stamp  ## a core of the tests on the oldest supported pyspark, pyarrow and pandas
+	PATH=$(CURDIR)/$(OLDEST)/bin:$$PATH PYSPARK_PYTHON=$(CURDIR)/$(OLDEST)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(OLDEST)/bin/python \
+	 $(OLDEST)/bin/python -m pytest -m "not slow" tests/integration/test_totals.py tests/unit/test_codec.py tests/faults/test_recovery_ways.py
+
+$(OLDEST)/environment.stamp: pyproject.toml CMakeLists.txt $(CORE_SOURCES) $(shell find python -name '*.py' 2>/dev/null)
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet --constraint .ci/oldest.txt --config-settings=build-dir=build/oldest-cmake '.[test]'
+	@touch $@
 
 clean:  ## remove what was built, but .venv
 	rm -rf build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks spark-warehouse
