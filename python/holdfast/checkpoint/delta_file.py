@@ -54,7 +54,7 @@ class DeltaWriter:
 
     def __init__(self, sink: Any, identity: DeltaIdentity, compression: str) -> None:
         self._schema = identity.schema()
-        # Arrow's threads compress four columns no faster than one thread does, and cost a wait when the machine is busy.
+        # Arrow's threads compress four columns no faster than one, and cost a wait when the machine is busy.
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
         self._writer = pa.ipc.new_file(sink, self._schema, options=options)
 

@@ -95,7 +95,7 @@ def local_errors(path: str) -> Iterator[None]:
 
 def _read(path: str) -> Host | None:
     try:
-        with open(path) as file:
+        with open(path, "rb") as file:
             return Host(**unseal(file.read(), _FORMAT, _VERSION, path))
     except (FileNotFoundError, Corrupt, TypeError):
         return None  # torn by a crash: it holds nothing that this machine does not know

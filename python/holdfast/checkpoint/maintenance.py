@@ -99,7 +99,8 @@ class Maintenance:
         """
         try:
             if is_fold_due(self._pending(handle), self._context.settings, HARD_LIMIT_FACTOR):
-                # Whoever holds the lock may be uploading for long; folds do not need it to be right, only not to be repeated.
+                # Held or not: whoever holds it may be uploading for long, and a fold is right without it, if perhaps
+                # done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
         except HoldfastError as error:

@@ -109,11 +109,9 @@ class SlotFolder:
         """Removes the work folders of processes that are gone; how many."""
         cleared = 0
         with local_errors(self.path):
-            names = os.listdir(self.path)
+            names = {name.removesuffix(_LOCK) for name in os.listdir(self.path) if name.startswith(_WORK)}
         for name in names:
-            if not name.startswith(_WORK):
-                continue
-            path = os.path.join(self.path, name.removesuffix(_LOCK))
+            path = os.path.join(self.path, name)
             lock = _try_lock(path + _LOCK, 0)
             if lock is None:
                 continue

@@ -1,0 +1,184 @@
+"""Snapshots and folds: when they are due, what they upload, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from tests.checkpoint_driver import SMALL, SlotDriver, flip
+from tests.faulty_file_store import FaultyFileStore
+
+from holdfast.checkpoint import Host
+from holdfast.checkpoint.handle import DeltaRef, Handle
+from holdfast.checkpoint.maintenance import is_fold_due, is_snapshot_due
+from holdfast.storage import LocalFileStore
+
+OTHER_HOST = Host("host-b", "machine-b", "boot-b")
+BIG = dict.fromkeys(range(20_000), 7)
+
+
+@pytest.fixture
+def faults(tmp_path):
+    return FaultyFileStore(LocalFileStore(str(tmp_path / "store")))
+
+
+@pytest.fixture
+def driver(tmp_path, faults):
+    return SlotDriver(tmp_path, store=faults)
+
+
+def uploaded(faults):
+    """Bytes that went up as files of snapshots since the last time."""
+    names = [name for operation, name in faults.operations if operation == "put_file"]
+    faults.operations.clear()
+    paths = [faults.local_path(name) for name in names]
+    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+
+
+def test_a_snapshot_uploads_only_what_the_last_one_does_not_have(driver, faults):
+    process = driver.process()
+    driver.play(process, BIG)
+    first = 0
+    while len(driver.handle.snapshots) < 1:
+        driver.play_some(process, 1)
+    first = uploaded(faults)
+    newest = driver.handle.snapshots[0]
+    while driver.handle.snapshots[0] == newest:
+        driver.play_some(process, 1)
+    second = uploaded(faults)
+    assert driver.handle.snapshots[0].state_bytes > 0.9 * newest.state_bytes
+    assert second < first / 10, (first, second)
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_a_machine_that_restored_a_snapshot_shares_its_files(driver, faults):
+    process = driver.process()
+    driver.play(process, BIG)
+    while len(driver.handle.snapshots) < 1:
+        driver.play_some(process, 1)
+    newest = driver.handle.snapshots[0]
+    uploaded(faults)
+    moved = driver.process(OTHER_HOST, "local-b")
+    while driver.handle.snapshots[0] == newest:
+        driver.play_some(moved, 1)
+    assert uploaded(faults) < newest.state_bytes / 10
+    assert driver.check(driver.process(OTHER_HOST, "local-c")) == "restore"
+
+
+def test_files_of_siblings_with_the_same_name_are_not_taken_for_each_other(driver, faults):
+    """Two machines fold on from one snapshot: both have a table of the same name, with other content."""
+    a = driver.process()
+    driver.play(a, BIG)
+    while len(driver.handle.snapshots) < 1:
+        driver.play_some(a, 1)
+    b = driver.process(OTHER_HOST, "local-b")
+    for i in range(40):
+        driver.play_some((a, b)[i % 2], 1, seed=i)
+        assert driver.check(driver.process(Host("c", "c", "c"), f"local-c{i}")) == "restore"
+        shutil.rmtree(os.path.join(driver.folder, f"local-c{i}"))
+
+
+@pytest.mark.parametrize("operation", ["put_file", "put", "get", "list", "delete"])
+def test_a_store_that_fails_in_the_background_costs_no_batch(tmp_path, operation, caplog):
+    faults = FaultyFileStore(LocalFileStore(str(tmp_path / "store")), only=[operation])
+    driver = SlotDriver(tmp_path, store=faults)
+    process = driver.process()
+    with caplog.at_level(logging.WARNING):
+        for i in range(60):
+            # A delta is the first put of a batch, and must not fail here.
+            faults.count, faults.fail_at = 0, (range(2, 100) if operation == "put" else range(1, 100)) if i % 3 else ()
+            driver.play_some(process, 1, seed=i)
+            driver.clock.ms += 400_000
+    faults.fail_at = ()
+    assert "will be tried again" in caplog.text or operation == "get"
+    assert len(driver.handle.snapshots) == 2
+    assert driver.check(driver.process()) == "local_base"
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_after_a_failure_the_next_try_waits(driver, faults):
+    process = driver.process()
+    faults.only, faults.fail_at = ("put_file",), (lambda _: True)
+    driver.play_some(process, 30)
+    tries = faults.count
+    assert 1 <= tries <= 2 * driver.settings.transfer_threads, "once; the clock stands still"
+    driver.clock.ms += 1_000
+    driver.play_some(process, 3)
+    assert tries < faults.count
+
+
+def test_a_base_that_decayed_does_not_become_a_snapshot(driver, caplog):
+    process = driver.process()
+    driver.play(process, BIG)
+    driver.play_some(process, 4)
+    tables = {os.stat(path).st_ino: path for path in driver.local("bases/*/files/*.sst")}
+    for table in tables.values():
+        flip(table)
+    with caplog.at_level(logging.WARNING):
+        driver.play_some(process, 12)
+    assert "damaged" in caplog.text
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) in ("restore", "fallback")
+
+
+def test_past_the_hard_limit_a_batch_folds_itself(tmp_path):
+    driver = SlotDriver(tmp_path)
+    process = driver.process(background=NoBackground())
+    for i in range(60):
+        driver.play(process, {i: i}, rest=False)
+        bases = driver.local("bases/*")
+        newest = int(os.path.basename(bases[-1]).split("-")[0]) if bases else 0
+        assert driver.handle.sequence - newest < 4 * driver.settings.fold_deltas_max
+    assert driver.check(driver.process()) == "local_base"
+
+
+class NoBackground:
+    """A background thread that never gets to anything."""
+
+    def submit(self, key, job):
+        pass
+
+    def drain(self, timeout_s=None):
+        return True
+
+
+def test_what_another_process_folded_is_taken_over(driver):
+    a, b = driver.process(), driver.process()
+    b.open(None)
+    driver.play_some(a, 4)
+    assert driver.check(b)
+    driver.play_some(a, 6)
+    assert driver.check(b) == "catch_up"
+    newest = driver.local("bases/*")[-1]
+    assert b.state._live.base.path == newest
+
+
+def test_a_snapshot_that_nobody_named_in_time_is_made_again(driver):
+    process = driver.process()
+    while not glob.glob(os.path.join(driver.folder, "local-a", "*", "*", "*", "*", "bases", "*", "SNAPSHOT.json")):
+        driver.play_some(process, 1)
+    assert driver.handle.snapshots == ()
+    lost = driver.stored("snapshot/*")
+    driver.clock.ms += driver.settings.stray_grace_ms
+    driver.play_some(process, 1)
+    assert driver.handle.snapshots == (), "too late: another machine's retention may take its files for strays"
+    driver.play_some(process, 20)
+    assert driver.handle.snapshots
+    assert driver.handle.snapshots[0].name not in [name[-len(driver.handle.snapshots[0].name) :] for name in lost]
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_when_a_fold_and_a_snapshot_are_due():
+    refs = tuple(DeltaRef(n, f"{n:032x}", 100, "0" * 16) for n in range(1, 5))
+    handle = Handle("op", 0, refs[-1].version_id, None, 4, 3, deltas=refs)
+    few = replace(SMALL, fold_deltas_max=5, fold_bytes_max=401)
+    assert not is_fold_due(refs, few) and not is_fold_due((), replace(few, fold_bytes_max=0))
+    assert is_fold_due(refs, replace(few, fold_deltas_max=4)) and is_fold_due(refs, replace(few, fold_bytes_max=400))
+    assert not is_fold_due(refs, replace(few, fold_deltas_max=2), factor=4)
+    rare = replace(SMALL, snapshot_deltas_max=5, snapshot_bytes_min=401)
+    assert not is_snapshot_due(handle, rare)
+    assert is_snapshot_due(handle, replace(rare, snapshot_deltas_max=4))
+    assert is_snapshot_due(handle, replace(rare, snapshot_bytes_min=400))

@@ -1,0 +1,61 @@
+"""The background thread: one job at a time, the newest of each key, and an end that does not wait for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from holdfast.checkpoint.background import Background, process_background
+
+
+def test_jobs_run_one_at_a_time_and_the_newest_of_a_key_replaces_those_that_wait():
+    background = Background()
+    gate, done = threading.Event(), []
+    background.submit("gate", gate.wait)
+    for i in range(10):
+        background.submit("a", lambda i=i: done.append(("a", i)))
+        background.submit("b", lambda i=i: done.append(("b", i)))
+    assert not background.drain(0.05)
+    gate.set()
+    assert background.drain(10)
+    assert done == [("a", 9), ("b", 9)]
+
+
+def test_a_job_may_ask_for_another():
+    background = Background()
+    done = []
+    background.submit("a", lambda: background.submit("a", lambda: done.append(1)))
+    assert background.drain(10)
+    assert done == [1]
+
+
+def test_nothing_begins_after_the_end():
+    background = Background()
+    gate, done = threading.Event(), []
+    background.submit("gate", lambda: (gate.wait(), done.append("gate")))
+    background.submit("later", lambda: done.append("later"))
+    threading.Timer(0.1, gate.set).start()
+    background.stop()
+    background.submit("much later", lambda: done.append("much later"))
+    time.sleep(0.05)
+    assert done == ["gate"]
+
+
+def test_a_forked_process_starts_its_own():
+    """As Spark's worker daemon does."""
+    background = process_background()
+    done = []
+    background.submit("a", lambda: done.append(1))
+    assert background.drain(10)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own = process_background()
+        own.submit("a", lambda: os.write(write, b"done"))
+        drained = own.drain(10)
+        os._exit(0 if drained and own is not background else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(read, 4) == b"done"
+    os.close(read)
+    os.close(write)
