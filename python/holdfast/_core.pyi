@@ -1,7 +1,6 @@
 """The native core. Thin bindings, no logic: see cpp/include/holdfast. Arrow crosses by the C data interface (PyCapsules)."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 class SchemaExportable(Protocol):
     """Has ``__arrow_c_schema__``: pyarrow.DataType, Field, Schema."""
@@ -51,10 +50,16 @@ class BaseOptions:
     def __init__(self, *, block_cache_bytes: int = ..., compression: str = "none", compaction_threads: int = 1, max_runs: int = 8) -> None: ...
 
 @final
+class BaseScan:
+    """Entries of a base in key order; keeps the base open."""
+    def __iter__(self) -> BaseScan: ...
+    def __next__(self) -> ArrowArray: ...
+
+@final
 class Base:
     """A base opened read-only."""
     def __init__(self, directory: str, options: BaseOptions) -> None: ...
-    def scan(self, lower: bytes = b"", upper: bytes = b"", batch_rows: int = 65536) -> Iterator[ArrowArray]:
+    def scan(self, lower: bytes = b"", upper: bytes = b"", batch_rows: int = 65536) -> BaseScan:
         """Entries in key order: record batches (key: binary, value: binary) with full store keys."""
     def close(self) -> None: ...
 
