@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from holdfast import rocksdb_library
 from holdfast._core import Store
 from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.base_maker import BaseMaker
@@ -33,7 +34,7 @@ from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.spill import Spill
 from holdfast.clock import Clock, Ids, SystemClock, new_id
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
 from holdfast.storage import FileStore
 
 
@@ -67,7 +68,9 @@ class SlotState:
         host: Host | None = None,
         background: Background | None = None,
     ) -> None:
+        rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
+        self._local_dir = local_dir
         claim_local_dir(local_dir, host)
         context = SlotContext(
             record=record,
@@ -113,6 +116,9 @@ class SlotState:
             raise InvalidRequest(
                 f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
             )
+        if not context.folder.exists():  # cleaned away by somebody who thought it temporary
+            claim_local_dir(self._local_dir, context.host)
+            context.folder.make()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
         live, self._live = self._live, None
@@ -205,15 +211,13 @@ class SlotState:
         Parameters
         ----------
         error
-            Why. After Corrupt the local bases are discarded too, so that the next attempt restores from storage.
+            Why. After Corrupt the local bases are read through, and those that are damaged discarded, so that the next
+            attempt does not meet them.
         """
         self._identity = None
         self.release_memory()
         if isinstance(error, Corrupt):
-            self._context.logger.warning(
-                "operator %r, slot %d: local bases are discarded: %s", self._context.operator, self._context.slot, error
-            )
-            self._bases.discard_all()
+            self._discard_damaged(error)
 
     @property
     def memory_bytes(self) -> int:
@@ -230,6 +234,12 @@ class SlotState:
         if self._spill is not None:
             self._spill.close()
             self._spill = None
+
+    def _discard_damaged(self, error: Corrupt) -> None:
+        try:
+            self._bases.discard_damaged(str(error))
+        except HoldfastError as failure:  # of the local disk; what the caller is told is why the batch failed
+            self._context.logger.warning("local bases could not be read through: %s", failure)
 
     def _opened(self) -> Live:
         if self._live is None:
