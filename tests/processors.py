@@ -14,6 +14,10 @@ import holdfast as hf
 
 TOTALS = "user string, amount long, total long"
 NUMBERED = "key long, source int, number long"
+SURROUNDINGS = (
+    "query_id string, operator string, batch_id long, slot int, slots int, timestamp timestamp, watermark_ms long, "
+    "random double, rows long"
+)
 
 
 class RunningTotal(hf.BatchProcessor):
@@ -129,3 +133,23 @@ class OneMore(RunningTotal):
     """RunningTotal with a state more."""
 
     first = hf.ValueState(pa.int64())
+
+
+class Surroundings(hf.BatchProcessor):
+    """One row a slot and batch: its context, and how many rows came."""
+
+    def open(self, ctx: hf.Context) -> None:
+        ctx.counters.add("opened")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> dict[str, Any]:
+        return {
+            "query_id": ctx.query_id,
+            "operator": ctx.operator,
+            "batch_id": ctx.batch_id,
+            "slot": ctx.slot,
+            "slots": ctx.slots,
+            "timestamp": ctx.timestamp,
+            "watermark_ms": ctx.watermark_ms,
+            "random": float(ctx.random.random()),
+            "rows": batch.num_rows,
+        }

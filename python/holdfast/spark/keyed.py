@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -92,11 +91,15 @@ def keyed(
                 "spark.readStream (a folder of files streams with trigger(availableNow=True))"
             )
         produced = schemas.parse_schema(output_schema, f"{where}, output schema")
-        event_time = watermark or _inherited_watermark(events.schema)
-        plan = _plan(events, key, processor, produced, name, event_time and event_time[0], null_keys, settings)
-        packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.PACKED_SCHEMA)
-        if event_time is not None:
-            packed = packed.withWatermark("event_time", event_time[1])
+        inherited_ms = _inherited_delay_ms(events.schema)
+        if watermark is not None and inherited_ms is not None:
+            raise InvalidRequest(
+                f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
+            )
+        plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
+        packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
+        if watermark is not None:
+            packed = packed.withWatermark("event_time", watermark[1])
         slotted = packed.groupBy("slot").applyInPandasWithState(
             slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
         )
@@ -111,7 +114,7 @@ def _plan(
     processor: Processor,
     produced: spark.StructType,
     name: str,
-    event_time_column: str | None,
+    watermark: tuple[str, str] | None,
     null_keys: bool,
     overrides: Mapping[str, Any] | None,
 ) -> OperatorPlan:
@@ -127,8 +130,8 @@ def _plan(
         )
     input_schema = schemas.arrow_schema(events.schema, f"{where}, input")
     columns = schemas.key_columns(key, input_schema, name)
-    if event_time_column is not None:
-        _check_event_time(input_schema, event_time_column, where)
+    if watermark is not None:
+        _check_event_time(input_schema, watermark[0], where)
     return OperatorPlan(
         declared=OperatorRecord(
             name=name,
@@ -145,7 +148,8 @@ def _plan(
         settings=_with_retained_batches(settings, conf),
         input_schema=input_schema,
         output_schema=schemas.arrow_schema(produced, f"{where}, output schema"),
-        event_time_column=event_time_column,
+        event_time_column=watermark and watermark[0],
+        watermarked=watermark is not None or _inherited_delay_ms(events.schema) is not None,
         arrow_rows_max=_arrow_rows_max(conf),
     )
 
@@ -230,12 +234,10 @@ def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
         )
 
 
-def _inherited_watermark(schema: spark.StructType) -> tuple[str, str] | None:
-    """The watermark that the DataFrame already has. Packing hides its column from Spark, so it is declared again on the
-    packed rows.
-    """
-    for field in json.loads(schema.json())["fields"]:
-        delay_ms = (field.get("metadata") or {}).get("spark.watermarkDelayMs")
+def _inherited_delay_ms(schema: spark.StructType) -> int | None:
+    """The delay of the watermark that the DataFrame already has: Spark keeps it in the column's metadata."""
+    for field in schema.fields:
+        delay_ms = (field.metadata or {}).get(pack.WATERMARK_DELAY)
         if delay_ms is not None:
-            return field["name"], f"{int(delay_ms)} milliseconds"
+            return int(delay_ms)
     return None

@@ -16,18 +16,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql import types as spark
 
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.spark import blobs
 
-PACKED_SCHEMA = "slot long, event_time timestamp, blob binary"
+#: Where Spark notes a column's watermark. A packed row of an operator behind a watermark has it on its (null) event time, so
+#: that Spark tells the slots the watermark; declaring it a second time is refused.
+WATERMARK_DELAY = "spark.watermarkDelayMs"
 _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UTC")), ("blob", pa.binary())])
 
-# Where Spark fills an Arrow batch of packed rows it counts rows, not bytes (only rows in 4.0, and on the way out of the
-# slot in all releases). So blobs are followed by rows without a blob, in proportion to their size: a batch is full at
-# about this many bytes. See docs/rfcs/0003.
+# Where Spark fills an Arrow batch of packed rows it counts rows, not bytes: on the way in in 4.0, on the way out in all
+# releases. So blobs are followed by rows without a blob, in proportion to their size: a batch is full at about this
+# many bytes. See docs/rfcs/0003.
 BALLAST_EVERY_BYTES = 32 << 20
+
+
+def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
+    """The schema of packed rows; the delay is that of an inherited watermark."""
+    noted = None if watermark_delay_ms is None else {WATERMARK_DELAY: watermark_delay_ms}
+    return spark.StructType(
+        [
+            spark.StructField("slot", spark.LongType()),
+            spark.StructField("event_time", spark.TimestampType(), metadata=noted),
+            spark.StructField("blob", spark.BinaryType()),
+        ]
+    )
 
 
 @dataclass(frozen=True)

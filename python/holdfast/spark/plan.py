@@ -23,7 +23,9 @@ class OperatorPlan:
     instance
         Tells this operator from another of the same name.
     event_time_column
-        Column that carries the watermark, or None.
+        Column whose latest time pack must report for the watermark, or None.
+    watermarked
+        Whether the query has a watermark here, declared for this operator or inherited.
     arrow_rows_max
         Rows of an Arrow batch between Spark and Python, as the session has it.
     """
@@ -36,6 +38,7 @@ class OperatorPlan:
     input_schema: pa.Schema
     output_schema: pa.Schema
     event_time_column: str | None
+    watermarked: bool
     arrow_rows_max: int
 
     @property

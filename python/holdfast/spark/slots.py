@@ -122,6 +122,6 @@ def _context(
         slot=slot,
         slots=live.record.slots,
         attempt=identity.attempt,
-        watermark_ms=group_state.getCurrentWatermarkMs() if plan.event_time_column is not None else None,
+        watermark_ms=group_state.getCurrentWatermarkMs() if plan.watermarked else None,
         logger=worker.LOGGER.getChild("processor"),
     )
