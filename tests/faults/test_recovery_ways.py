@@ -237,9 +237,37 @@ def test_the_whole_local_folder_may_vanish_under_a_process(driver):
     process = driver.process()
     driver.play_some(process, 9)
     shutil.rmtree(os.path.join(driver.folder, "local-a"))
-    with pytest.raises(Unavailable, match=r"spark\.holdfast\.local\.dir"):
-        driver.check(process)
-    assert driver.check(driver.process()) == "restore"
+    assert driver.check(process) == "equal"
+    driver.play_some(process, 9)
+    shutil.rmtree(os.path.join(driver.folder, "local-a"))
+    process.state.release_memory()
+    assert driver.check(process) == "restore"
+    with pytest.raises(InvalidRequest, match="shared by two hosts"):
+        driver.process(OTHER_HOST)
+
+
+def test_whole_copies_on_this_machine_outlive_what_storage_lost(driver):
+    """They may be the last way to a version: Corrupt alone is no reason to throw them away."""
+    process = driver.process()
+    driver.play_some(process, 30)
+    driver.play(process, {1: 1}, rest=False)
+    last = driver.stored(f"delta/*{driver.handle.version_id}.arrow")[0]
+    os.rename(last, last + ".aside")
+    process = driver.process()
+    for _ in range(3):
+        with pytest.raises(Corrupt, match="missing") as caught:
+            process.open(driver.handle)
+        process.state.abort(caught.value)
+    os.rename(last + ".aside", last)
+    assert driver.check(process) == "local_base"
+
+
+def test_a_restore_for_which_there_is_no_room_says_so_first(driver, monkeypatch):
+    driver.play_some(driver.process(), 21)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))
+    with pytest.raises(Unavailable, match=r"bytes are needed.*10 bytes are free.*spark\.holdfast\.local\.dir"):
+        driver.process(OTHER_HOST, "local-b").open(driver.handle)
+    assert driver.local("bases/*", "local-b") == []
 
 
 # --- another machine

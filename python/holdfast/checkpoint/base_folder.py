@@ -12,8 +12,9 @@ from typing import Any
 
 from holdfast._core import Base, BaseOptions, xxh64_file
 from holdfast.checkpoint.handle import SnapshotRef
+from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.sealed import CHECKSUM_DIGITS, seal, unseal
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, Unavailable
 
 FORMAT = "holdfast.base"
 MARKER_FORMAT = "holdfast.base.snapshot"
@@ -124,10 +125,12 @@ class SnapshotMarker:
 def read_base(path: str) -> LocalBase:
     """The base in a folder; Corrupt when its record is not there or not whole."""
     try:
-        with open(os.path.join(path, _RECORD), "rb") as file:
+        with local_errors(path), open(os.path.join(path, _RECORD), "rb") as file:
             return LocalBase(path, BaseRecord.from_text(file.read(), file.name))
-    except OSError as error:
-        raise Corrupt(f"{path} holds no base: {error}") from error
+    except Unavailable as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            raise Corrupt(f"{path} holds no base: {_RECORD} is missing") from error
+        raise
 
 
 def write_record(path: str, record: BaseRecord) -> None:

@@ -93,6 +93,13 @@ def local_errors(path: str) -> Iterator[None]:
         ) from error
 
 
+def check_room(path: str, size_bytes: int) -> None:
+    """Unavailable unless the local disk has room for so much more: better said before a long download than after it."""
+    with local_errors(path):
+        if shutil.disk_usage(path).free < size_bytes:
+            raise OSError(errno.ENOSPC, f"{size_bytes} bytes are needed")
+
+
 def _read(path: str) -> Host | None:
     try:
         with open(path, "rb") as file:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoint.base_folder import LocalBase, read_base
+import os
+
+from holdfast.checkpoint.base_folder import LocalBase, read_base, stored_file
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import parse_version
 from holdfast.checkpoint.slot_context import SlotContext
@@ -42,12 +44,18 @@ class LocalBases:
         self._read.clear()
         self._context.folder.discard(base.path)
 
-    def discard_all(self) -> None:
-        """Bases share tables by hard link: a damaged one says nothing good of the others."""
-        self._read.clear()
+    def discard_damaged(self, named_in: str) -> None:
+        """Discards bases of which a file is not what was written, and those that an error's text names.
+
+        The others stay: they may be the last way to a version of which storage has lost something.
+        """
         folder = self._context.folder
         for name in folder.base_names():
-            folder.discard(f"{folder.bases}/{name}")
+            path = os.path.join(folder.bases, name)
+            if path in named_in or _is_damaged(path):
+                self._context.logger.warning("the local base %s is damaged and discarded", path)
+                self._read.pop(name, None)
+                folder.discard(path)
 
     def discard_old(self, handle: Handle) -> int:
         """Keeps the newest two that ``handle`` descends from, and those of versions after it; the oldest sequence
@@ -58,7 +66,7 @@ class LocalBases:
         names = {base.path for base in kept}
         for name in folder.base_names():
             version = parse_version(name)
-            path = f"{folder.bases}/{name}"
+            path = os.path.join(folder.bases, name)
             if path not in names and (version is None or version[0] <= handle.sequence):
                 self._read.pop(name, None)
                 folder.discard(path)
@@ -79,3 +87,13 @@ class LocalBases:
                 self._read.clear()
             self._read[name] = base
         return base
+
+
+def _is_damaged(path: str) -> bool:
+    """Reads all of a base."""
+    try:
+        base = read_base(path)
+    except Corrupt:
+        return True
+    found = [stored_file(os.path.join(base.files_path, file.name)) for file in base.record.files]
+    return [(f.size_bytes, f.checksum) for f in found] != [(f.size_bytes, f.checksum) for f in base.record.files]

@@ -157,7 +157,7 @@ class Maintenance:
     def _failed(self, handle: Handle, error: HoldfastError) -> None:
         self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
         if isinstance(error, Corrupt):
-            self._bases.discard_all()
+            self._bases.discard_damaged(str(error))
         self._back_off()
 
     def _back_off(self) -> None:

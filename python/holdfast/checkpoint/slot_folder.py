@@ -60,6 +60,12 @@ class SlotFolder:
         self.bases = os.path.join(self.path, "bases")
         self.deltas = os.path.join(self.path, "deltas")
         self._ids = ids
+        self.make()
+
+    def exists(self) -> bool:
+        return os.path.isdir(self.bases) and os.path.isdir(self.deltas)
+
+    def make(self) -> None:
         with local_errors(self.path):
             for folder in (self.bases, self.deltas):
                 os.makedirs(folder, mode=0o700, exist_ok=True)

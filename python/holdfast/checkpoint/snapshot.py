@@ -24,7 +24,7 @@ from holdfast.checkpoint.base_folder import (
 )
 from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import SnapshotRef
-from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.host import check_room, local_errors
 from holdfast.checkpoint.names import manifest_name, table_name
 from holdfast.checkpoint.sealed import checksum_of, seal, unseal
 from holdfast.checkpoint.slot_context import SlotContext
@@ -171,6 +171,7 @@ class Snapshots:
         """
         context = self._context
         manifest = self.read_manifest(ref)
+        check_room(context.folder.path, manifest.state_bytes)
         with context.folder.new_work() as work:
             files = files_of(work.path)
             with local_errors(files):
