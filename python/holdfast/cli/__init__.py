@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 import holdfast
+from holdfast.cli.broker import broker
 from holdfast.cli.doctor import doctor
 
 
@@ -17,4 +18,5 @@ def main() -> None:
     """Keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
 
 
+main.add_command(broker)
 main.add_command(doctor)

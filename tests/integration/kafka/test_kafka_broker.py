@@ -1,4 +1,4 @@
-"""The broker for tests is a real one: its data outlives kills, it does not outlive its owner, and its errors say what to do."""
+"""The broker for tests is a real one: its data outlives kills, it dies with its owner, its errors say what to do."""
 
 from __future__ import annotations
 

@@ -1,0 +1,87 @@
+"""``holdfast broker start | stop``: a real Kafka broker on this machine, for trying things out."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from holdfast.errors import HoldfastError
+from holdfast.testing.kafka_broker import KafkaBroker, read_running, stop_running
+
+_DEFAULT_PORT = 9092
+
+_data = click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of its data and log. Default: one in the temporary folder, kept from start to start.",
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+@click.group()
+def broker() -> None:
+    """A real Apache Kafka broker on loopback, for tests and demos.
+
+    Needs Java 17, and Maven the first time. Not for production.
+    """
+
+
+@broker.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=_DEFAULT_PORT, show_default=True, help="On 127.0.0.1.")
+@_data
+@_as_json
+def start(port: int, data: Path | None, as_json: bool) -> None:
+    """Start a broker that goes on after this command. Its data is kept."""
+    folder = data or _default_data()
+    with _said_on_failure():
+        running = KafkaBroker(folder, port=port, detached=True).start()
+    found = {
+        "bootstrap_servers": running.bootstrap_servers,
+        "pid": running.pid,
+        "data": str(running.data),
+        "log": str(running.log_file),
+    }
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(f"Kafka is ready at {running.bootstrap_servers}, process {running.pid}")
+    click.echo(f"data  {running.data}\nlog   {running.log_file}")
+    click.echo(f"stop  holdfast broker stop{f' --data {folder}' if data else ''}")
+
+
+@broker.command()
+@_data
+@_as_json
+def stop(data: Path | None, as_json: bool) -> None:
+    """Stop the broker that runs on a folder. Exit code 1 when there is none."""
+    folder = data or _default_data()
+    running = read_running(folder)
+    with _said_on_failure():
+        stopped = stop_running(folder)
+    if as_json:
+        pid = running["pid"] if running else None
+        click.echo(json.dumps({"stopped": stopped, "pid": pid, "data": str(folder)}, indent=2))
+    elif stopped and running:
+        click.echo(f"Process {running['pid']} is stopped; its data is in {folder}")
+    else:
+        click.echo(f"No broker runs on {folder}", err=True)
+    raise SystemExit(0 if stopped else 1)
+
+
+@contextmanager
+def _said_on_failure() -> Iterator[None]:
+    """An error of Holdfast's becomes a message and exit code 1."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _default_data() -> Path:
+    return Path(tempfile.gettempdir(), f"holdfast-broker-{os.getuid()}")
