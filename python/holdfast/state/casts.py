@@ -1,8 +1,8 @@
 """From what a user hands over to Arrow arrays of the declared type, without guessing.
 
-Casts stay within a family (numbers, text, bytes, times, nested alike) and lose nothing: text is never parsed into
-numbers, fractions are never cut off. What cannot be cast raises InvalidRequest that names what was expected and what
-was found.
+Casts stay within a family (numbers, text, bytes, times, nested alike): text is never parsed into numbers, and what does
+not fit is never cut; Python's own times alone are brought to the declared unit. What cannot be cast raises
+InvalidRequest that names what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast.errors import InvalidRequest
+from holdfast.state.fractions import position_of_fraction
 
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
@@ -69,7 +70,7 @@ def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
     if is_series(values):
         if values.dtype != object:
             return cast(combined(pa.array(values)), expected, what)
-        return from_python(values, expected, what, from_pandas=True)
+        return from_python(values.tolist(), expected, what, from_pandas=True)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise InvalidRequest(f"{what}: expected a numpy array of one dimension, found {values.ndim}")
@@ -89,7 +90,7 @@ def from_python(values: Sequence[Any], expected: pa.DataType, what: str, from_pa
     ``from_pandas``: NaN and NaT among objects mean null, as everywhere in pandas.
     """
     try:
-        return pa.array(values, expected, from_pandas=from_pandas)
+        array = pa.array(values, expected, from_pandas=from_pandas)
     except _ARROW_ERRORS as error:
         for row, value in enumerate(values):
             try:
@@ -99,6 +100,14 @@ def from_python(values: Sequence[Any], expected: pa.DataType, what: str, from_pa
                     f"{what}: expected {expected}, found {value!r} ({type(value).__name__}) at position {row}: {error}"
                 ) from None
         raise InvalidRequest(f"{what}: expected values of {expected}: {error}") from None
+    position = position_of_fraction(values, expected)
+    if position is not None:
+        found = values[position]
+        raise InvalidRequest(
+            f"{what}: expected {expected}, found {found!r} ({type(found).__name__}) at position {position}, "
+            "which has a fraction"
+        )
+    return array
 
 
 def is_column(values: Any) -> bool:

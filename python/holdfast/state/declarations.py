@@ -36,6 +36,7 @@ from holdfast.state.keyed_values import (
     KeyedReducingState,
     KeyedValueState,
 )
+from holdfast.state.running_folds import running_fold
 from holdfast.state.sketch import SketchFold, counting_codec
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
 
     def bind_keyed(self, store: _core.Store, state_id: int, scope: KeyScope) -> KeyedReducingState:
         if isinstance(self.function, str):
-            return FoldedByCore(self.name, scope, store.reducing_state(state_id, self.type, self.function), self.type)
+            table = store.reducing_state(state_id, self.type, self.function)
+            return FoldedByCore(self.name, scope, table, self.type, running_fold(self.function, self.type))
         fold = ReducingFold(self.name, self.type, self.function)
         return FoldedByPython(self.name, scope, store.value_state(state_id, fold.stored), fold)
 
@@ -329,9 +331,8 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
         if self.function == SKETCH_FUNCTION:
             return FoldedByCore(self.name, scope, self._sketches(store, state_id), self.type)
         if isinstance(self.function, str):
-            return FoldedByCore(
-                self.name, scope, store.aggregating_state(state_id, self.type, self.function), self.type
-            )
+            table = store.aggregating_state(state_id, self.type, self.function)
+            return FoldedByCore(self.name, scope, table, self.type, running_fold(self.function, self.type))
         fold = self._fold()
         return FoldedByPython(self.name, scope, store.value_state(state_id, fold.stored), fold)
 

@@ -13,7 +13,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.state.casts import detached, from_python, is_mutable
 from holdfast.state.keyed_scope import UNREAD, KeyedState, KeyScope
 
-_REMOVED: Any = object()  # in the place of the value of a removed entry
+# In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
+_REMOVED: Any = object()
+_NULL_OR_REMOVED: Any = object()
+_NO_CHANGES: dict[Any, Any] = {}
 _NAN = float("nan")  # one object for all, so that a dict finds it
 
 
@@ -111,12 +114,24 @@ class KeyedMapState(KeyedState):
 
     def get(self, map_key: Any) -> Any:
         """The entry's value, or None."""
-        found = self._look_up(self._index(), self._hashable(map_key))
-        return None if found is _REMOVED else detached(found) if self._mutable else found
+        found = self._look_up(self._index(), [self._hashable(map_key)])[0]
+        return None if found is _REMOVED or found is _NULL_OR_REMOVED else detached(found) if self._mutable else found
+
+    def get_all(self, map_keys: Iterable[Any]) -> list[Any]:
+        """The values of several entries, None where there is none. One call of the core for all of them."""
+        found = self._look_up(self._index(), [self._hashable(map_key) for map_key in map_keys])
+        values = [None if value is _REMOVED or value is _NULL_OR_REMOVED else value for value in found]
+        return detached(values) if self._mutable else values
 
     def contains(self, map_key: Any) -> bool:
         """Whether there is such an entry."""
-        return self._look_up(self._index(), self._hashable(map_key)) is not _REMOVED
+        index = self._index()
+        map_key = self._hashable(map_key)
+        found = self._look_up(index, [map_key])[0]
+        if found is _NULL_OR_REMOVED:
+            present = self._run(self._table.contains, self._scope.current(), self._map_keys([map_key]))
+            found = self._known[map_key] = None if pa.array(present)[0].as_py() else _REMOVED
+        return found is not _REMOVED
 
     def put(self, map_key: Any, map_value: Any) -> None:
         """Sets an entry."""
@@ -187,32 +202,27 @@ class KeyedMapState(KeyedState):
     def flush(self) -> None:
         self._flush_some(None)
 
-    def _look_up(self, index: int, map_key: Any) -> Any:
-        """The value, None for a null value, _REMOVED for no entry."""
-        changes = self._changes.get(index)
-        if changes is not None and map_key in changes:
-            return changes[map_key]
+    def _look_up(self, index: int, map_keys: list[Any]) -> list[Any]:
+        """The values as known here, or else from the core; see the objects at the top of this file."""
+        changes = self._changes.get(index, _NO_CHANGES)
         if index in self._cleared:
-            return _REMOVED
+            return [changes.get(map_key, _REMOVED) for map_key in map_keys]
         if index != self._known_index:
-            known = self._entries[index]
-            self._known = {} if known is UNREAD else {self._hashable(k): v for k, v in known}
+            entries = self._entries[index]
+            self._known = {} if entries is UNREAD else {self._hashable(key): value for key, value in entries}
             self._known_index = index
-        if map_key in self._known:
-            return self._known[map_key]
+        known = self._known
         if self._entries[index] is not UNREAD:
-            return _REMOVED
-        found = self._fetch(map_key)
-        self._known[map_key] = found
-        return found
+            return [changes[key] if key in changes else known.get(key, _REMOVED) for key in map_keys]
+        missing = [key for key in dict.fromkeys(map_keys) if key not in changes and key not in known]
+        if missing:
+            keys = self._scope.several([index] * len(missing)) if len(missing) > 1 else self._scope.current()
+            found = self._read(self._table.get, keys, self._map_keys(missing))
+            known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
+        return [changes[key] if key in changes else known[key] for key in map_keys]
 
-    def _fetch(self, map_key: Any) -> Any:
-        one = self._scope.current()
-        map_keys = from_python([map_key], self._key, f"state {self.name!r}, map keys")
-        found = self._read(self._table.get, one, map_keys)[0]
-        if found is None and not pa.array(self._run(self._table.contains, one, map_keys))[0].as_py():
-            return _REMOVED
-        return found
+    def _map_keys(self, map_keys: list[Any]) -> pa.Array:
+        return from_python(map_keys, self._key, f"state {self.name!r}, map keys")
 
     def _change(self, map_key: Any, value: Any) -> None:
         index = self._index()
@@ -240,10 +250,9 @@ class KeyedMapState(KeyedState):
                     puts[1].append(map_key)
                     puts[2].append(value)
         if removed[0]:
-            map_keys = from_python(removed[1], self._key, f"state {self.name!r}, map keys")
-            self._run(self._table.remove, self._scope.several(removed[0]), map_keys)
+            self._run(self._table.remove, self._scope.several(removed[0]), self._map_keys(removed[1]))
         if puts[0]:
-            map_keys = from_python(puts[1], self._key, f"state {self.name!r}, map keys")
+            map_keys = self._map_keys(puts[1])
             values = from_python(puts[2], self._value, f"state {self.name!r}, map values")
             self._scope.moved_bytes += map_keys.nbytes + values.nbytes
             self._run(self._table.put, self._scope.several(puts[0]), map_keys, values)

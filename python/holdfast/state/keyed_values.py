@@ -12,6 +12,7 @@ from holdfast.state.batch_states import AggregatingTables, ReducingTables
 from holdfast.state.casts import detached, from_python, is_mutable
 from holdfast.state.folds import Fold
 from holdfast.state.keyed_scope import UNREAD, KeyedState, KeyScope
+from holdfast.state.running_folds import RunningFold
 
 
 class _Cells(KeyedState):
@@ -93,19 +94,28 @@ class KeyedAggregatingState(KeyedReducingState):
 
 
 class FoldedByCore(KeyedAggregatingState):
-    """By a function of the core, or by sketches: added values are gathered and folded when the result is asked for or
-    the chunk ends."""
+    """By a function of the core, or by sketches: added values are gathered, and folded there when the chunk ends.
+
+    A result that is asked for in between is computed here where Python computes exactly alike, else by the core.
+    """
 
     def __init__(
-        self, name: str, scope: KeyScope, table: ReducingTables | AggregatingTables, type: pa.DataType
+        self,
+        name: str,
+        scope: KeyScope,
+        table: ReducingTables | AggregatingTables,
+        type: pa.DataType,
+        running: RunningFold | None = None,
     ) -> None:
         super().__init__(name, scope)
         self._table = table
         self._type = type
+        self._running = running
         self._mutable = is_mutable(type)
         self._results: list[Any] = []
         self._added_keys: list[int] = []
         self._added: list[Any] = []
+        self._counted = 0  # how many of self._added are in self._results already
 
     def add(self, value: Any) -> None:
         index = self._scope.index
@@ -117,15 +127,11 @@ class FoldedByCore(KeyedAggregatingState):
 
     def get(self) -> Any:
         index = self._index()
-        found = self._results[index]
-        if found is UNREAD:
+        if self._results[index] is UNREAD:
             self._results[index:] = self._read(self._table.get, self._scope.from_current())
-        if self._added_keys and self._added_keys[-1] == index:
-            mine = self._added[self._first_of(index) :]
-            self._drop(index)
-            values = from_python(mine, self._type, f"state {self.name!r}")
-            keys = self._scope.several([index] * len(mine))
-            self._results[index] = pa.array(self._run(self._table.add, keys, values))[-1].as_py()
+        start = max(self._first_of(index), self._counted)
+        if start < len(self._added):
+            self._results[index] = self._result_after(self._results[index], index, start)
         return self._results[index]
 
     def clear(self) -> None:
@@ -136,15 +142,29 @@ class FoldedByCore(KeyedAggregatingState):
 
     def begin(self, size: int) -> None:
         self._results = [UNREAD] * size
-        self._added_keys, self._added = [], []
+        self._added_keys, self._added, self._counted = [], [], 0
 
     def flush(self) -> None:
         keys, added = self._added_keys, self._added
-        self._added_keys, self._added = [], []
+        self._added_keys, self._added, self._counted = [], [], 0
         if keys:
             values = from_python(added, self._type, f"state {self.name!r}")
             self._scope.moved_bytes += values.nbytes
             self._run(self._table.add_only, self._scope.several(keys), values)
+
+    def _result_after(self, result: Any, index: int, start: int) -> Any:
+        """The result with what the current key added from ``start`` on."""
+        mine = self._added[start:]
+        if self._running is not None and self._running.accepts.issuperset(map(type, mine)):
+            for value in mine:
+                result = self._running.fold(result, value)
+            self._counted = len(self._added)
+            return result
+        mine = self._added[self._first_of(index) :]
+        self._drop(index)
+        values = from_python(mine, self._type, f"state {self.name!r}")
+        results = self._run(self._table.add, self._scope.several([index] * len(mine)), values)
+        return pa.array(results)[-1].as_py()
 
     def _first_of(self, index: int) -> int:
         """Where the current key's values begin: they are the last."""
@@ -156,6 +176,7 @@ class FoldedByCore(KeyedAggregatingState):
     def _drop(self, index: int) -> None:
         start = self._first_of(index)
         del self._added_keys[start:], self._added[start:]
+        self._counted = min(self._counted, start)
 
 
 class FoldedByPython(_Cells, KeyedAggregatingState):

@@ -154,7 +154,9 @@ class OutputRows:
         for field in self._schema:
             series = whole[field.name]
             if series.dtype == object:
-                columns.append(from_python(series, field.type, f"output column {field.name!r}", from_pandas=True))
+                columns.append(
+                    from_python(series.tolist(), field.type, f"output column {field.name!r}", from_pandas=True)
+                )
             else:
                 columns.append(combined(pa.array(series)))
         self._keep(self._cast_columns(columns))

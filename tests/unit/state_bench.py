@@ -1,0 +1,65 @@
+"""A bare store under a processor: what the tests of states share. No base, no files, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast import _core
+from holdfast.state import BoundProcessor, Context, Processor, declared_states
+
+MAX_PARALLELISM = 16
+USER = pa.schema([pa.field("user", pa.string())])
+USER_SHOP = pa.schema([pa.field("user", pa.string()), pa.field("shop", pa.int32())])
+
+
+def make_store(key_schema: pa.Schema = USER) -> _core.Store:
+    """A store of all key groups, in its first batch."""
+    store = _core.Store(key_schema, max_parallelism=MAX_PARALLELISM, first_key_group=0, end_key_group=MAX_PARALLELISM)
+    store.begin(1)
+    return store
+
+
+def make_context(batch_id: int = 1, **others: Any) -> Context:
+    given: dict[str, Any] = {
+        "query_id": "q-1",
+        "operator": "totals",
+        "timestamp_ms": 1_700_000_000_123,
+        "slot": 0,
+        "slots": 4,
+    }
+    return Context(**{**given, "batch_id": batch_id, **others})
+
+
+def bind(
+    processor: Processor, output: pa.Schema, store: _core.Store | None = None, keys: pa.Schema = USER, **limits: int
+) -> BoundProcessor:
+    """The processor at work on a store, each state with its number as id."""
+    states = [(name, number) for number, (name, _) in enumerate(declared_states(processor), start=1)]
+    return BoundProcessor(processor, store or make_store(keys), keys, states, output, **limits)
+
+
+def run(
+    processor: Processor,
+    batches: Iterable[pa.RecordBatch],
+    output: pa.Schema,
+    store: _core.Store | None = None,
+    keys: pa.Schema = USER,
+    **limits: int,
+) -> list[dict[str, Any]]:
+    """Output rows of one batch of a slot."""
+    ctx = make_context()
+    rows: list[dict[str, Any]] = []
+    with bind(processor, output, store, keys, **limits) as bound:
+        for batch in batches:
+            for out in bound.process(batch, ctx):
+                rows += out.to_pylist()
+        for out in bound.finish(ctx):
+            rows += out.to_pylist()
+    return rows
+
+
+def purchases(users: list[str], amounts: list[int | None], type: pa.DataType | None = None) -> pa.RecordBatch:
+    return pa.record_batch({"user": pa.array(users, pa.string()), "amount": pa.array(amounts, type or pa.int64())})

@@ -1,0 +1,183 @@
+"""Map states, vectorised and per key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.state_bench import USER, bind, make_store, purchases, run
+
+import holdfast as hf
+from holdfast.errors import InvalidRequest
+from holdfast.state import BatchMapState
+
+
+class Carts(hf.BatchProcessor):
+    cart = hf.MapState(pa.string(), pa.int64())
+
+
+@pytest.fixture
+def cart() -> Iterator[BatchMapState]:
+    processor = Carts()
+    with bind(processor, USER):
+        yield processor.cart
+
+
+def test_put_then_get(cart: BatchMapState) -> None:
+    cart.put(["ada", "ada", "bob"], ["tea", "cup", "tea"], [1, 2, 3])
+    assert cart.get(["bob", "ada", "ada", "eve"], ["tea", "cup", "pot", "tea"]).to_pylist() == [3, 2, None, None]
+    assert cart.contains(["bob", "ada", "eve"], ["tea", "pot", "tea"]).to_pylist() == [True, False, False]
+
+
+def test_the_last_row_of_an_entry_wins(cart: BatchMapState) -> None:
+    cart.put(["ada", "ada"], "tea", [1, 2])
+    assert cart.get(["ada"], "tea").to_pylist() == [2]
+
+
+def test_a_null_value_is_an_entry(cart: BatchMapState) -> None:
+    cart.put(["ada"], "tea", None)
+    assert cart.contains(["ada"], "tea").to_pylist() == [True]
+    assert cart.get(["ada"], "tea").to_pylist() == [None]
+    assert cart.count(["ada"]).to_pylist() == [1]
+
+
+def test_entries_in_the_order_of_map_keys(cart: BatchMapState) -> None:
+    cart.put(["ada", "ada", "bob"], ["tea", "cup", "pot"], [1, 2, 3])
+    found = cart.entries(["ada", "eve", "bob", "ada"])
+    assert found.to_pylist() == [[("cup", 2), ("tea", 1)], [], [("pot", 3)], [("cup", 2), ("tea", 1)]]
+    assert pa.types.is_map(found.type)
+    assert cart.keys(["ada", "eve"]).to_pylist() == [["cup", "tea"], []]
+    assert cart.values(["ada", "eve"]).to_pylist() == [[2, 1], []]
+    assert cart.count(["ada", "eve"]).to_pylist() == [2, 0]
+    assert cart.is_empty(["ada", "eve"]).to_pylist() == [False, True]
+
+
+def test_remove_and_clear(cart: BatchMapState) -> None:
+    cart.put(["ada", "ada", "bob"], ["tea", "cup", "pot"], [1, 2, 3])
+    cart.remove(["ada", "eve"], ["tea", "tea"])
+    cart.clear(["bob"])
+    assert cart.entries(["ada", "bob"]).to_pylist() == [[("cup", 2)], []]
+
+
+def test_wrong_map_keys_and_values_are_named(cart: BatchMapState) -> None:
+    with pytest.raises(InvalidRequest, match=r"state 'cart', map keys: expected string, found 7"):
+        cart.get(["ada"], [7])
+    with pytest.raises(InvalidRequest, match=r"state 'cart', map values: expected int64, found 'x'"):
+        cart.put(["ada"], ["tea"], "x")
+    with pytest.raises(InvalidRequest, match="2 keys but 1 map keys"):
+        cart.contains(["ada", "bob"], ["tea"])
+    with pytest.raises(InvalidRequest, match="state 'cart'"):
+        cart.put(["ada"], [None], [1])
+
+
+def test_the_calls_of_pyflink() -> None:
+    class Calls(hf.KeyedProcessor):
+        cart = hf.MapState(pa.string(), pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            assert self.cart.is_empty()
+            self.cart.put_all({"tea": 1, "cup": 2})
+            self.cart.put_all([("pot", 3)])
+            self.cart["jug"] = 4
+            del self.cart["tea"]
+            assert (self.cart["cup"], self.cart.get("tea"), "pot" in self.cart) == (2, None, True)
+            assert list(self.cart) == self.cart.keys() == ["cup", "jug", "pot"]
+            assert self.cart.values() == [2, 4, 3]
+            assert self.cart.items() == self.cart.entries() == [("cup", 2), ("jug", 4), ("pot", 3)]
+            assert self.cart.get_all(["pot", "tea", "cup", "pot"]) == [3, None, 2, 3]
+            assert not self.cart.is_empty()
+            self.cart.remove("nothing")
+            self.cart.put("nil", None)
+            assert self.cart.contains("nil")
+            assert self.cart.get("nil") is None
+            self.cart.clear()
+            assert self.cart.is_empty()
+            with pytest.raises(InvalidRequest, match="a map key is None"):
+                self.cart.get(None)
+
+    run(Calls(), [purchases(["ada", "bob"], [0, 0])], USER)
+
+
+def test_a_stored_null_is_told_from_no_entry() -> None:
+    class Nulls(hf.KeyedProcessor):
+        state = hf.MapState(pa.int64(), pa.string())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            if rows["amount"][0].as_py():
+                self.state.put(1, None)
+            else:
+                assert (self.state.get(1), self.state.get(2)) == (None, None)
+                assert (self.state.contains(1), self.state.contains(2)) == (True, False)
+                assert self.state.items() == [(1, None)]
+                assert (self.state.contains(1), self.state.contains(2)) == (True, False)
+
+    store = make_store()
+    for amount in (1, 0):
+        run(Nulls(), [purchases(["ada"], [amount])], USER, store)
+
+
+def test_nan_is_one_map_key() -> None:
+    class Floats(hf.KeyedProcessor):
+        state = hf.MapState(pa.float64(), pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.state.put(float("nan"), (self.state.get(float("nan")) or 0) + 1)
+            assert self.state.get(float("nan")) == rows["amount"][0].as_py()
+            assert len(self.state.items()) == 1
+
+    store = make_store()
+    for amount in (1, 2):
+        run(Floats(), [purchases(["ada"], [amount])], USER, store)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 4), st.none() | st.integers(0, 9)),
+        st.tuples(st.just("remove"), st.integers(0, 4)),
+        st.tuples(st.just("clear")),
+        st.tuples(st.just("get"), st.integers(0, 4)),
+        st.tuples(st.just("contains"), st.integers(0, 4)),
+        st.tuples(st.just("items")),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), STEPS), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_any_steps_of_any_keys_are_those_of_python_dicts(batches: list[list[tuple[str, Any]]]) -> None:
+    model: dict[str, dict[int, Any]] = {}
+
+    def step(state: Any, mine: dict[int, Any], call: str, *arguments: Any) -> None:
+        if call == "put":
+            mine[arguments[0]] = arguments[1]
+        elif call == "remove":
+            mine.pop(arguments[0], None)
+        elif call == "clear":
+            mine.clear()
+        found = getattr(state, call)(*arguments)
+        if call == "get":
+            assert found == mine.get(arguments[0])
+        elif call == "contains":
+            assert found == (arguments[0] in mine)
+        elif call == "items":
+            assert found == sorted(mine.items())
+
+    class Steps(hf.KeyedProcessor):
+        state = hf.MapState(pa.int64(), pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            for number in rows["amount"].to_pylist():
+                for one in steps[number]:
+                    step(self.state, model.setdefault(key[0], {}), *one)
+
+    store = make_store()
+    for batch in batches:
+        steps = [step for _, step in batch]
+        run(Steps(), [purchases([key for key, _ in batch], list(range(len(batch))))], USER, store)
+    steps = [[("items",)]]
+    run(Steps(), [purchases(list("abc"), [0, 0, 0])], USER, store)
