@@ -22,6 +22,14 @@ def make_store(key_schema: pa.Schema = USER) -> _core.Store:
     return store
 
 
+def reopened(store: _core.Store, key_schema: pa.Schema = USER) -> _core.Store:
+    """Another store that has the batch of this one from its delta, in its next batch."""
+    other = _core.Store(key_schema, max_parallelism=MAX_PARALLELISM, first_key_group=0, end_key_group=MAX_PARALLELISM)
+    other.apply_delta(store.take_delta(), 1)
+    other.begin(2)
+    return other
+
+
 def make_context(batch_id: int = 1, **others: Any) -> Context:
     given: dict[str, Any] = {
         "query_id": "q-1",

@@ -1,0 +1,247 @@
+"""Keyed processors at work: grouping, order, chunks, memory limits, and the states of the current key only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.state_bench import USER, USER_SHOP, bind, make_context, make_store, purchases, run
+
+import holdfast as hf
+from holdfast.errors import InvalidRequest
+from holdfast.state import keyed_driver
+
+OUT = pa.schema([("user", pa.string()), ("amounts", pa.list_(pa.int64()))])
+
+
+class Rows(hf.KeyedProcessor):
+    """What each call was called with."""
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        assert isinstance(rows, pa.Table)
+        assert set(rows["user"].to_pylist()) == {key[0]}
+        return {"user": key[0], "amounts": rows["amount"].to_pylist()}
+
+
+def calls(batches: list[pa.RecordBatch], **limits: int) -> list[tuple[str, list[int]]]:
+    return [(row["user"], row["amounts"]) for row in run(Rows(), batches, OUT, **limits)]
+
+
+def test_once_a_key_with_all_its_rows_in_order() -> None:
+    batches = [
+        purchases(["bob", "ada", "bob"], [1, 2, 3]),
+        purchases([], []),
+        purchases(["ada", "eve", "bob"], [4, 5, 6]),
+    ]
+    assert calls(batches) == [("bob", [1, 3, 6]), ("ada", [2, 4]), ("eve", [5])]
+
+
+def test_rows_that_are_grouped_already() -> None:
+    assert calls([purchases(["a", "a", "b", "c"], [1, 2, 3, 4])]) == [("a", [1, 2]), ("b", [3]), ("c", [4])]
+
+
+def test_no_rows_no_calls() -> None:
+    assert calls([]) == calls([purchases([], [])]) == []
+
+
+def test_past_the_limit_keys_are_called_with_what_is_there() -> None:
+    batches = [purchases(["ada", "bob"], [1, 2]), purchases(["ada"], [3]), purchases(["ada"], [4])]
+    limit = batches[0].nbytes + batches[1].nbytes
+    assert calls(batches, rows_bytes_max=limit) == [("ada", [1, 3]), ("bob", [2]), ("ada", [4])]
+
+
+def test_several_key_columns_as_a_tuple() -> None:
+    seen = []
+
+    class Notes(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            seen.append((key, rows["amount"].to_pylist()))
+
+    rows = pa.record_batch({"amount": [1, 2, 3], "shop": pa.array([7, 8, 7], pa.int32()), "user": ["ada"] * 3})
+    run(Notes(), [rows], USER, keys=USER_SHOP)
+    assert seen == [(("ada", 7), [1, 3]), (("ada", 8), [2])]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=20), max_size=4))
+def test_any_rows_are_grouped_as_a_dict_would(batches: list[list[str]]) -> None:
+    expected: dict[str, list[int]] = defaultdict(list)
+    made, number = [], 0
+    for users in batches:
+        made.append(purchases(users, list(range(number, number + len(users)))))
+        for user in users:
+            expected[user].append(number)
+            number += 1
+    assert calls(made) == list(expected.items())
+
+
+class FrameRows(hf.KeyedProcessor):
+    rows = "pandas"
+    total = hf.ValueState(pa.int64())
+
+    def process(self, key: tuple[Any, ...], rows: pd.DataFrame, ctx: hf.Context) -> pd.DataFrame:
+        assert list(rows.index) == list(range(len(rows)))
+        total = (self.total.value() or 0) + int(rows["amount"].sum())
+        self.total.update(total)
+        rows["total"] = total  # a frame is the processor's own
+        return rows
+
+
+def test_rows_as_frames() -> None:
+    output = pa.schema([("user", pa.string()), ("amount", pa.int64()), ("total", pa.int64())])
+    found = run(FrameRows(), [purchases(["bob", "ada", "bob"], [1, 2, 3])], output)
+    assert [tuple(row.values()) for row in found] == [("bob", 1, 4), ("bob", 3, 4), ("ada", 2, 2)]
+
+
+class AllStates(hf.KeyedProcessor):
+    """Every kind of state at once, checked against Python's own."""
+
+    value = hf.ValueState(pa.int64())
+    items = hf.ListState(pa.int64())
+    entries = hf.MapState(pa.int64(), pa.int64())
+    largest = hf.ReducingState(pa.int64(), "max")
+    mean = hf.AggregatingState(pa.int64(), "avg")
+    joined = hf.ReducingState(pa.string(), lambda a, b: a + b)
+
+    def __init__(self, model: dict[str, list[int]]) -> None:
+        self.model = model
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        mine = self.model[key[0]]
+        self.check(mine)
+        for amount in rows["amount"].to_pylist():
+            mine.append(amount)
+            self.value.update((self.value.value() or 0) + amount)
+            self.items.add(amount)
+            self.entries.put(amount % 5, (self.entries.get(amount % 5) or 0) + 1)
+            self.largest.add(amount)
+            self.mean.add(amount)
+            self.joined.add(str(amount))
+            if amount % 3 == 0:
+                self.check(mine)
+            yield {"user": key[0]}
+
+    def check(self, mine: list[int]) -> None:
+        counts: dict[int, int] = {}
+        for amount in mine:
+            counts[amount % 5] = counts.get(amount % 5, 0) + 1
+        assert self.value.value() == (sum(mine) if mine else None)
+        assert self.items.get() == mine
+        assert self.entries.items() == sorted(counts.items())
+        assert self.largest.get() == max(mine, default=None)
+        assert self.mean.get() == (pytest.approx(np.mean(mine)) if mine else None)
+        assert self.joined.get() == ("".join(map(str, mine)) if mine else None)
+
+
+@pytest.mark.parametrize("chunk_keys", [1, 2, 64])
+def test_all_states_over_chunks_and_batches(chunk_keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_driver, "CHUNK_KEYS_MIN", chunk_keys)
+    monkeypatch.setattr(keyed_driver, "CHUNK_KEYS_MAX", chunk_keys)
+    draw = np.random.default_rng(7)
+    store, model = make_store(), defaultdict[str, list[int]](list)
+    for _ in range(4):
+        users = [f"u{i}" for i in draw.integers(0, 30, 100)]
+        batch = purchases(users, draw.integers(0, 100, 100).tolist())
+        assert len(run(AllStates(model), [batch.slice(0, 40), batch.slice(40)], USER, store)) == 100
+
+
+def test_large_values_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the states of a chunk move stays near the limit: chunks follow the size of what was there before."""
+    sizes: list[int] = []
+
+    class Blobs(hf.KeyedProcessor):
+        blob = hf.ValueState(pa.binary())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.blob.update(b"x" * 50_000)
+
+    begin = hf.state.keyed_scope.KeyScope.begin
+
+    def noting(scope: Any, keys: Any) -> None:
+        sizes.append(len(keys))
+        begin(scope, keys)
+
+    monkeypatch.setattr(hf.state.keyed_scope.KeyScope, "begin", noting)
+    run(Blobs(), [purchases([f"u{i}" for i in range(600)], [0] * 600)], USER)
+    assert sizes[0] == keyed_driver.CHUNK_KEYS_MIN
+    assert max(sizes) <= keyed_driver.CHUNK_BYTES // 50_000
+    sizes.clear()
+    run(Rows(), [purchases([f"u{i}" for i in range(6000)], [0] * 6000)], OUT)
+    assert sizes[:4] == [64, 256, 1024, 4096]
+
+
+def test_no_state_while_no_key_is_current() -> None:
+    class Early(hf.KeyedProcessor):
+        value = hf.ValueState(pa.int64())
+        items = hf.ListState(pa.int64())
+        entries = hf.MapState(pa.int64(), pa.int64())
+        total = hf.ReducingState(pa.int64(), "sum")
+        mean = hf.AggregatingState(pa.int64(), "avg")
+        joined = hf.ReducingState(pa.int64(), max)
+
+        def open(self, ctx: hf.Context) -> None:
+            for use in (
+                self.value.value, lambda: self.value.update(1), self.value.clear, self.items.get,
+                lambda: self.items.add(1), self.items.clear, lambda: self.entries.get(1), lambda: self.entries.put(1, 1), self.entries.items,
+                self.total.get, lambda: self.total.add(1), self.mean.clear, lambda: self.joined.add(1), self.joined.get,
+            ):  # fmt: skip
+                with pytest.raises(InvalidRequest, match="used while no key is current"):
+                    use()
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            raise AssertionError
+
+    bound = bind(Early(), USER)
+    assert list(bound.process(purchases([], []), make_context())) == []
+    bound.close()
+
+
+def test_an_exception_names_the_key() -> None:
+    class Fails(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            if key == ("bob",):
+                raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        run(Fails(), [purchases(["ada", "bob"], [0, 0])], USER)
+    assert caught.value.__notes__ == ["while Fails ran operator 'totals', slot 0 of 4, batch 1, key ('bob',)"]
+
+
+def test_what_a_state_of_one_key_says_reaches_no_other() -> None:
+    class Flags(hf.KeyedProcessor):
+        flag = hf.ValueState(pa.bool_())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            before = self.flag.value()
+            if key[0] == "ada":
+                self.flag.update(True)
+            return {"user": f"{key[0]} {before}"}
+
+    store = make_store()
+    for expected in (["ada None", "bob None"], ["ada True", "bob None"]):
+        assert [row["user"] for row in run(Flags(), [purchases(["ada", "bob"], [0, 0])], USER, store)] == expected
+
+
+def test_outputs_of_all_forms() -> None:
+    class Forms(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            forms = {
+                "dict": {"user": "dict"},
+                "tuple": ("tuple",),
+                "list": [{"user": "list"}, ("list",)],
+                "table": pa.table({"user": ["table"]}),
+                "frame": pd.DataFrame({"user": ["frame"]}),
+                "none": None,
+            }
+            return forms[key[0]]
+
+    kinds = ["dict", "tuple", "none", "list", "table", "frame", "dict"]
+    found = run(Forms(), [purchases(kinds, [0] * 7)], USER)
+    assert [row["user"] for row in found] == ["dict", "tuple", "list", "list", "table", "frame"]
