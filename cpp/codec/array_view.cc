@@ -39,7 +39,7 @@ void ReadIndices(const void* buffer, int64_t offset, std::vector<int64_t>* out) 
   for (size_t i = 0; i < out->size(); ++i) {
     T value;
     std::memcpy(&value, values + i * sizeof(T), sizeof(T));
-    (*out)[i] = static_cast<int64_t>(value);
+    (*out)[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): an int8 index is a number
   }
 }
 

@@ -104,7 +104,7 @@ class KeyParser {
       if (zero[1] == key_format::kTerminator) {
         if (out == nullptr) return true;
         if (!unescaped_.empty()) unescaped_.append(piece);
-        out->AppendBytes(unescaped_.empty() ? piece : Slice(unescaped_));
+        out->AppendBytes(unescaped_.empty() ? piece : Slice{unescaped_});
         return true;
       }
       if (zero[1] != key_format::kEscapedZero) return Fail(type, "a zero byte is neither escaped nor a terminator");

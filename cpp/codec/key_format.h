@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -51,7 +52,7 @@ struct Floating {
   static constexpr T kSign = T{1} << (sizeof(T) * 8 - 1);
   static T Canonical(T bits) {
     const F number = std::bit_cast<F>(bits);
-    if (number != number) return sizeof(T) == 8 ? static_cast<T>(0x7FF8000000000000ULL) : static_cast<T>(0x7FC00000U);
+    if (std::isnan(number)) return sizeof(T) == 8 ? static_cast<T>(0x7FF8000000000000ULL) : static_cast<T>(0x7FC00000U);
     return number == F{0} ? T{0} : bits;
   }
   static void Put(const char* value, char* key) {

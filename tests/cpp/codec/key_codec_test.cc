@@ -197,6 +197,7 @@ TEST(KeyCodec, IsSharedByThreads) {
   const OwnedArray keys = RandomKeys(type, 5000, true, random);
   const ByteColumn expected = Encoded(codec, keys);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       const ByteColumn encoded = Encoded(codec, keys);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace holdfast::testing_codec {
 
@@ -218,9 +219,9 @@ template <typename T>
 int CompareNumbers(const ArrayView& left, int64_t i, const ArrayView& right, int64_t j) {
   const T a = left.Value<T>(i);
   const T b = right.Value<T>(j);
-  const bool a_nan = a != a;
-  const bool b_nan = b != b;
-  if (a_nan || b_nan) return static_cast<int>(a_nan) - static_cast<int>(b_nan);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return static_cast<int>(std::isnan(a)) - static_cast<int>(std::isnan(b));
+  }
   return a < b ? -1 : (b < a ? 1 : 0);
 }
 
