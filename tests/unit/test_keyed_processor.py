@@ -187,11 +187,14 @@ def test_no_state_while_no_key_is_current() -> None:
         joined = hf.ReducingState(pa.int64(), max)
 
         def open(self, ctx: hf.Context) -> None:
-            for use in (
-                self.value.value, lambda: self.value.update(1), self.value.clear, self.items.get,
-                lambda: self.items.add(1), self.items.clear, lambda: self.entries.get(1), lambda: self.entries.put(1, 1), self.entries.items,
-                self.total.get, lambda: self.total.add(1), self.mean.clear, lambda: self.joined.add(1), self.joined.get,
-            ):  # fmt: skip
+            uses = [
+                *(self.value.value, lambda: self.value.update(1), self.value.clear),
+                *(self.items.get, lambda: self.items.add(1), self.items.clear),
+                *(lambda: self.entries.get(1), lambda: self.entries.put(1, 1), self.entries.items),
+                *(self.total.get, lambda: self.total.add(1), self.mean.clear),
+                *(lambda: self.joined.add(1), self.joined.get),
+            ]
+            for use in uses:
                 with pytest.raises(InvalidRequest, match="used while no key is current"):
                     use()
 
