@@ -24,7 +24,7 @@ def settings(spills: bool) -> CheckpointSettings:
 def rows_of(batch: int, spills: bool) -> list[dict[int, int]]:
     generator = random.Random(batch)
     if spills and batch % 4 == 3:
-        return [some_rows(generator, rows=3_000, keys=5_000) for _ in range(4)]
+        return [some_rows(generator, rows=1_000, keys=5_000) for _ in range(3)]
     return [some_rows(generator)]
 
 

@@ -17,13 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast import rocksdb_library
+from holdfast._core import Store
 from holdfast.checkpoint import Background, CheckpointSettings, Handle, Host, OperatorRecord, SlotState, StateRecord
 from holdfast.checkpoint.names import slot_prefix
 from holdfast.clock import new_id
 from holdfast.storage import FileStore, LocalFileStore
 
 KEY_SCHEMA = pa.schema([("k", pa.int64())])
-SUM = 1
+VALUES, FOLDED, NUMBERS = 1, 2, 3
 OPERATOR = "sums"
 PREFIX = "query/sums"
 HOST = Host("host-a", "machine-a", "boot-a")
@@ -55,7 +56,11 @@ def operator_record(slots: int = 1, name: str = OPERATOR) -> OperatorRecord:
         labels=tuple(range(slots)),
         key_schema=KEY_SCHEMA,
         null_keys=False,
-        states=(StateRecord(SUM, "total", "value", pa.schema([("value", pa.int64())])),),
+        states=(
+            StateRecord(VALUES, "values", "value", pa.schema([("value", pa.int64())])),
+            StateRecord(FOLDED, "folded", "reducing", pa.schema([("value", pa.int64())]), "sum"),
+            StateRecord(NUMBERS, "numbers", "list", pa.schema([("element", pa.int64())])),
+        ),
     )
 
 
@@ -81,7 +86,7 @@ class Process:
 
     def open(self, handle: Handle | None) -> Sums:
         store = self.state.open(handle)
-        self.table = Sums(store.value_state(SUM, pa.int64()))
+        self.table = Sums(store)
         return self.table
 
     def run(self, handle: Handle | None, batch_id: int, parts: Iterable[Mapping[int, int]]) -> Handle:
@@ -201,15 +206,27 @@ def tear(path: str, length: int) -> None:
 
 
 class Sums:
-    """Sums by key, kept in a ValueTable: each addition reads what is there, from wherever it is."""
+    """Sums by key, kept three times, in states that read and write in different ways: they must always agree.
 
-    def __init__(self, table: Any) -> None:
-        self._table = table
+    A ValueTable reads what is there before it writes; a ReducingTable folds blindly; a ListTable keeps every number.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.values = store.value_state(VALUES, pa.int64())
+        self._folded = store.reducing_state(FOLDED, pa.int64(), "sum")
+        self._numbers = store.list_state(NUMBERS, pa.int64())
 
     def read(self, keys: Iterable[int]) -> list[int | None]:
-        found: list[int | None] = pa.array(self._table.get(pa.array(list(keys), pa.int64()))).to_pylist()
+        wanted = pa.array(list(keys), pa.int64())
+        found: list[int | None] = pa.array(self.values.get(wanted)).to_pylist()
+        assert pa.array(self._folded.get(wanted)).to_pylist() == found
+        lists = pa.array(self._numbers.get(wanted)).to_pylist()
+        assert [sum(numbers) if numbers else None for numbers in lists] == found
         return found
 
     def add(self, part: Mapping[int, int]) -> None:
-        sums = [(old or 0) + value for old, value in zip(self.read(part), part.values())]
-        self._table.put(pa.array(list(part), pa.int64()), pa.array(sums, pa.int64()))
+        keys, numbers = pa.array(list(part), pa.int64()), pa.array(list(part.values()), pa.int64())
+        old = pa.array(self.values.get(keys)).to_pylist()
+        self.values.put(keys, pa.array([(o or 0) + n for o, n in zip(old, part.values())], pa.int64()))
+        self._folded.add_only(keys, numbers)
+        self._numbers.append(keys, numbers)
