@@ -1,0 +1,191 @@
+"""The Kafka source in Spark: batch reads, limits, Trigger.AvailableNow, restarts, a broker that goes and comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.kafka.kafka_world import KafkaWorld, eventually, values
+from tests.spark_sessions import worker_path
+
+import holdfast as hf
+from holdfast.testing import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+DRIVER = Path(__file__).with_name("killed_query.py")
+
+
+@pytest.fixture
+def registered(spark: SparkSession) -> SparkSession:
+    hf.register_sources(spark)
+    hf.register_sources(spark)
+    return spark
+
+
+class Collected:
+    """A query that keeps each batch's rows."""
+
+    def __init__(self, spark: SparkSession, options: dict[str, str], checkpoint: Path) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        self._frame = spark.readStream.format("holdfast-kafka").options(**options).load()
+        self._checkpoint = str(checkpoint)
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        def keep(frame: DataFrame, batch_id: int) -> None:
+            self.batches[batch_id] = frame.collect()
+
+        writer = self._frame.writeStream.foreachBatch(keep).option("checkpointLocation", self._checkpoint)
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def values(self) -> list[bytes]:
+        return [bytes(row.value) for _, rows in sorted(self.batches.items()) for row in rows]
+
+
+def test_a_batch_read(kafka: KafkaWorld, registered: SparkSession) -> None:
+    topic = kafka.topic(2)
+    kafka.produce(topic, values(0, 100), 0, key=b"k", headers=[("a", b"1")], timestamp_ms=1_700_000_000_123)
+    kafka.produce(topic, values(0, 50), 1)
+    options = {"KAFKA.BOOTSTRAP.SERVERS": kafka.servers, "Subscribe": topic, "includeheaders": "TRUE"}
+    frame = registered.read.format("holdfast-kafka").options(**options).load()
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
+        "headers:array<struct<key:string,value:binary>>>"
+    )
+    assert frame.count() == 150
+    row = frame.where("partition = 0 and offset = 7").selectExpr("*", "cast(timestamp as double) as seconds").first()
+    assert row is not None
+    assert (bytes(row.key), bytes(row.value), row.topic, row.seconds) == (b"k", b"v7", topic, 1_700_000_000.123)
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("a", b"1")]
+    split = registered.read.format("holdfast-kafka").options(**options, minPartitions="6").load()
+    assert split.rdd.getNumPartitions() == 6
+    assert split.count() == 150
+
+
+def test_wrong_options_are_said_before_anything_is_read(kafka: KafkaWorld, registered: SparkSession) -> None:
+    reader = registered.read.format("holdfast-kafka")
+    with pytest.raises(Exception, match="'subscirbe' is not an option of holdfast-kafka. The nearest is 'subscribe'"):
+        reader.options(**kafka.options(subscirbe="t")).load().count()
+    with pytest.raises(Exception, match="A Kafka source has fixed columns"):
+        registered.read.format("holdfast-kafka").schema("a int").options(**kafka.options(subscribe="t")).load().count()
+
+
+def test_available_now_in_limited_batches_and_a_restart(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 100))
+    options = kafka.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
+    stream = Collected(registered, options | {"kafka.group.id": topic}, tmp_path / "checkpoint")
+    query = stream.start()
+    assert query.awaitTermination(120)
+    assert [len(rows) for rows in stream.batches.values()] == [40, 40, 20]
+    assert stream.values() == values(0, 100)
+    # The last batch is seen by lag tools too, though Spark never tells the source that it is committed.
+    eventually(lambda: _group_offset(kafka, topic) == 100)
+    assert json.loads(query.lastProgress["sources"][0]["latestOffset"])["offsets"] == {topic: {"0": 100}}
+
+    kafka.produce(topic, values(100, 110))
+    stream.start().awaitTermination(120)
+    assert stream.values() == values(0, 110)
+    stream.start().awaitTermination(120)
+    assert stream.values() == values(0, 110)
+
+
+def _group_offset(kafka: KafkaWorld, group: str) -> int | None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    places = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    return places.topic_partitions[0].offset if places.topic_partitions else None
+
+
+def test_a_stream_outlives_its_broker(registered: SparkSession, tmp_path: Path) -> None:
+    with KafkaBroker() as broker:
+        kafka = KafkaWorld(broker)
+        topic = kafka.topic(2)
+        options = kafka.options(subscribe=topic, startingOffsets="earliest")
+        stream = Collected(registered, options, tmp_path / "checkpoint")
+        query = stream.start(processingTime="200 milliseconds")
+        kafka.produce(topic, values(0, 10))
+        eventually(lambda: len(stream.values()) == 10, within_s=120)
+        broker.kill()
+        time.sleep(2)
+        broker.restart()
+        kafka.produce(topic, values(10, 20), 1)
+        eventually(lambda: len(stream.values()) == 20, within_s=120)
+        query.stop()
+    assert sorted(stream.values()) == sorted(values(0, 20))
+    assert query.exception() is None
+
+
+def test_lost_data_stops_a_query_with_a_clear_error(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    options = kafka.options(subscribe=topic, startingOffsets="earliest")
+    stream = Collected(registered, options, tmp_path / "checkpoint")
+    stream.start().awaitTermination(120)
+    kafka.delete_topic(topic)
+    kafka.topic(name=topic)
+    kafka.produce(topic, values(0, 20, "new"))
+    with pytest.raises(Exception, match="was deleted and created again"):
+        stream.start().awaitTermination(120)
+    lossy = Collected(registered, {**options, "failOnDataLoss": "false"}, tmp_path / "checkpoint")
+    lossy.start().awaitTermination(120)
+    assert lossy.values() == values(0, 20, "new")
+
+
+def test_kill_9_and_the_replay_reads_the_same(kafka: KafkaWorld, tmp_path: Path) -> None:
+    """Killed in batch 0, which starts at "latest", and in a later one; what comes meanwhile must not change them."""
+    topic = kafka.topic(3)
+    for partition in range(3):
+        kafka.produce(topic, values(0, 50, "before"), partition)
+
+    def batches() -> list[tuple[int, list[list[int]]]]:
+        return [tuple(json.loads(line)) for line in (tmp_path / "batches").read_text().splitlines()]
+
+    def run(wait_in: int, until: Callable[[], bool]) -> None:
+        with (tmp_path / f"log-{wait_in}").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(DRIVER), kafka.servers, topic, str(tmp_path), str(wait_in)],
+                env={**os.environ, "PYTHONPATH": worker_path()},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            eventually(until, within_s=200)
+            for partition in range(3):
+                kafka.produce(topic, values(0, 100 + partition), partition)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    run(0, (tmp_path / "reached-0").exists)
+    run(2, (tmp_path / "reached-2").exists)
+    read_per_partition = [200, 202, 204]
+    run(-1, lambda: len({tuple(row) for _, rows in batches() for row in rows}) == sum(read_per_partition))
+
+    attempts: dict[int, list[list[list[int]]]] = {}
+    for batch_id, rows in batches():
+        attempts.setdefault(batch_id, []).append(rows)
+    assert len(attempts[0]) == len(attempts[2]) == 2
+    assert all(rows == same[0] for same in attempts.values() for rows in same), attempts
+    read = sorted(tuple(row) for same in attempts.values() for row in same[0])
+    expected = [
+        (partition, offset) for partition in range(3) for offset in range(50, 50 + read_per_partition[partition])
+    ]
+    assert read == expected, "all since the first start, each once"

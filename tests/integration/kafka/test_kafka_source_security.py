@@ -1,0 +1,130 @@
+"""TLS and SASL pass through, and their secrets show nowhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.kafka.kafka_world import KafkaWorld, Stream, values
+
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.source.kafka.cluster import Cluster
+from holdfast.source.kafka.consumers import ConsumerPool
+from holdfast.source.kafka.options import SourceOptions
+from holdfast.testing import KafkaBroker
+
+PASSWORD = "correct-horse-battery"
+STORE_PASSWORD = "keystore-password"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a broker's key store and its certificate, made by Java's own keytool."""
+    folder = tmp_path_factory.mktemp("tls")
+    keytool = shutil.which("keytool") or str(Path(os.environ.get("JAVA_HOME", "/usr"), "bin", "keytool"))
+    store = ["-keystore", str(folder / "broker.p12"), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+    made = [*store, "-storetype", "PKCS12", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
+    subprocess.run([keytool, "-genkeypair", *made], check=True, capture_output=True)
+    exported = [*store, "-rfc", "-file", str(folder / "broker.pem")]
+    subprocess.run([keytool, "-exportcert", *exported], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secure(certificate: Path) -> Iterator[KafkaBroker]:
+    plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": plain,
+        "listener.name.both.plain.sasl.jaas.config": plain,
+        "ssl.keystore.location": str(certificate / "broker.p12"),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.keystore.type": "PKCS12",
+    }
+    listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
+    with KafkaBroker(settings=settings, listeners=listeners) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def topic(secure: KafkaBroker) -> str:
+    world = KafkaWorld(secure)
+    name = world.topic()
+    world.produce(name, values(0, 10))
+    return name
+
+
+def options(secure: KafkaBroker, listener: str, topic: str, **client: str) -> SourceOptions:
+    given = {"kafka.bootstrap.servers": secure.address(listener), "subscribe": topic, "startingOffsets": "earliest"}
+    given |= {f"kafka.{name.replace('__', '.')}": value for name, value in client.items()}
+    return SourceOptions.parse(given, streaming=True)
+
+
+def test_tls(secure: KafkaBroker, certificate: Path, topic: str, pool: ConsumerPool) -> None:
+    trusted = options(secure, "TLS", topic, security__protocol="SSL", ssl__ca__location=str(certificate / "broker.pem"))
+    assert Stream(trusted, pool).batch() == values(0, 10)
+    untrusted = options(secure, "TLS", topic, security__protocol="SSL")
+    with pytest.raises(Unavailable, match=r"did not say the partitions of subscribe topic"):
+        Cluster(untrusted, answer_within_ms=2000).topics()
+
+
+def test_sasl_over_tls_as_librdkafka_says_it(
+    secure: KafkaBroker, certificate: Path, topic: str, pool: ConsumerPool
+) -> None:
+    source = options(
+        secure,
+        "BOTH",
+        topic,
+        security__protocol="SASL_SSL",
+        sasl__mechanism="PLAIN",
+        sasl__username="me",
+        sasl__password=PASSWORD,
+        ssl__ca__location=str(certificate / "broker.pem"),
+    )
+    assert Stream(source, pool).batch() == values(0, 10)
+
+
+def test_sasl_as_sparks_users_say_it(secure: KafkaBroker, topic: str, pool: ConsumerPool) -> None:
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="{PASSWORD}";'
+    source = options(
+        secure,
+        "LOGIN",
+        topic,
+        security__protocol="SASL_PLAINTEXT",
+        sasl__mechanism="PLAIN",
+        sasl__jaas__config=jaas,
+    )
+    stream = Stream(source, pool)
+    assert stream.batch() == values(0, 10)
+    for shown in (repr(source), str(stream.offset), repr(stream.planner.ranges({**stream.offset}, stream.offset))):
+        assert PASSWORD not in shown
+
+
+def test_a_wrong_password_is_an_error_without_it(
+    secure: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = options(
+        secure,
+        "LOGIN",
+        topic,
+        security__protocol="SASL_PLAINTEXT",
+        sasl__mechanism="PLAIN",
+        sasl__username="me",
+        sasl__password="wrong-and-secret",
+    )
+    with pytest.raises(Unavailable) as raised:
+        Cluster(source, answer_within_ms=3000).topics()
+    assert "did not say the partitions" in str(raised.value)
+    assert "wrong-and-secret" not in str(raised.value)
+    assert "wrong-and-secret" not in caplog.text
+
+
+def test_a_refused_configuration_is_an_error_without_its_secrets(secure: KafkaBroker, topic: str) -> None:
+    with pytest.raises(InvalidRequest, match="refused its configuration.*no.such.thing") as raised:
+        Cluster(options(secure, "TLS", topic, sasl__password=PASSWORD, no__such__thing="1"))
+    assert PASSWORD not in str(raised.value)
+    assert "kafka.sasl.password (secret)" in str(raised.value)
