@@ -42,7 +42,7 @@ def make_context(batch_id: int = 1, **others: Any) -> Context:
 
 
 def bind(
-    processor: Processor, output: pa.Schema, store: _core.Store | None = None, keys: pa.Schema = USER, **limits: int
+    processor: Processor, output: pa.Schema, store: _core.Store | None = None, keys: pa.Schema = USER, **limits: Any
 ) -> BoundProcessor:
     """The processor at work on a store, each state with its number as id."""
     states = [(name, number) for number, (name, _) in enumerate(declared_states(processor), start=1)]
@@ -55,7 +55,7 @@ def run(
     output: pa.Schema,
     store: _core.Store | None = None,
     keys: pa.Schema = USER,
-    **limits: int,
+    **limits: Any,
 ) -> list[dict[str, Any]]:
     """Output rows of one batch of a slot."""
     ctx = make_context()

@@ -177,6 +177,24 @@ def test_large_values_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None
     assert sizes[:4] == [64, 256, 1024, 4096]
 
 
+def test_between_chunks_everything_is_in_the_store() -> None:
+    """Then the store may spill: nothing is held back that would be lost or read stale."""
+    store = make_store()
+    deltas: list[int] = []
+
+    class Counts(hf.KeyedProcessor):
+        seen = hf.ValueState(pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.seen.update(len(rows))
+
+    bound = bind(Counts(), USER, store, between_chunks=lambda: deltas.append(len(store.take_delta())))
+    with bound:
+        list(bound.process(purchases([f"u{i}" for i in range(1000)], [0] * 1000), make_context()))
+        list(bound.finish(make_context()))
+    assert deltas == [64, 256, 680]
+
+
 def test_no_state_while_no_key_is_current() -> None:
     class Early(hf.KeyedProcessor):
         value = hf.ValueState(pa.int64())

@@ -134,6 +134,23 @@ def test_nan_is_one_map_key() -> None:
         run(Floats(), [purchases(["ada"], [amount])], USER, store)
 
 
+def test_structs_as_map_keys() -> None:
+    class Pairs(hf.KeyedProcessor):
+        state = hf.MapState(pa.struct([("shop", pa.int32()), ("item", pa.string())]), pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            tea, cup = {"shop": 1, "item": "tea"}, {"item": "cup", "shop": 1}
+            self.state.put(tea, (self.state.get(tea) or 0) + 1)
+            self.state.put((1, "cup"), 5)
+            assert self.state.get_all([cup, tea, (2, "tea")]) == [5, rows["amount"][0].as_py(), None]
+            assert self.state.keys() == [{"shop": 1, "item": "cup"}, {"shop": 1, "item": "tea"}]
+            assert cup in self.state
+
+    store = make_store()
+    for amount in (1, 2):
+        run(Pairs(), [purchases(["ada"], [amount])], USER, store)
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 4), st.none() | st.integers(0, 9)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -43,6 +43,9 @@ class BoundProcessor:
         What all output is brought to.
     rows_bytes_max
         For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
+    between_chunks
+        For a KeyedProcessor: called whenever its states have written all they held back, after some thousand keys at
+        most. This is when the store may spill.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class BoundProcessor:
         output_schema: pa.Schema,
         *,
         rows_bytes_max: int = ROWS_BYTES_MAX,
+        between_chunks: Callable[[], None] = lambda: None,
     ) -> None:
         if BOUND_STATES in processor.__dict__:
             raise InternalError(f"{type(processor).__name__} is at work on another slot; close that first")
@@ -72,7 +76,9 @@ class BoundProcessor:
         if isinstance(processor, KeyedProcessor):
             scope = KeyScope()
             bound = {name: declared[name].bind_keyed(store, state_id, scope) for name, state_id in states}
-            self._driver = KeyedDriver(processor, store, self._keys, scope, self._output, rows_bytes_max)
+            self._driver = KeyedDriver(
+                processor, store, self._keys, scope, self._output, rows_bytes_max, between_chunks
+            )
         elif isinstance(processor, BatchProcessor):
             bound = {name: declared[name].bind_batch(store, state_id, self._keys) for name, state_id in states}
         else:

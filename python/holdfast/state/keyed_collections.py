@@ -106,6 +106,7 @@ class KeyedMapState(KeyedState):
         self._value = value
         self._mutable = is_mutable(value)
         self._floating = is_type.is_floating(key)
+        self._struct = is_type.is_struct(key)
         self._entries: list[Any] = []  # all entries as pairs, where they were read and not changed since
         self._cleared: dict[int, None] = {}
         self._changes: dict[int, dict[Any, Any]] = {}
@@ -260,8 +261,17 @@ class KeyedMapState(KeyedState):
     def _hashable(self, map_key: Any) -> Any:
         if map_key is None:
             raise InvalidRequest(f"state {self.name!r}: a map key is None; expected a {self._key}")
+        if self._struct:
+            return _as_tuple(map_key, self._key)
         if isinstance(map_key, (bytearray, memoryview)):
             return bytes(map_key)
         if self._floating and map_key != map_key:
             return _NAN
         return map_key
+
+
+def _as_tuple(value: Any, type: pa.DataType) -> Any:
+    """A struct's dict as a tuple, which can be the key of a dict and is a struct to Arrow all the same."""
+    if is_type.is_struct(type) and isinstance(value, dict):
+        return tuple(_as_tuple(value.get(field.name), field.type) for field in type)
+    return value

@@ -6,7 +6,7 @@ keeps what it moves near a limit, going by the chunks before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class KeyedDriver:
         scope: KeyScope,
         output: OutputRows,
         rows_bytes_max: int,
+        between_chunks: Callable[[], None],
     ) -> None:
         self._processor = processor
         self._store = store
@@ -43,6 +44,7 @@ class KeyedDriver:
         self._scope = scope
         self._output = output
         self._rows_bytes_max = rows_bytes_max
+        self._between_chunks = between_chunks
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
         self._chunk_keys = CHUNK_KEYS_MIN
@@ -98,6 +100,7 @@ class KeyedDriver:
             add(process(key, pieces.slice(offsets[index] - start, offsets[index + 1] - offsets[index]), ctx))
         self.current_key = None
         scope.end()
+        self._between_chunks()
         batches = self._output.drain()
         self._resize(len(tuples), scope.moved_bytes + chunk.nbytes + sum(batch.nbytes for batch in batches))
         yield from batches
