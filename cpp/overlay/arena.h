@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
+
+#include "overlay/pages.h"
 
 namespace holdfast {
 
@@ -45,7 +46,7 @@ class Arena {
 
  private:
   static constexpr size_t kFirstChunkBytes = 1 << 12;
-  static constexpr size_t kChunkBytesMax = 1 << 21;
+  static constexpr size_t kChunkBytesMax = kHugePageBytes;
 
   char* AllocateSlow(size_t bytes) {
     if (bytes > chunk_bytes_ / 4) return NewChunk(bytes);
@@ -55,12 +56,12 @@ class Arena {
     return Allocate(bytes);
   }
   char* NewChunk(size_t bytes) {
-    chunks_.emplace_back(new char[bytes]);
+    chunks_.push_back(AllocatePages<char>(bytes));
     memory_bytes_ += bytes;
     return chunks_.back().get();
   }
 
-  std::vector<std::unique_ptr<char[]>> chunks_;
+  std::vector<Pages<char>> chunks_;
   char* next_ = nullptr;
   size_t left_ = 0;
   size_t chunk_bytes_ = kFirstChunkBytes;

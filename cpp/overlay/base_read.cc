@@ -111,7 +111,7 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
   const std::string prefix = store_key::Make(head->key_group, table->state_id(), head->key());
   HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator,
                             base->Scan(prefix, store_key::Successor(prefix)));
-  const HashedKey key{head->key(), Xxh64Inline(head->key_bytes(), head->key_length), head->key_group};
+  const uint64_t key_hash = Xxh64Inline(head->key_bytes(), head->key_length);
   for (; iterator->Valid(); iterator->Next()) {
     const Slice suffix = iterator->key().substr(prefix.size());
     if (suffix.empty()) {
@@ -119,7 +119,7 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
                              std::to_string(head->key_group) +
                              ": the base has a key of a list or map without an element");
     }
-    Entry* entry = table->InternElement(key, suffix);
+    Entry* entry = table->InternElementOf(head, key_hash, suffix);
     if (entry->known()) continue;  // changed since the base was made
     if (scan_for == ScanFor::kTombstones) {
       table->SetRead(entry, value_header::kNullValue, /*present=*/true, /*mark=*/0);

@@ -10,6 +10,33 @@
 
 namespace holdfast {
 
+// Equality of short byte strings without a call: keys are mostly of 4 to 16 bytes.
+inline bool SameBytes(const char* a, const char* b, size_t length) {
+  if (length > 16) return std::memcmp(a, b, length) == 0;
+  const auto load = [](const char* from, auto* word) { std::memcpy(word, from, sizeof(*word)); };
+  if (length >= 8) {
+    uint64_t words[4];
+    load(a, &words[0]);
+    load(b, &words[1]);
+    load(a + length - 8, &words[2]);
+    load(b + length - 8, &words[3]);
+    return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0;
+  }
+  if (length >= 4) {
+    uint32_t words[4];
+    load(a, &words[0]);
+    load(b, &words[1]);
+    load(a + length - 4, &words[2]);
+    load(b + length - 4, &words[3]);
+    return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0;
+  }
+  for (size_t i = 0; i < length; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+inline bool SameBytes(Slice a, Slice b) { return a.size() == b.size() && SameBytes(a.data(), b.data(), a.size()); }
+
 // One store key (without its four-byte prefix) and what is known of its value.
 struct Entry {
   // Whether the value at the Store's version is known here; if not, the base must be asked.

@@ -8,7 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
+
+#include "overlay/pages.h"
 
 namespace holdfast {
 
@@ -21,22 +22,27 @@ class HashIndex {
   };
 
   size_t size() const { return size_; }
-  size_t memory_bytes() const { return slots_.capacity() * sizeof(Slot); }
+  size_t memory_bytes() const { return slot_count_ * sizeof(Slot); }
 
   void Prefetch(uint64_t hash) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[hash >> shift_]);
+    if (slot_count_ > 0) __builtin_prefetch(&slots_[hash >> shift_]);
   }
   // The first record of the probe sequence whose hash is equal, or null: a guess, for prefetching.
   Record* Guess(uint64_t hash) const {
-    if (slots_.empty()) return nullptr;
+    if (slot_count_ == 0) return nullptr;
     const Slot& slot = slots_[hash >> shift_];
     return slot.hash == hash ? slot.record : nullptr;
+  }
+
+  // Inserts a record that is known not to be there.
+  void InsertNew(uint64_t hash, Record* record) {
+    FindOrInsert(hash, [](const Record&) { return false; }, [record] { return record; });
   }
 
   // The record with this hash for which `equals(record)`; null when there is none.
   template <typename Equals>
   Record* Find(uint64_t hash, Equals&& equals) const {
-    if (slots_.empty()) return nullptr;
+    if (slot_count_ == 0) return nullptr;
     for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
       const Slot& slot = slots_[i];
       if (slot.record == nullptr) return nullptr;
@@ -47,7 +53,7 @@ class HashIndex {
   // The same; when there is none, inserts what `make()` returns.
   template <typename Equals, typename Make>
   Record* FindOrInsert(uint64_t hash, Equals&& equals, Make&& make) {
-    if (size_ * 8 >= slots_.size() * 5) Grow();
+    if (size_ >= size_max_) Grow(slot_count_ == 0 ? kMinSlots : slot_count_ * 2);
     for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
       Slot& slot = slots_[i];
       if (slot.record == nullptr) {
@@ -61,29 +67,34 @@ class HashIndex {
 
   template <typename Visit>
   void ForEach(Visit&& visit) const {
-    for (const Slot& slot : slots_) {
-      if (slot.record != nullptr) visit(slot.hash, slot.record);
+    for (size_t i = 0; i < slot_count_; ++i) {
+      if (slots_[i].record != nullptr) visit(slots_[i].hash, slots_[i].record);
     }
   }
 
  private:
   static constexpr size_t kMinSlots = 16;
 
-  void Grow() {
-    const size_t count = slots_.empty() ? kMinSlots : slots_.size() * 2;
-    std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(count, Slot{0, nullptr}));
+  void Grow(size_t count) {
+    const Pages<Slot> old = std::exchange(slots_, AllocatePages<Slot>(count));
+    const size_t old_count = std::exchange(slot_count_, count);
+    for (size_t i = 0; i < count; ++i) slots_[i] = {0, nullptr};
     mask_ = count - 1;
     shift_ = 64 - std::countr_zero(count);
-    for (const Slot& slot : old) {
-      if (slot.record == nullptr) continue;
-      size_t i = slot.hash >> shift_;
+    size_max_ = count / 8 * 5;
+    // Slots are in the order of their hashes, but for runs: the new ones are written almost in sequence.
+    for (size_t j = 0; j < old_count; ++j) {
+      if (old[j].record == nullptr) continue;
+      size_t i = old[j].hash >> shift_;
       while (slots_[i].record != nullptr) i = (i + 1) & mask_;
-      slots_[i] = slot;
+      slots_[i] = old[j];
     }
   }
 
-  std::vector<Slot> slots_;
+  Pages<Slot> slots_;
+  size_t slot_count_ = 0;
   size_t size_ = 0;
+  size_t size_max_ = 0;
   size_t mask_ = 0;
   int shift_ = 63;
 };

@@ -10,8 +10,8 @@ constexpr uint32_t RoundUp8(size_t bytes) { return static_cast<uint32_t>((bytes 
 
 }  // namespace
 
-Entry* Table::NewEntry(const HashedKey& key, Slice suffix) {
-  const size_t key_length = key.bytes.size() + suffix.size();
+Entry* Table::NewEntry(Slice primary, Slice suffix, uint16_t key_group) {
+  const size_t key_length = primary.size() + suffix.size();
   const size_t room = std::max(value_bytes_hint_, Entry::kInlineMin);
   const uint32_t bytes = RoundUp8(sizeof(Entry) + key_length + room);
   auto* entry = reinterpret_cast<Entry*>(arena_.Allocate(bytes));
@@ -19,20 +19,16 @@ Entry* Table::NewEntry(const HashedKey& key, Slice suffix) {
   entry->value_length = 0;
   entry->value_capacity = bytes - static_cast<uint32_t>(sizeof(Entry) + key_length);
   entry->mark = 0;
-  entry->key_group = key.key_group;
+  entry->key_group = key_group;
   entry->flags = complete_ ? Entry::kKnown : 0;
-  std::memcpy(entry->key_bytes(), key.bytes.data(), key.bytes.size());
-  if (!suffix.empty()) std::memcpy(entry->key_bytes() + key.bytes.size(), suffix.data(), suffix.size());
+  std::memcpy(entry->key_bytes(), primary.data(), primary.size());
+  if (!suffix.empty()) std::memcpy(entry->key_bytes() + primary.size(), suffix.data(), suffix.size());
   return entry;
-}
-
-Head* Table::FindHead(const HashedKey& key) const {
-  return heads_.Find(key.hash, [&key](const Head& head) { return head.key() == key.bytes; });
 }
 
 Head* Table::InternHead(const HashedKey& key) {
   return heads_.FindOrInsert(
-      key.hash, [&key](const Head& head) { return head.key() == key.bytes; },
+      key.hash, [&key](const Head& head) { return SameBytes(head.key(), key.bytes); },
       [&] {
         auto* head = reinterpret_cast<Head*>(arena_.Allocate(sizeof(Head) + key.bytes.size()));
         *head = {nullptr, 0, 0, static_cast<uint32_t>(key.bytes.size()), key.key_group, complete_, true};
@@ -46,28 +42,30 @@ namespace {
 bool IsElement(const Entry& entry, Slice primary, Slice suffix) {
   if (entry.key_length != primary.size() + suffix.size()) return false;
   const char* bytes = entry.key_bytes();
-  return std::memcmp(bytes, primary.data(), primary.size()) == 0 &&
-         std::memcmp(bytes + primary.size(), suffix.data(), suffix.size()) == 0;
+  return SameBytes(bytes, primary.data(), primary.size()) &&
+         SameBytes(bytes + primary.size(), suffix.data(), suffix.size());
 }
 
 }  // namespace
 
-Entry* Table::FindElement(const HashedKey& key, Slice suffix) const {
-  return entries_.Find(ElementHash(key, suffix),
-                       [&](const Entry& entry) { return IsElement(entry, key.bytes, suffix); });
-}
-
 Entry* Table::InternElement(const HashedKey& key, Slice suffix) {
   Entry* entry = entries_.FindOrInsert(
-      ElementHash(key, suffix), [&](const Entry& candidate) { return IsElement(candidate, key.bytes, suffix); },
-      [&] { return NewElement(key, suffix); });
+      ElementHash(key.hash, suffix), [&](const Entry& other) { return IsElement(other, key.bytes, suffix); },
+      [&] { return NewElement(InternHead(key), suffix); });
   if ((entry->flags & Entry::kLinked) == 0) Link(InternHead(key), entry);
   return entry;
 }
 
-Entry* Table::NewElement(const HashedKey& key, Slice suffix) {
-  Head* head = InternHead(key);
-  Entry* entry = NewEntry(key, suffix);
+Entry* Table::InternElementOf(Head* head, uint64_t key_hash, Slice suffix) {
+  Entry* entry = entries_.FindOrInsert(
+      ElementHash(key_hash, suffix), [&](const Entry& other) { return IsElement(other, head->key(), suffix); },
+      [&] { return NewElement(head, suffix); });
+  if ((entry->flags & Entry::kLinked) == 0) Link(head, entry);
+  return entry;
+}
+
+Entry* Table::NewElement(Head* head, Slice suffix) {
+  Entry* entry = NewEntry(head->key(), suffix, head->key_group);
   if (head->loaded) entry->flags |= Entry::kKnown;
   Link(head, entry);
   return entry;

@@ -45,27 +45,39 @@ class Table {
 
   // --- values: one entry a primary key
   void PrefetchIndex(uint64_t hash) const { entries_.Prefetch(hash); }
-  void PrefetchEntry(uint64_t hash) const {
-    const char* guess = reinterpret_cast<const char*>(entries_.Guess(hash));
-    if (guess == nullptr) return;
-    __builtin_prefetch(guess, 1);
-    __builtin_prefetch(guess + 40, 1);
+  // The entry that most likely has this hash, prefetched, or null. What a block of keys guesses is then confirmed.
+  Entry* PrefetchEntry(uint64_t hash) const {
+    Entry* guess = entries_.Guess(hash);
+    if (guess == nullptr) return nullptr;
+    const char* bytes = reinterpret_cast<const char*>(guess);
+    __builtin_prefetch(bytes, 1);
+    __builtin_prefetch(bytes + 40, 1);
+    return guess;
+  }
+  Entry* Confirm(Entry* guess, const HashedKey& key) {
+    if (guess != nullptr && SameBytes(guess->key(), key.bytes)) [[likely]]
+      return guess;
+    return Intern(key);
   }
   Entry* Intern(const HashedKey& key) {
     return entries_.FindOrInsert(
-        key.hash, [&key](const Entry& entry) { return entry.key() == key.bytes; }, [&] { return NewEntry(key, {}); });
+        key.hash, [&key](const Entry& entry) { return SameBytes(entry.key(), key.bytes); },
+        [&] { return NewEntry(key.bytes, {}, key.key_group); });
   }
 
   // --- lists and maps: a head a primary key, an entry an element
-  void PrefetchHead(uint64_t hash) const { heads_.Prefetch(hash); }
-  Head* InternHead(const HashedKey& key);
-  Head* FindHead(const HashedKey& key) const;
-  static uint64_t ElementHash(const HashedKey& key, Slice suffix) {
-    return Xxh64Inline(suffix.data(), suffix.size(), key.hash);
+  void PrefetchHeadIndex(uint64_t hash) const { heads_.Prefetch(hash); }
+  void PrefetchHead(uint64_t hash) const {
+    if (const Head* guess = heads_.Guess(hash); guess != nullptr) __builtin_prefetch(guess, 1);
   }
-  Entry* FindElement(const HashedKey& key, Slice suffix) const;
+  static void PrefetchItems(const Head& head) { __builtin_prefetch(head.items + head.count, 1); }
+  Head* InternHead(const HashedKey& key);
+  static uint64_t ElementHash(uint64_t key_hash, Slice suffix) {
+    return Xxh64Inline(suffix.data(), suffix.size(), key_hash);
+  }
   // New elements of a head that is loaded are known to be absent.
   Entry* InternElement(const HashedKey& key, Slice suffix);
+  Entry* InternElementOf(Head* head, uint64_t key_hash, Slice suffix);
   // The head's items in key order, without those known to be absent and clean.
   void Sort(Head* head);
 
@@ -104,8 +116,8 @@ class Table {
   // What an entry costs, to say how much is pending.
   static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
 
-  Entry* NewEntry(const HashedKey& key, Slice suffix);
-  Entry* NewElement(const HashedKey& key, Slice suffix);
+  Entry* NewEntry(Slice primary, Slice suffix, uint16_t key_group);
+  Entry* NewElement(Head* head, Slice suffix);
   void Link(Head* head, Entry* entry);
   void TouchFirst(Entry* entry);
   void Write(Entry* entry, Slice value);
@@ -113,7 +125,7 @@ class Table {
   void Prune(Head* head);
   void MoveKept(Table* target);
   void MoveHeads(Table* target);
-  Entry* CopyInto(Table* target, uint64_t hash, Entry* entry);
+  static Entry* CopyInto(Table* target, Entry* entry);
   bool MayForget(const Entry& entry) const;
 
   const uint16_t state_id_;

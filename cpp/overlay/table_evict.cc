@@ -41,9 +41,8 @@ void Table::Clear() {
   changed_ = {};
 }
 
-Entry* Table::CopyInto(Table* target, uint64_t hash, Entry* entry) {
-  const HashedKey key{entry->key(), hash, entry->key_group};
-  Entry* copy = target->NewEntry(key, {});
+Entry* Table::CopyInto(Table* target, Entry* entry) {
+  Entry* copy = target->NewEntry(entry->key(), {}, entry->key_group);
   const Slice value = entry->value();
   if (value.size() > copy->value_capacity) target->GrowValue(copy, value.size());
   std::memcpy(copy->value_bytes(), value.data(), value.size());
@@ -59,8 +58,7 @@ Entry* Table::CopyInto(Table* target, uint64_t hash, Entry* entry) {
 void Table::MoveKept(Table* target) {
   entries_.ForEach([&](uint64_t hash, Entry* entry) {
     if (MayForget(*entry)) return;
-    target->entries_.FindOrInsert(
-        hash, [](const Entry&) { return false; }, [&] { return CopyInto(target, hash, entry); });
+    target->entries_.InsertNew(hash, CopyInto(target, entry));
   });
   for (Entry*& entry : changed_) entry = Moved(entry);
 }

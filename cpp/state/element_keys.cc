@@ -1,31 +1,24 @@
 #include "state/element_keys.h"
 
-#include <algorithm>
-
 namespace holdfast {
 
-Result<std::vector<HeadKey>> InternHeads(SlotStore* store, Table* table, const OwnedArray& keys) {
-  HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
-  store->CountRows(reader.length());
-  store->CountLookups(reader.length());
-  std::vector<HeadKey> heads(static_cast<size_t>(reader.length()));
-  for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
-    const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);
-    HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
-    for (int64_t i = 0; i < rows; ++i) table->PrefetchHead(reader.hash(i));
-    for (int64_t i = 0; i < rows; ++i) {
-      heads[static_cast<size_t>(begin + i)] = {table->InternHead(reader[i]), reader.hash(i)};
-    }
-  }
-  return heads;
-}
+namespace {
+
+constexpr size_t kPrefetchDistance = 16;
+
+}  // namespace
 
 Result<std::vector<HeadKey>> LoadElements(SlotStore* store, Table* table, const OwnedArray& keys, ScanFor scan_for) {
-  HOLDFAST_ASSIGN_OR_RETURN(std::vector<HeadKey> heads, InternHeads(store, table, keys));
+  std::vector<HeadKey> heads;
   std::vector<Head*> missing;
-  for (const HeadKey& key : heads) {
-    if (!key.head->loaded) missing.push_back(key.head);
-  }
+  heads.reserve(static_cast<size_t>(keys.length()));
+  HOLDFAST_RETURN_IF_ERROR(ForEachHeadBlock(store, table, keys, [&](int64_t /*begin*/, std::span<const HeadKey> block) {
+    heads.insert(heads.end(), block.begin(), block.end());
+    for (const HeadKey& key : block) {
+      if (!key.head->loaded) missing.push_back(key.head);
+    }
+    return Status::Ok();
+  }));
   HOLDFAST_RETURN_IF_ERROR(LoadHeads(store->base(), table, &missing, scan_for, store->read_counters()));
   return heads;
 }
@@ -43,10 +36,12 @@ Status ClearElements(SlotStore* store, Table* table, const OwnedArray& keys) {
 Elements CollectElements(Table* table, const std::vector<HeadKey>& heads) {
   Elements elements;
   elements.offsets.reserve(heads.size() + 1);
-  for (const HeadKey& key : heads) {
+  for (size_t i = 0; i < heads.size(); ++i) {
+    const HeadKey& key = heads[i];
+    if (i + kPrefetchDistance < heads.size()) Table::PrefetchItems(*heads[i + kPrefetchDistance].head);
     table->Sort(key.head);
-    for (uint32_t i = 0; i < key.head->count; ++i) {
-      if (key.head->items[i]->present()) elements.entries.push_back(key.head->items[i]);
+    for (uint32_t j = 0; j < key.head->count; ++j) {
+      if (key.head->items[j]->present()) elements.entries.push_back(key.head->items[j]);
     }
     elements.offsets.push_back(static_cast<int64_t>(elements.entries.size()));
   }

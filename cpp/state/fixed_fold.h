@@ -19,7 +19,7 @@ class FixedFoldCall final : public FoldCall {
  public:
   FixedFoldCall(const FoldRequest& request, const Type& type, Function function, std::optional<ArrayView> values)
       : request_(request), type_(type), function_(function), values_(std::move(values)) {
-    if (request.with_results) results_.reserve(static_cast<size_t>(request.rows));
+    if (request.with_results) results_.resize(static_cast<size_t>(request.rows));
   }
 
   Status Add(std::span<Entry* const> entries, int64_t begin) override {
@@ -29,12 +29,13 @@ class FixedFoldCall final : public FoldCall {
   Status Get(std::span<Entry* const> entries) override {
     for (const Entry* entry : entries) {
       if (entry->present() && entry->value_length != kStoredBytes) return Wrong(*entry);
-      Note(*entry);
+      Note(*entry, next_++);
     }
     return Status::Ok();
   }
 
   Result<OwnedArray> Finish() override {
+    validity_.AppendValid(request_.rows - validity_.length());
     const int64_t null_count = validity_.null_count();
     Validity validity{validity_.Finish(), null_count};
     if constexpr (sizeof(T) == 1) {
@@ -50,28 +51,31 @@ class FixedFoldCall final : public FoldCall {
 
   template <bool kWithResults>
   Status AddRows(std::span<Entry* const> entries, int64_t begin) {
+    Table* const table = request_.table;
+    T* const results = kWithResults ? results_.data() + begin : nullptr;
     for (size_t i = 0; i < entries.size(); ++i) {
-      Entry* entry = entries[i];
+      Entry* const entry = entries[i];
       const int64_t row = begin + static_cast<int64_t>(i);
-      if (entry->present() && entry->value_length != kStoredBytes) return Wrong(*entry);
+      const bool present = entry->present();
+      if (present && entry->value_length != kStoredBytes) return Wrong(*entry);
       if (values_->IsNull(row)) {
-        if constexpr (kWithResults) Note(*entry);
+        if constexpr (kWithResults) Note(*entry, row);
         continue;
       }
       T value = ValueAt(row);
-      if (entry->present()) {
-        if (!function_.Fold(Stored(*entry), value, &value)) return OutOfRange(*entry, row);
-        request_.table->Touch(entry);
-        std::memcpy(entry->value_bytes() + 1, &value, sizeof(value));
+      if (present) {
+        char* const stored = entry->value_bytes() + 1;
+        T folded;
+        std::memcpy(&folded, stored, sizeof(folded));
+        if (!function_.Fold(folded, value, &value)) return OutOfRange(*entry, row);
+        table->Touch(entry);
+        std::memcpy(stored, &value, sizeof(value));
       } else {
         char stored[kStoredBytes] = {value_header::kRow};
         std::memcpy(stored + 1, &value, sizeof(value));
-        request_.table->Put(entry, {stored, kStoredBytes});
+        table->Put(entry, {stored, kStoredBytes});
       }
-      if constexpr (kWithResults) {
-        results_.push_back(value);
-        validity_.AppendValid();
-      }
+      if constexpr (kWithResults) results[i] = value;
     }
     return Status::Ok();
   }
@@ -83,20 +87,15 @@ class FixedFoldCall final : public FoldCall {
     return values_->Value<T>(row);
   }
 
-  static T Stored(const Entry& entry) {
-    T value;
-    std::memcpy(&value, entry.value_bytes() + 1, sizeof(value));
-    return value;
-  }
-
-  void Note(const Entry& entry) {
+  void Note(const Entry& entry, int64_t row) {
+    T& result = results_[static_cast<size_t>(row)];
     if (entry.present()) {
-      results_.push_back(Stored(entry));
-      validity_.AppendValid();
-    } else {
-      results_.push_back(T{});
-      validity_.AppendNull();
+      std::memcpy(&result, entry.value_bytes() + 1, sizeof(result));
+      return;
     }
+    result = T{};
+    validity_.AppendValid(row - validity_.length());
+    validity_.AppendNull();
   }
 
   Status Wrong(const Entry& entry) const { return WrongAccumulator(*request_.table, entry, kStoredBytes); }
@@ -111,7 +110,8 @@ class FixedFoldCall final : public FoldCall {
   Function function_;
   std::optional<ArrayView> values_;
   std::vector<T, UninitializedAllocator<T>> results_;
-  ValidityBuilder validity_;
+  ValidityBuilder validity_;  // up to the last null
+  int64_t next_ = 0;          // row of a call of get
 };
 
 template <typename T, typename Function>

@@ -34,12 +34,15 @@ class Fold {
   virtual Result<std::unique_ptr<FoldCall>> Start(const FoldRequest& request) const = 0;
 };
 
+// The fold that keeps the first value, for types of 1, 2, 4, 8 or 16 bytes but bool; null for others.
+std::unique_ptr<Fold> MakeFixedKeep(const Type& type);
+
 std::unique_ptr<ReducingTable> MakeReducingTable(SlotStore* store, Table* table, std::unique_ptr<Fold> fold);
 std::unique_ptr<AggregatingTable> MakeAggregatingTable(SlotStore* store, Table* table, std::unique_ptr<Fold> fold);
 
 // InvalidRequest for a row that cannot be folded, naming the row and its key.
 Status FoldFailed(const FoldRequest& request, int64_t row, const Entry& entry, const std::string& reason);
-// Corrupt: a stored accumulator is not of the width that the state's type has.
+// Corrupt: a stored value is not of the width that the state's type has.
 Status WrongAccumulator(const Table& table, const Entry& entry, size_t expected_bytes);
 
 }  // namespace holdfast

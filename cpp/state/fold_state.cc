@@ -70,7 +70,7 @@ Status FoldFailed(const FoldRequest& request, int64_t row, const Entry& entry, c
 
 Status WrongAccumulator(const Table& table, const Entry& entry, size_t expected_bytes) {
   return Status::Corrupt("state " + std::to_string(table.state_id()) + ", key group " +
-                         std::to_string(entry.key_group) + ": expected a stored accumulator of " +
+                         std::to_string(entry.key_group) + ": expected a stored value of " +
                          std::to_string(expected_bytes) + " bytes, found " + std::to_string(entry.value_length) +
                          "; restore from another version");
 }

@@ -25,15 +25,9 @@ class ListState final : public ListTable {
     ByteColumn rows;
     std::vector<bool> nulls;
     HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
-    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, InternHeads(store_, table_, keys));
-    for (size_t i = 0; i < heads.size(); ++i) {
-      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->NextListIndex());
-      const uint64_t big_endian = __builtin_bswap64(index);
-      const Slice suffix(reinterpret_cast<const char*>(&big_endian), sizeof(big_endian));
-      Entry* entry = table_->InternElement(heads[i].hashed(), suffix);
-      table_->Put(entry, nulls[i] ? value_header::kNullValue : rows[static_cast<int64_t>(i)]);
-    }
-    return Status::Ok();
+    return ForEachHeadBlock(store_, table_, keys, [&](int64_t begin, std::span<const HeadKey> heads) {
+      return AppendBlock(heads, begin, rows, nulls);
+    });
   }
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
@@ -48,6 +42,26 @@ class ListState final : public ListTable {
   Status Clear(const OwnedArray& keys) override { return ClearElements(store_, table_, keys); }
 
  private:
+  Status AppendBlock(std::span<const HeadKey> heads, int64_t begin, const ByteColumn& rows,
+                     const std::vector<bool>& nulls) {
+    std::array<uint64_t, KeyReader::kBlockRows> indexes;
+    for (size_t i = 0; i < heads.size(); ++i) {
+      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->NextListIndex());
+      indexes[i] = __builtin_bswap64(index);
+      table_->PrefetchIndex(Table::ElementHash(heads[i].hash, Suffix(indexes[i])));
+      Table::PrefetchItems(*heads[i].head);
+    }
+    for (size_t i = 0; i < heads.size(); ++i) {
+      Entry* entry = table_->InternElementOf(heads[i].head, heads[i].hash, Suffix(indexes[i]));
+      const int64_t row = begin + static_cast<int64_t>(i);
+      table_->Put(entry, nulls[static_cast<size_t>(row)] ? value_header::kNullValue : rows[row]);
+    }
+    return Status::Ok();
+  }
+  static Slice Suffix(const uint64_t& big_endian) {
+    return {reinterpret_cast<const char*>(&big_endian), sizeof(big_endian)};
+  }
+
   SlotStore* store_;
   Table* table_;
   RowCodec codec_;

@@ -113,8 +113,8 @@ class MapState final : public MapTable {
       HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
       suffixes.Clear();
       encoder.Append(begin, begin + rows, &suffixes);
-      for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(Table::ElementHash(reader[i], suffixes[i]));
-      for (int64_t i = 0; i < rows; ++i) table_->PrefetchEntry(Table::ElementHash(reader[i], suffixes[i]));
+      for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(Table::ElementHash(reader.hash(i), suffixes[i]));
+      for (int64_t i = 0; i < rows; ++i) table_->PrefetchEntry(Table::ElementHash(reader.hash(i), suffixes[i]));
       for (int64_t i = 0; i < rows; ++i) visit(begin + i, table_->InternElement(reader[i], suffixes[i]));
     }
     return Status::Ok();

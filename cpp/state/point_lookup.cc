@@ -16,10 +16,10 @@ Result<PointLookup> PointLookup::Make(SlotStore* store, Table* table, const Owne
 Status PointLookup::Intern(int64_t begin, int64_t end, size_t at) {
   HOLDFAST_RETURN_IF_ERROR(reader_.Read(begin, end));
   const int64_t rows = end - begin;
-  for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(reader_.hash(i));
-  for (int64_t i = 0; i < rows; ++i) table_->PrefetchEntry(reader_.hash(i));
   Entry** out = entries_.data() + at;
-  for (int64_t i = 0; i < rows; ++i) out[i] = table_->Intern(reader_[i]);
+  for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(reader_.hash(i));
+  for (int64_t i = 0; i < rows; ++i) out[i] = table_->PrefetchEntry(reader_.hash(i));
+  for (int64_t i = 0; i < rows; ++i) out[i] = table_->Confirm(out[i], reader_[i]);
   if (need_ == Need::kNothing) return Status::Ok();
   for (int64_t i = 0; i < rows; ++i) {
     if ((out[i]->flags & (Entry::kKnown | Entry::kAsked)) != 0) continue;

@@ -130,6 +130,10 @@ Result<std::unique_ptr<Fold>> MakeFold(const Type& type, const std::string& func
 
 }  // namespace
 
+std::unique_ptr<Fold> MakeFixedKeep(const Type& type) {
+  return type.id == TypeId::kBool ? nullptr : OfPosition<reduce::First>(type);
+}
+
 Result<std::unique_ptr<ReducingTable>> MakeReducingState(SlotStore* store, Table* table, const Type& value,
                                                          const std::string& function) {
   HOLDFAST_ASSIGN_OR_RETURN(std::unique_ptr<Fold> fold, MakeFold(value, function));

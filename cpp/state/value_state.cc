@@ -1,6 +1,7 @@
 // Value states: one value a key.
 #include "codec/array_builder.h"
 #include "overlay/value_header.h"
+#include "state/fold.h"
 #include "state/point_lookup.h"
 #include "state/states.h"
 #include "state/stored_rows.h"
@@ -11,11 +12,13 @@ namespace {
 
 class ValueState final : public ValueTable {
  public:
-  ValueState(SlotStore* store, Table* table, RowCodec codec) : store_(store), table_(table), codec_(std::move(codec)) {}
+  ValueState(SlotStore* store, Table* table, RowCodec codec)
+      : store_(store), table_(table), codec_(std::move(codec)), fixed_(MakeFixedKeep(codec_.type())) {}
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
     const Operation operation(store_, Access::kRead);
     HOLDFAST_RETURN_IF_ERROR(operation.status());
+    if (fixed_ != nullptr) return GetFixed(keys);
     std::vector<const Entry*> entries;
     HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
     return DecodeValues(codec_, table_->state_id(), entries);
@@ -56,9 +59,21 @@ class ValueState final : public ValueTable {
   Status Clear(const OwnedArray& keys) override { return ClearEntries(store_, table_, keys); }
 
  private:
+  Result<OwnedArray> GetFixed(const OwnedArray& keys) {
+    HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<FoldCall> call,
+                              fixed_->Start({&store_->key_codec(), table_, nullptr, keys.length(), true}));
+    HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store_, table_, keys, Need::kValues));
+    for (;;) {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> entries, lookup.Next());
+      if (entries.empty()) return call->Finish();
+      HOLDFAST_RETURN_IF_ERROR(call->Get(entries));
+    }
+  }
+
   SlotStore* store_;
   Table* table_;
   RowCodec codec_;
+  std::unique_ptr<Fold> fixed_;  // copies values of one width while their entries are at hand; null for other types
 };
 
 }  // namespace

@@ -1,0 +1,74 @@
+// The bytes of version 1, as docs/formats/value.md gives them. These never change: a store written today is read by
+// every later version.
+#include <gtest/gtest.h>
+
+#include "state/arrays.h"
+#include "state/map_base.h"
+
+namespace holdfast::testing {
+namespace {
+
+std::string Hex(Slice bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    text += kDigits[static_cast<uint8_t>(c) >> 4];
+    text += kDigits[static_cast<uint8_t>(c) & 15];
+  }
+  return text;
+}
+
+// "store key value" of each entry that one batch of sequence 5 leaves, in the store's order.
+class StoredBytes : public ::testing::Test {
+ protected:
+  StoredBytes() : store_(Value(Store::Make(KeyType(), {.max_parallelism = 128, .end_key_group = 128}))) {
+    ExpectOk(store_->Begin(5));
+  }
+  std::vector<std::string> Entries() {
+    testing::Entries entries;
+    FoldInto(Value(store_->TakeDelta()), &entries);
+    std::vector<std::string> lines;
+    for (const auto& [key, value] : entries) lines.push_back(Hex(key) + " " + Hex(value));
+    return lines;
+  }
+  std::unique_ptr<Store> store_;
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(StoredBytes, Lists) {
+  ExpectOk(Value(store_->ListState(3, String()))->Append(Keys({1, 1}), Strings({"hi", std::nullopt})));
+  EXPECT_EQ(Entries(), (Lines{"004f00038000000000000001"
+                              "00000005"
+                              "00000000 01026869",
+                              "004f00038000000000000001"
+                              "00000005"
+                              "00000001 41"}));
+}
+
+TEST_F(StoredBytes, Values) {
+  ExpectOk(Value(store_->ValueState(258, Int64()))->Put(Keys({1}), Ints({258})));
+  EXPECT_EQ(Entries(), Lines{"004f01028000000000000001 010201000000000000"});
+}
+
+TEST_F(StoredBytes, Maps) {
+  ExpectOk(Value(store_->MapState(2, String(), Int64()))->Put(Keys({1, 1}), Strings({"b", "a"}), Ints({1, {}})));
+  EXPECT_EQ(Entries(),
+            (Lines{"004f00028000000000000001610001 41", "004f00028000000000000001620001 010100000000000000"}));
+}
+
+TEST_F(StoredBytes, Accumulators) {
+  const OwnedArray keys = Keys({1, 1});
+  const OwnedArray values = Ints({2, 4});
+  ExpectOk(Value(store_->ReducingState(0, Int64(), "sum"))->AddOnly(keys, values));
+  ExpectOk(Value(store_->AggregatingState(1, Int64(), "count"))->AddOnly(keys, values));
+  ExpectOk(Value(store_->AggregatingState(2, Int64(), "avg"))->AddOnly(keys, values));
+  ExpectOk(Value(store_->AggregatingState(3, Int64(), "stddev"))->AddOnly(keys, values));
+  EXPECT_EQ(Entries(),
+            (Lines{"004f00008000000000000001 010600000000000000", "004f00018000000000000001 010200000000000000",
+                   "004f00028000000000000001 010000000000000018400200000000000000",
+                   "004f00038000000000000001 0100020000000000000000000000000008400000000000000040"}));
+}
+
+}  // namespace
+}  // namespace holdfast::testing
