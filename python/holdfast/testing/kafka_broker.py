@@ -21,7 +21,7 @@ from holdfast.testing.kafka_config import CLIENTS, HOST, LOG4J_PROPERTIES, NodeP
 from holdfast.testing.kafka_jars import kafka_jars
 from holdfast.testing.kafka_process import KafkaProcess, end_foreign, java_command, process_start, run_tool
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
 _RUNNING_FILE = "broker.json"
 

@@ -23,6 +23,7 @@ _JVM_OPTIONS = (
     "-Xshare:auto",
     "-Djava.awt.headless=true",
 )
+TOOL_TIMEOUT_S = 120
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
@@ -36,15 +37,18 @@ def java_command(folder: Path, main_class: str, arguments: Sequence[str], jvm_op
 def run_tool(folder: Path, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> None:
     """Run one of Kafka's tools to its end."""
     command = java_command(folder, main_class, arguments, jvm_options)
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TOOL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{main_class} {arguments[0]} did not end within {TOOL_TIMEOUT_S} s") from None
     if done.returncode != 0:
         raise Unavailable(f"{main_class} {' '.join(arguments)} ended with {done.returncode}: {done.stdout[-2000:]}")
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def main(servers: str, topic: str, folder: Path, wait_in: int) -> None:
     """From the latest on, in batches of 120 offsets."""
-    spark = start_session("local[2]", folder / "spark")
+    # A machine that is busy with other tests takes its time to start a Python worker.
+    spark = start_session("local[2]", folder / "spark", spark__python__authenticate__socketTimeout="120s")
     hf.register_sources(spark)
     stream = (
         spark.readStream.format("holdfast-kafka")
