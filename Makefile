@@ -56,21 +56,25 @@ test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then 
 python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-cpp-test: $(VENV)/environment.stamp  ## the C++ tests, release
+cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
 
-asan: $(VENV)/environment.stamp  ## the C++ tests under the address and undefined behaviour sanitizers
+asan: dev  ## the C++ tests under the address and undefined behaviour sanitizers
 	$(call ctest,asan)
 
-tsan: $(VENV)/environment.stamp  ## the C++ tests under the thread sanitizer
+tsan: dev  ## the C++ tests under the thread sanitizer
 	$(call ctest,tsan)
 
-# The thread sanitizer of older compilers cannot bear much address space randomisation: setarch -R turns it off.
+# The tests of cpp/rocksdb are told where RocksDB is: the core does not look for it. The thread sanitizer of older compilers
+# cannot bear much address space randomisation: setarch -R turns it off.
+ROCKSDB = $$($(BIN)/python -c 'from holdfast import rocksdb_library; print(rocksdb_library.locate().path)')
 define ctest
 @mkdir -p build
 cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 cmake --build --preset $(1) --parallel $(JOBS) >build/$(1).log 2>&1 || { tail -80 build/$(1).log; exit 1; }
-$(if $(filter tsan,$(1)),$$(command -v setarch >/dev/null && echo setarch -R)) ctest --preset $(1) --parallel $(JOBS) --quiet
+HOLDFAST_ROCKSDB_LIBRARY="$(ROCKSDB)" $(if $(filter tsan,$(1)),$$(command -v setarch >/dev/null && echo setarch -R)) \
+ ctest --preset $(1) --parallel $(JOBS) >build/$(1)-tests.log 2>&1 || { tail -200 build/$(1)-tests.log; exit 1; }
+@grep 'tests passed' build/$(1)-tests.log
 endef
 
 lint: dev  ## ruff, mypy --strict, clang-format, clang-tidy where it is installed
