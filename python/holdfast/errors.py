@@ -1,4 +1,4 @@
-"""The exception family: one class for each thing that a caller can do about it. The core's Status kinds are the same."""
+"""The exception family: one class for each thing that a caller can do about it. The Status of the core has the same."""
 
 
 class HoldfastError(Exception):
