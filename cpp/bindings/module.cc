@@ -1,4 +1,5 @@
-// holdfast._core: the native core as a Python module. Bindings hold no logic; every call that does real work releases the GIL.
+// holdfast._core: the native core as a Python module. Bindings hold no logic; every call that does real work releases
+// the GIL.
 #include "bindings/arrow_capsules.h"
 
 PYBIND11_MODULE(_core, module) {

@@ -53,8 +53,9 @@ def test_durations(text: str | int | timedelta, duration_ms: int) -> None:
         "99999999999999 d",
         -1,
         True,
-    ]
-    + [timedelta(microseconds=1), timedelta(seconds=-1)],
+        timedelta(microseconds=1),
+        timedelta(seconds=-1),
+    ],
 )
 def test_nonsense_is_no_duration(text: str | int | timedelta) -> None:
     with pytest.raises(InvalidRequest, match="is not a duration: expected"):

@@ -9,20 +9,21 @@
 
 namespace holdfast {
 
-// Loads RocksDB's C API from `path` (a shared library), once a process. A second call with the same path is a no-op, with
-// another path InvalidRequest. If the library is already loaded in this process (a JVM), that copy is used (RTLD_NOLOAD).
-// Unavailable when the library or one of the functions is missing: says which, where it was looked for, and what to set.
+// Loads RocksDB's C API from `path` (a shared library), once a process. A second call with the same path is a no-op,
+// with another path InvalidRequest. If the library is already loaded in this process (a JVM), that copy is used
+// (RTLD_NOLOAD). Unavailable when the library or one of the functions is missing: says which, where it was looked for,
+// and what to set.
 Status LoadRocksDb(const std::string& path);
 
 struct BaseOptions {
-  size_t block_cache_bytes = 8 << 20;   // reads go through mmap: the page cache is the cache, shared by all processes
-  std::string compression = "none";     // "none", "lz4", "zstd" …: mmap reads are zero-copy only without compression
+  size_t block_cache_bytes = 8 << 20;  // reads go through mmap: the page cache is the cache, shared by all processes
+  std::string compression = "none";    // "none", "lz4", "zstd" …: mmap reads are zero-copy only without compression
   int compaction_threads = 1;
-  int max_runs = 8;                     // universal compaction's trigger
+  int max_runs = 8;  // universal compaction's trigger
 };
 
-// Opens the base in `directory` read-only. Corrupt when RocksDB refuses it. Reads verify block checksums: Corrupt, never
-// wrong values.
+// Opens the base in `directory` read-only. Corrupt when RocksDB refuses it. Reads verify block checksums: Corrupt,
+// never wrong values.
 Result<std::unique_ptr<BaseReader>> OpenBase(const std::string& directory, const BaseOptions& options);
 
 // Makes the next base: the old one's SSTs hard-linked into a new folder, plus changes, later ones winning.

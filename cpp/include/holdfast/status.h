@@ -43,8 +43,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -67,8 +67,8 @@ class [[nodiscard]] Result {
     if (!holdfast_status_.ok()) return holdfast_status_; \
   } while (false)
 #define HOLDFAST_ASSIGN_OR_RETURN_INNER(result, declaration, expression) \
-  auto result = (expression);                                           \
-  if (!(result).ok()) return (result).status();                         \
+  auto result = (expression);                                            \
+  if (!(result).ok()) return (result).status();                          \
   declaration = std::move(result).value()
 #define HOLDFAST_ASSIGN_OR_RETURN(declaration, expression) \
   HOLDFAST_ASSIGN_OR_RETURN_INNER(HOLDFAST_CONCAT(holdfast_result_, __LINE__), declaration, expression)

@@ -13,26 +13,44 @@
 namespace holdfast {
 
 enum class TypeId : uint8_t {
-  kNull, kBool,
-  kInt8, kInt16, kInt32, kInt64, kUInt8, kUInt16, kUInt32, kUInt64,
-  kFloat, kDouble,
+  kNull,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat,
+  kDouble,
   kDecimal128,
-  kDate32, kDate64, kTime32, kTime64, kTimestamp, kDuration,
-  kString, kBinary, kFixedSizeBinary,
-  kList, kMap, kStruct,
+  kDate32,
+  kDate64,
+  kTime32,
+  kTime64,
+  kTimestamp,
+  kDuration,
+  kString,
+  kBinary,
+  kFixedSizeBinary,
+  kList,
+  kMap,
+  kStruct,
 };
 
 enum class TimeUnit : uint8_t { kSecond, kMilli, kMicro, kNano };
 
 struct Type {
   TypeId id = TypeId::kNull;
-  std::string name;          // as a field of its parent; empty at the top
-  bool nullable = true;      // as a field of its parent
-  int32_t byte_width = 0;    // of fixed-width types, in bytes (bool: 1); 0 for the others
-  int32_t precision = 0;     // decimal
-  int32_t scale = 0;         // decimal
+  std::string name;        // as a field of its parent; empty at the top
+  bool nullable = true;    // as a field of its parent
+  int32_t byte_width = 0;  // of fixed-width types, in bytes (bool: 1); 0 for the others
+  int32_t precision = 0;   // decimal
+  int32_t scale = 0;       // decimal
   TimeUnit unit = TimeUnit::kSecond;
-  std::string timezone;      // timestamp; empty: none
+  std::string timezone;        // timestamp; empty: none
   std::vector<Type> children;  // list: element; map: key, value; struct: fields
 
   bool operator==(const Type&) const = default;
@@ -40,7 +58,8 @@ struct Type {
   std::string ToString() const;
 };
 
-// InvalidRequest for types that Holdfast does not keep (unions, run-end encoded, decimal256, half floats …), naming the field.
+// InvalidRequest for types that Holdfast does not keep (unions, run-end encoded, decimal256, half floats …), naming the
+// field.
 Result<Type> ImportType(const ArrowSchema& schema);
 // Fills `out`, which the caller releases. string → "u", binary → "z", list → "+l".
 Status ExportType(const Type& type, ArrowSchema* out);
