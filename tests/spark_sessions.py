@@ -40,6 +40,7 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.local.dir", str(folder / "spark-local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.log.level", "ERROR")

@@ -19,11 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 from holdfast import _core
+from holdfast.checkpoint.fault_points import reach
 from holdfast.errors import InvalidRequest
 from holdfast.spark import blobs
 
-#: Where Spark notes a column's watermark. A packed row of an operator behind a watermark has it on its (null) event time, so
-#: that Spark tells the slots the watermark; declaring it a second time is refused.
+#: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
+#: Spark tells the slots the watermark; declaring it a second time is refused.
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UTC")), ("blob", pa.binary())])
 
@@ -119,6 +120,7 @@ class Pack:
                 self._event_time_max = latest
         slots, payloads = self._split(rows)
         del rows
+        reach("mid_pack")
         yield self._packed(slots, payloads)
 
     def _split(self, rows: pa.RecordBatch) -> tuple[list[int], list[blobs.Payload]]:

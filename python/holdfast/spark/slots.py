@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.checkpoint import Handle, SlotState
+from holdfast.checkpoint.fault_points import reach
 from holdfast.errors import InternalError
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
@@ -81,11 +82,15 @@ def _process(
             for batch in _call_batches(spool, plan.input_schema):
                 for produced in bound.process(batch, ctx):
                     yield from output.add(produced)
+                reach("mid_batch")
                 state.spill_if_needed()
             for produced in bound.finish(ctx):
                 yield from output.add(produced)
         yield from output.finish()
-        group_state.update((state.prepare().to_text(),))
+        handle = state.prepare()
+        reach("before_handle")
+        group_state.update((handle.to_text(),))
+        reach("after_handle")
     except BaseException as error:  # also GeneratorExit: Spark reads no further
         state.abort(error)
         raise

@@ -60,7 +60,7 @@ class LiveOperator:
 
 _stores: dict[str, FileStore] = {}
 _operators: dict[tuple[str, str, str, str | None], LiveOperator] = {}
-_slot_states: OrderedDict[tuple[str, str, int], SlotState] = OrderedDict()
+_slot_states: OrderedDict[tuple[str, str, int], tuple[str, SlotState]] = OrderedDict()  # least recently used first
 
 
 def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
@@ -88,8 +88,11 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
 def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
     """The state of a slot, kept or new; open it before use."""
     key = (live.local_dir, f"{live.file_store.uri} {live.prefix}", slot)
-    state = _slot_states.get(key)
-    if state is None:
+    kept = _slot_states.pop(key, None)
+    if kept is not None and kept[0] != plan.instance:  # an earlier run's, whose settings may have been others
+        kept[1].release_memory()
+        kept = None
+    if kept is None:
         state = SlotState(
             record=live.record,
             slot=slot,
@@ -99,16 +102,16 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             settings=CheckpointSettings.of(plan.settings),
             logger=LOGGER.getChild("checkpoint"),
         )
-        _slot_states[key] = state
-    _slot_states.move_to_end(key)
-    return state
+        kept = (plan.instance, state)
+    _slot_states[key] = kept
+    return kept[1]
 
 
 def trim_slot_states(memory_max_bytes: int) -> None:
     """Lets go of the states that were not used for longest, until the rest fits. Between batches only."""
-    total = sum(state.memory_bytes for state in _slot_states.values())
+    total = sum(state.memory_bytes for _, state in _slot_states.values())
     while total > memory_max_bytes and _slot_states:
-        _, state = _slot_states.popitem(last=False)
+        _, (_, state) = _slot_states.popitem(last=False)
         total -= state.memory_bytes
         state.release_memory()
 

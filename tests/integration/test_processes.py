@@ -1,0 +1,44 @@
+"""Spark's processes as they come and go: workers that end after each task, executors that die, a new host each run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.faults.crash_harness import Campaign, Stream
+
+pytestmark = pytest.mark.spark
+
+
+def test_workers_that_end_after_each_task(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path / "stream", seed=11)
+    campaign.write_ahead(-4)
+    assert campaign.finish("--conf", "spark.python.worker.reuse=false") == []
+
+
+def test_a_new_host_in_each_run(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path / "stream", seed=12)
+    for batch in (-5, -2):
+        campaign.write_ahead(batch)
+        assert campaign.finish() == []
+        shutil.rmtree(campaign.folder / "local")
+
+
+def test_an_executor_that_dies(tmp_path: Path) -> None:
+    """Its slots move to the other executor."""
+
+    def kill_one_executor(stream: Stream) -> None:
+        assert stream.wait_for(lambda: stream.batch >= 1, 120)
+        executors = [
+            p for p in stream.processes() if any("CoarseGrainedExecutorBackend" in part for part in p.cmdline())
+        ]
+        assert len(executors) == 2
+        executors[0].kill()
+        psutil.wait_procs(executors[:1], timeout=10)
+
+    campaign = Campaign(tmp_path / "stream", seed=13)
+    campaign.write_ahead(0)
+    cluster = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
+    assert campaign.finish(*cluster, meanwhile=kill_one_executor) == []
