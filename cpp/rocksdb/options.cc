@@ -1,3 +1,5 @@
+// The options of a base, as text: RocksDB reads them by name, so that no struct of its is known here. docs/rfcs/0002
+// has the measurements behind them.
 #include <array>
 #include <string>
 
