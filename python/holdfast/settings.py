@@ -288,7 +288,8 @@ Set them as any Spark setting (`--conf`, `spark-defaults.conf`, `SparkSession.bu
 the session, or in code for one operator, which wins:
 
 ```python
-hf.keyed("user", RunningTotal(), "user string, total long", name="totals", settings={{"slots": 8, "memory.batch.max": "64 MiB"}})
+settings = {{"slots": 8, "memory.batch.max": "64 MiB"}}
+hf.keyed("user", RunningTotal(), "user string, total long", name="totals", settings=settings)
 ```
 
 They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise.
