@@ -77,14 +77,13 @@ HOLDFAST_ROCKSDB_LIBRARY="$(ROCKSDB)" $(if $(filter tsan,$(1)),$$(command -v set
 @grep 'tests passed' build/$(1)-tests.log
 endef
 
-lint: dev  ## ruff, mypy --strict, clang-format, clang-tidy where it is installed
+lint: dev  ## ruff, mypy --strict, clang-format
 	ruff check .
 	ruff format --check .
 	mypy
 	clang-format --dry-run -Werror $(CPP_SOURCES)
-	@$(MAKE) --no-print-directory tidy
 
-tidy: $(VENV)/environment.stamp
+tidy: $(VENV)/environment.stamp  ## clang-tidy, where it is installed
 	@if [ -z "$(CLANG_TIDY)" ]; then echo "clang-tidy left out: not installed (Debian: apt-get install clang-tidy)"; else \
 	 cmake --preset release >/dev/null && echo "$(CLANG_TIDY)" && \
 	 find cpp -name '*.cc' -not -path 'cpp/bindings/*' -print0 | \

@@ -11,6 +11,7 @@ from tests.faults.crash_harness import STEPS, run, show
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(36_000)
 def test_kills_at_every_step_leave_no_difference(tmp_path: Path) -> None:
