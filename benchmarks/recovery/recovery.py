@@ -57,7 +57,9 @@ ENGINES = {"holdfast": holdfast_state, "spark": spark_state}
 
 def slot_recovery(folder: Path, stored: int, rounds: int) -> None:
     """The slot alone."""
-    slot = Slot(folder, PAYLOAD)
+    # Folds and snapshots of a small form are due as early, for its size, as those of the full one.
+    small = {"fold_bytes_max": 1 << 20, "snapshot_bytes_min": 1 << 20} if stored < 1_000_000 else {}
+    slot = Slot(folder, PAYLOAD, **small)
     generator = np.random.default_rng(7)
     for start in range(0, stored, 500_000):
         keys = np.arange(start, min(start + 500_000, stored))
