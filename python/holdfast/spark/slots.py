@@ -78,7 +78,8 @@ def _process(
         store = state.open(Handle.from_text(group_state.get[0]) if group_state.exists else None)
         state.begin(ctx.batch_id)
         states = [(declared.name, declared.id) for declared in live.record.states]
-        with BoundProcessor(processor, store, live.record.key_schema, states, plan.output_schema) as bound:
+        bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
+        with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
             for batch in _call_batches(spool, plan.input_schema):
                 for produced in bound.process(batch, ctx):
                     yield from output.add(produced)
