@@ -1,6 +1,7 @@
 #include "overlay/base_read.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "overlay/store_key.h"
@@ -41,6 +42,13 @@ bool Before(const SortItem& a, const SortItem& b) {
 
 // Key groups spread evenly: one pass by key group, then each group's few keys are sorted in the processor's cache.
 std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
+  constexpr size_t kFewEntries = 4096;
+  std::vector<SortItem> items(entries.size());
+  if (entries.size() <= kFewEntries) {
+    std::transform(entries.begin(), entries.end(), items.begin(), ItemOf);
+    std::sort(items.begin(), items.end(), Before);
+    return items;
+  }
   std::vector<uint32_t> ends(size_t{1} << 16, 0);
   for (const Entry* entry : entries) ++ends[entry->key_group];
   uint32_t total = 0;
@@ -49,7 +57,6 @@ std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
     end = total;
     total += count;
   }
-  std::vector<SortItem> items(entries.size());
   for (Entry* entry : entries) items[ends[entry->key_group]++] = ItemOf(entry);
   uint32_t begin = 0;
   for (const uint32_t end : ends) {
@@ -141,7 +148,7 @@ void SettleAbsent(Table* table, Head* head) {
 }  // namespace
 
 Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
-  if (value_header::IsReadable(value)) return Status::Ok();
+  if (value_header::IsReadable(value) && value.size() <= Table::kBytesMax) return Status::Ok();
   const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
   if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
   const auto header = static_cast<uint8_t>(value[0]);
@@ -149,6 +156,10 @@ Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
     return Status::Incompatible(place +
                                 "a stored value carries an expiry, which this version of Holdfast does not read; " +
                                 "use the version that wrote it, or a later one");
+  }
+  if (value.size() > Table::kBytesMax) {
+    return Status::Corrupt(place + "a stored value has " + std::to_string(value.size()) + " bytes, at most " +
+                           std::to_string(Table::kBytesMax) + " are possible; restore from another version");
   }
   const int version = header & value_header::kSchemaVersionMask;
   if (version == value_header::kSchemaVersion) {

@@ -119,6 +119,7 @@ void Table::Remove(Entry* entry) {
   if (entry->known() && !entry->present()) return;
   Touch(entry);
   const size_t bytes = AccountedBytes(*entry);
+  if (entry->present()) --present_;
   entry->value_length = 0;
   entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~Entry::kPresent);
   versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
@@ -135,6 +136,7 @@ void Table::Write(Entry* entry, Slice value) {
   if (value.size() > entry->value_capacity) GrowValue(entry, value.size());
   std::memcpy(entry->value_bytes(), value.data(), value.size());
   entry->value_length = static_cast<uint32_t>(value.size());
+  if (!entry->present()) ++present_;
   entry->flags |= Entry::kKnown | Entry::kPresent;
 }
 
@@ -154,6 +156,7 @@ void Table::GrowValue(Entry* entry, size_t bytes) {
 void Table::SetRead(Entry* entry, Slice value, bool present, uint32_t mark) {
   versions_->Account(entry->mark, AccountedBytes(*entry), 0);
   entry->mark = mark;
+  if (entry->present()) --present_;
   entry->value_length = 0;
   entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~(Entry::kPresent | Entry::kAsked));
   if (present) Write(entry, value);

@@ -29,6 +29,9 @@ struct HashedKey {
 
 class Table {
  public:
+  // Of one key, and of one value with its header.
+  static constexpr size_t kBytesMax = size_t{1} << 30;
+
   // `complete`: the overlay is everything, a key that is not in it does not exist.
   Table(uint16_t state_id, Versions* versions, bool complete)
       : state_id_(state_id), versions_(versions), complete_(complete) {}
@@ -103,6 +106,8 @@ class Table {
   void Clear();
 
   size_t entry_count() const { return entries_.size(); }
+  // Whether most entries only say that their key is absent.
+  bool mostly_absent() const { return entries_.size() > kFewEntries && present_ < entries_.size() / 2; }
   bool has_elements() const { return heads_.size() > 0; }
   bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
   size_t memory_bytes() const {
@@ -112,6 +117,7 @@ class Table {
 
  private:
   static constexpr size_t kInlineValueMax = 64;
+  static constexpr size_t kFewEntries = 4096;
 
   // What an entry costs, to say how much is pending.
   static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
@@ -135,6 +141,7 @@ class Table {
   Arena arena_;
   HashIndex<Entry> entries_;
   HashIndex<Head> heads_;
+  size_t present_ = 0;  // entries with a value
   std::vector<Entry*> changed_;
 };
 

@@ -32,12 +32,14 @@ void Table::EvictClean() {
   arena_ = std::move(kept.arena_);
   entries_ = std::move(kept.entries_);
   heads_ = std::move(kept.heads_);
+  present_ = kept.present_;
 }
 
 void Table::Clear() {
   arena_ = Arena();
   entries_ = {};
   heads_ = {};
+  present_ = 0;
   changed_ = {};
 }
 
@@ -48,6 +50,7 @@ Entry* Table::CopyInto(Table* target, Entry* entry) {
   std::memcpy(copy->value_bytes(), value.data(), value.size());
   copy->value_length = entry->value_length;
   copy->mark = entry->mark;
+  if (entry->present()) ++target->present_;
   const uint16_t outlined = copy->flags & Entry::kOutlined;
   copy->flags = static_cast<uint16_t>((entry->flags & ~(Entry::kOutlined | Entry::kLinked)) | outlined);
   std::memcpy(reinterpret_cast<char*>(entry), &copy, sizeof(copy));

@@ -93,6 +93,15 @@ Result<uint64_t> FileSize(const std::string& path) {
   return size;
 }
 
+Result<std::string> ReadFile(const std::string& path) {
+  HOLDFAST_ASSIGN_OR_RETURN(const uint64_t size, FileSize(path));
+  std::string bytes(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (!file) return FileError({errno, std::generic_category()}, "reading", path);
+  return bytes;
+}
+
 Status WriteNewFile(const std::string& path, const std::string& bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wbx");
   if (file == nullptr) return FileError({errno, std::generic_category()}, "making the file", path);

@@ -26,6 +26,8 @@ Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::str
 
 // Size in bytes; Corrupt when there is no such file.
 Result<uint64_t> FileSize(const std::string& path);
+// All of a small file; Corrupt when there is none.
+Result<std::string> ReadFile(const std::string& path);
 Status WriteNewFile(const std::string& path, const std::string& bytes);
 
 // File names, sorted.

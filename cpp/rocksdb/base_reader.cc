@@ -1,5 +1,8 @@
 // A base opened read-only. Any number of processes may have it open; nothing is written to its folder.
+#include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 
 #include "rocksdb/errors.h"
 #include "rocksdb/handles.h"
@@ -10,8 +13,15 @@ namespace rocks {
 
 namespace {
 
-// Large enough to share the lookups of one index block, small enough that a chunk's bookkeeping stays on the stack.
+// Large enough to share the lookups of one index block, small enough that a call's bookkeeping stays on the stack.
 constexpr size_t kKeysPerCall = 256;
+// Keys for which it is decided together whether to look them up or to scan past them. RFC 2 has the measurements.
+constexpr size_t kKeysPerDecision = 4096;
+constexpr size_t kKeysWorthDeciding = 512;
+// A lookup costs as much as scanning past this many entries …
+constexpr double kEntriesPerLookup = 5;
+// … and a seek as much as stepping over this many.
+constexpr int kStepsBeforeSeek = 24;
 
 using ReadOptionsHandle = Handle<CReadOptions>;
 
@@ -80,15 +90,83 @@ class Iterator final : public BaseIterator {
   Handle<CIterator> iterator_;
 };
 
+// Finds sorted keys by going through the entries between them: cheaper than lookups where most entries are asked for.
+class Sweep {
+ public:
+  explicit Sweep(const std::shared_ptr<Database>& database)
+      : database_(*database),
+        api_(database->api()),
+        options_(MakeReadOptions(api_)),
+        iterator_(api_.create_iterator_cf(database->db(), options_.get(), database->family()), api_.iter_destroy) {}
+
+  // `keys` follow, in order, those of earlier calls. `first` is the position of keys[0] in what was asked for.
+  Status Get(std::span<const Slice> keys, size_t first, GetSink& sink) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!MoveTo(keys[i])) break;
+      if (key_ == keys[i]) sink.Found(first + i, Value());
+    }
+    char* error = nullptr;
+    api_.iter_get_error(iterator_.get(), &error);
+    return TakeError(api_, error, "reading from a base", database_.directory());
+  }
+
+ private:
+  // To the first entry at or after `wanted`; false when there is none.
+  bool MoveTo(Slice wanted) {
+    for (int step = 0; positioned_ && step < kStepsBeforeSeek; ++step) {
+      if (key_ >= wanted) return true;
+      api_.iter_next(iterator_.get());
+      ReadKey();
+    }
+    if (positioned_ && key_ >= wanted) return true;
+    if (at_end_) return false;
+    api_.iter_seek(iterator_.get(), wanted.data(), wanted.size());
+    ReadKey();
+    return positioned_;
+  }
+
+  void ReadKey() {
+    positioned_ = api_.iter_valid(iterator_.get()) != 0;
+    at_end_ = !positioned_;
+    if (!positioned_) return;
+    size_t size = 0;
+    const char* bytes = api_.iter_key(iterator_.get(), &size);
+    key_ = {bytes, size};
+  }
+
+  Slice Value() const {
+    size_t size = 0;
+    const char* bytes = api_.iter_value(iterator_.get(), &size);
+    return {bytes, size};
+  }
+
+  const Database& database_;
+  const CApi& api_;
+  ReadOptionsHandle options_;
+  Handle<CIterator> iterator_;
+  bool positioned_ = false;
+  bool at_end_ = false;  // or failed
+  Slice key_;            // of the entry at hand, when positioned_
+};
+
 class Reader final : public BaseReader {
  public:
   explicit Reader(std::unique_ptr<Database> database)
-      : database_(std::move(database)), options_(MakeReadOptions(database_->api())) {}
+      : database_(std::move(database)),
+        options_(MakeReadOptions(database_->api())),
+        entries_(IntProperty("rocksdb.estimate-num-keys")),
+        table_bytes_(IntProperty("rocksdb.total-sst-files-size")) {}
 
   Status MultiGet(std::span<const Slice> keys, GetSink& sink) override {
-    for (size_t first = 0; first < keys.size(); first += kKeysPerCall) {
-      const size_t count = std::min(kKeysPerCall, keys.size() - first);
-      HOLDFAST_RETURN_IF_ERROR(GetSome(keys.subspan(first, count), first, sink));
+    std::optional<Sweep> sweep;
+    for (size_t first = 0; first < keys.size(); first += kKeysPerDecision) {
+      const auto part = keys.subspan(first, std::min(kKeysPerDecision, keys.size() - first));
+      if (static_cast<double>(part.size()) * kEntriesPerLookup < EntriesBetween(part)) {
+        HOLDFAST_RETURN_IF_ERROR(LookUp(part, first, sink));
+      } else {
+        if (!sweep.has_value()) sweep.emplace(database_);
+        HOLDFAST_RETURN_IF_ERROR(sweep->Get(part, first, sink));
+      }
     }
     return Status::Ok();
   }
@@ -100,7 +178,43 @@ class Reader final : public BaseReader {
   }
 
  private:
-  Status GetSome(std::span<const Slice> keys, size_t first, GetSink& sink) {
+  uint64_t IntProperty(const char* name) const {
+    uint64_t value = 0;
+    const CApi& api = database_->api();
+    return api.property_int_cf(database_->db(), database_->family(), name, &value) == 0 ? value : 0;
+  }
+
+  // About how many entries lie from the first of these keys to the last. Infinite for so few keys that asking costs
+  // more than it could save.
+  double EntriesBetween(std::span<const Slice> keys) const {
+    constexpr double kMany = std::numeric_limits<double>::infinity();
+    if (keys.size() < kKeysWorthDeciding || table_bytes_ == 0) return kMany;
+    const CApi& api = database_->api();
+    const char* const starts[] = {keys.front().data()};
+    const char* const limits[] = {keys.back().data()};
+    const size_t start_sizes[] = {keys.front().size()};
+    const size_t limit_sizes[] = {keys.back().size()};
+    uint64_t bytes = 0;
+    char* error = nullptr;
+    api.approximate_sizes_cf(database_->db(), database_->family(), 1, starts, start_sizes, limits, limit_sizes, &bytes,
+                             &error);
+    if (error != nullptr) {
+      api.free(error);  // an estimate only: the lookups will meet what is wrong
+      return kMany;
+    }
+    return static_cast<double>(entries_) * static_cast<double>(bytes) / static_cast<double>(table_bytes_);
+  }
+
+  Status LookUp(std::span<const Slice> keys, size_t first, GetSink& sink) {
+    for (size_t done = 0; done < keys.size(); done += kKeysPerCall) {
+      const auto part = keys.subspan(done, std::min(kKeysPerCall, keys.size() - done));
+      HOLDFAST_RETURN_IF_ERROR(LookUpSome(part, first + done, sink));
+    }
+    return Status::Ok();
+  }
+
+  // At most kKeysPerCall.
+  Status LookUpSome(std::span<const Slice> keys, size_t first, GetSink& sink) {
     const CApi& api = database_->api();
     std::array<const char*, kKeysPerCall> data;
     std::array<size_t, kKeysPerCall> sizes;
@@ -125,6 +239,8 @@ class Reader final : public BaseReader {
 
   std::shared_ptr<Database> database_;
   ReadOptionsHandle options_;
+  const uint64_t entries_;      // those that newer ones hide among them
+  const uint64_t table_bytes_;  // of all tables
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ class Writer final : public BaseWriter {
     changes_.reset();  // before compaction, which wants memory too
     // A parent that nothing changed is a base as it stands.
     if (entries > 0 || !has_parent_) HOLDFAST_RETURN_IF_ERROR(TakeIn(table, entries));
+    HOLDFAST_RETURN_IF_ERROR(WriteSeal(directory_));
     return ListFiles(directory_);
   }
 
@@ -77,8 +78,7 @@ class Writer final : public BaseWriter {
     HOLDFAST_RETURN_IF_ERROR(WaitForMerges(*database));
     const std::set<std::string> live_tables = LiveTables(*database);
     database.reset();
-    HOLDFAST_RETURN_IF_ERROR(RemoveObsoleteFiles(directory_, live_tables));
-    return WriteSeal(directory_);
+    return RemoveObsoleteFiles(directory_, live_tables);
   }
 
   Status Ingest(const Database& database, const std::string& table) {
@@ -129,6 +129,7 @@ Result<std::unique_ptr<BaseWriter>> BaseWriter::Make(const std::string& parent, 
   std::vector<std::string> names;
   if (!parent.empty()) {
     HOLDFAST_ASSIGN_OR_RETURN(names, rocks::CheckSeal(parent));
+    std::erase(names, rocks::kSealName);  // a folder is sealed when it is finished
   }
   HOLDFAST_RETURN_IF_ERROR(rocks::CreateNewFolder(directory));
   HOLDFAST_RETURN_IF_ERROR(rocks::ShareFiles(parent, names, directory));

@@ -50,7 +50,7 @@ std::string TableText(const BaseOptions& options) {
 std::string OptionsText(const BaseOptions& options, const std::string& compression) {
   return
       // Reading.
-      "allow_mmap_reads=true;max_open_files=-1;skip_stats_update_on_db_open=true;compression=" + compression + ";" +
+      "allow_mmap_reads=true;max_open_files=-1;max_file_opening_threads=1;compression=" + compression + ";" +
       TableText(options) +
       // Merging runs. The memtable is never used, nor the log of writes: a base is made of ingested files only.
       "compaction_style=kCompactionStyleUniversal;level0_file_num_compaction_trigger=" +

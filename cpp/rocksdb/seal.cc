@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <optional>
 
-#include "codec/xxh64.h"
 #include "holdfast/bytes.h"
 #include "holdfast/key_codec.h"
 #include "rocksdb/base_files.h"
@@ -25,18 +21,15 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-// Checksum of a file that is sealed by its bytes; none for tables.
-Result<std::optional<uint64_t>> ChecksumOf(const std::string& directory, const std::string& name) {
-  if (IsTable(name)) return std::optional<uint64_t>();
-  HOLDFAST_ASSIGN_OR_RETURN(const auto checksum, Xxh64File(directory + "/" + name));
-  return std::optional<uint64_t>(checksum.first);
-}
-
-// "<size> <checksum or -> <name>\n" of a file as it is now.
+// "<size> <checksum, or - for tables> <name>\n" of a file as it is now.
 Result<std::string> LineOf(const std::string& directory, const std::string& name) {
-  HOLDFAST_ASSIGN_OR_RETURN(const uint64_t size, FileSize(directory + "/" + name));
-  HOLDFAST_ASSIGN_OR_RETURN(const auto checksum, ChecksumOf(directory, name));
-  return std::to_string(size) + " " + (checksum.has_value() ? Hex(*checksum) : "-") + " " + name + "\n";
+  const std::string path = directory + "/" + name;
+  if (IsTable(name)) {
+    HOLDFAST_ASSIGN_OR_RETURN(const uint64_t size, FileSize(path));
+    return std::to_string(size) + " - " + name + "\n";
+  }
+  HOLDFAST_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  return std::to_string(bytes.size()) + " " + Hex(Xxh64(bytes.data(), bytes.size())) + " " + name + "\n";
 }
 
 Status Broken(const std::string& directory, const std::string& what) {
@@ -46,9 +39,9 @@ Status Broken(const std::string& directory, const std::string& what) {
 
 // The lines between the first and the checksum, after both are checked.
 Result<std::string> ReadLines(const std::string& directory) {
-  std::ifstream file(directory + "/" + kSealName, std::ios::binary);
-  if (!file) return Broken(directory, std::string("expected a file ") + kSealName + ", found none that can be read");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const Result<std::string> read = ReadFile(directory + "/" + kSealName);
+  if (!read.ok()) return read.status();
+  const std::string& text = read.value();
   const bool long_enough = text.size() >= kFirstLine.size() + kChecksumLineBytes;
   const size_t sealed = long_enough ? text.size() - kChecksumLineBytes : 0;
   if (!long_enough || text.substr(sealed) != Hex(Xxh64(text.data(), sealed)) + "\n") {
@@ -83,6 +76,9 @@ Result<std::vector<std::string>> CheckSeal(const std::string& directory) {
     const std::string line = lines.substr(begin, end - begin);
     begin = end;
     const std::string name = line.substr(line.rfind(' ') + 1, line.size() - line.rfind(' ') - 2);
+    if (name.empty() || name.find('/') != std::string::npos) {
+      return Broken(directory, "its seal names '" + name + "', which is no file of a base");
+    }
     const Result<std::string> found = LineOf(directory, name);
     if (!found.ok() && found.status().code() != Code::kCorrupt) return found.status();
     if (!found.ok() || found.value() != line) {

@@ -13,6 +13,7 @@ Result<KeyReader> KeyReader::Make(const SlotStore& store, const OwnedArray& keys
 Status KeyReader::Read(int64_t begin, int64_t end) {
   keys_.Clear();
   encoder_.Append(begin, end, &keys_);
+  HOLDFAST_RETURN_IF_ERROR(CheckSizes(keys_, begin, "key"));
   const SlotKeyGroups& groups = store_->key_groups();
   const auto rows = static_cast<size_t>(end - begin);
   bool all_of_slot = true;
@@ -35,6 +36,17 @@ Status KeyReader::NotOfSlot(int64_t row, int64_t i) const {
                                 ", this slot has key groups " + std::to_string(groups.first()) + " to " +
                                 std::to_string(groups.end() - 1) +
                                 "; ask states with the operator's own key columns, as they came in");
+}
+
+Status CheckSizes(const ByteColumn& bytes, int64_t first_row, const char* what) {
+  if (bytes.bytes.size() <= Table::kBytesMax) return Status::Ok();
+  for (int64_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i].size() <= Table::kBytesMax) continue;
+    return Status::InvalidRequest("row " + std::to_string(first_row + i) + ": the " + what + " has " +
+                                  std::to_string(bytes[i].size()) + " bytes encoded, at most " +
+                                  std::to_string(Table::kBytesMax) + " are possible; split it");
+  }
+  return Status::Ok();
 }
 
 Status CheckRows(const OwnedArray& array, const OwnedArray& keys, const char* argument) {

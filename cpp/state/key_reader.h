@@ -38,6 +38,8 @@ class KeyReader {
   std::array<uint16_t, kBlockRows> key_groups_of_ = {};
 };
 
+// InvalidRequest, naming the row, when a key or value is longer than the overlay keeps.
+Status CheckSizes(const ByteColumn& bytes, int64_t first_row, const char* what);
 // InvalidRequest unless an argument has one row a key.
 Status CheckRows(const OwnedArray& array, const OwnedArray& keys, const char* argument);
 

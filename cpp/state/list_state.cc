@@ -25,6 +25,7 @@ class ListState final : public ListTable {
     ByteColumn rows;
     std::vector<bool> nulls;
     HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
+    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "element"));
     return ForEachHeadBlock(store_, table_, keys, [&](int64_t begin, std::span<const HeadKey> heads) {
       return AppendBlock(heads, begin, rows, nulls);
     });

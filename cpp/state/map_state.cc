@@ -51,6 +51,7 @@ class MapState final : public MapTable {
     std::vector<bool> nulls;
     HOLDFAST_RETURN_IF_ERROR(
         map_values_.Encode(map_values.schema(), map_values.array(), value_header::kRowPrefix, &rows, &nulls));
+    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "map value"));
     return ForEachPoint(keys, map_keys, [&](int64_t row, Entry* entry) {
       table_->Put(entry, nulls[static_cast<size_t>(row)] ? value_header::kNullValue : rows[row]);
     });
@@ -113,6 +114,7 @@ class MapState final : public MapTable {
       HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
       suffixes.Clear();
       encoder.Append(begin, begin + rows, &suffixes);
+      HOLDFAST_RETURN_IF_ERROR(CheckSizes(suffixes, begin, "map key"));
       for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(Table::ElementHash(reader.hash(i), suffixes[i]));
       for (int64_t i = 0; i < rows; ++i) table_->PrefetchEntry(Table::ElementHash(reader.hash(i), suffixes[i]));
       for (int64_t i = 0; i < rows; ++i) visit(begin + i, table_->InternElement(reader[i], suffixes[i]));

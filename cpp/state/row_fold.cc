@@ -2,6 +2,7 @@
 
 #include "codec/row_format.h"
 #include "overlay/value_header.h"
+#include "state/key_reader.h"
 
 namespace holdfast {
 
@@ -24,8 +25,9 @@ class RowFoldCall final : public FoldCall {
       : request_(request), codec_(codec), function_(function) {}
 
   Status Encode() {
-    return codec_.Encode(request_.values->schema(), request_.values->array(), value_header::kRowPrefix, &rows_,
-                         &nulls_);
+    HOLDFAST_RETURN_IF_ERROR(
+        codec_.Encode(request_.values->schema(), request_.values->array(), value_header::kRowPrefix, &rows_, &nulls_));
+    return CheckSizes(rows_, 0, "value");
   }
 
   Status Add(std::span<Entry* const> entries, int64_t begin) override {

@@ -65,7 +65,15 @@ Status SlotStore::SetBase(std::shared_ptr<BaseReader> base, int64_t sequence) {
   HOLDFAST_RETURN_IF_ERROR(versions_.SetBase(sequence, empty || loaded_, Changed()));
   if (complete_ && empty && !loaded_ && jumps) needs_load_ = base != nullptr;
   base_ = std::move(base);
+  if (complete_) ForgetAbsent();
   return Status::Ok();
+}
+
+// Nobody evicts from a complete Store for its size, and keys come and go: what is long deleted must not pile up.
+void SlotStore::ForgetAbsent() {
+  for (const auto& [id, table] : tables_) {
+    if (table->mostly_absent()) table->EvictClean();
+  }
 }
 
 Status SlotStore::Load(std::shared_ptr<BaseReader> base) {

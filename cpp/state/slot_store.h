@@ -85,6 +85,7 @@ class SlotStore final : public Store {
   // States may be restored before they are declared: then the key itself says where a suffix begins.
   Status Restore(const Stored& stored, uint32_t mark);
   static Status NotRestored(const Stored& stored, const std::string& reason);
+  void ForgetAbsent();
   bool Changed() const;
   bool Empty() const;
 

@@ -41,6 +41,7 @@ class ValueState final : public ValueTable {
     ByteColumn rows;
     std::vector<bool> nulls;
     HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
+    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "value"));
     HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store_, table_, keys, Need::kNothing));
     for (;;) {
       HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> entries, lookup.Next());

@@ -236,6 +236,7 @@ TEST_F(BaseWriterTest, AnAbandonedWriterLeavesTheParentAlone) {
     HOLDFAST_ASSERT_OK(writer.value()->Add("a", "2", false));
   }
   EXPECT_EQ(FilesOf(Path("a")), before);
+  EXPECT_EQ(OpenBase(Path("b"), {}).status().code(), Code::kCorrupt) << "not sealed, so not a base";
 }
 
 TEST_F(BaseWriterTest, AFolderThatExistsIsRefused) {

@@ -1,5 +1,7 @@
 // Damaged bases: flipped, cut and missing files are Corrupt, at open or at the read that meets them; never wrong
 // values.
+#include <algorithm>
+
 #include "rocksdb/errors.h"
 #include "rocksdb/fixture.h"
 
@@ -31,7 +33,7 @@ class DamageTest : public BaseTest {
     if (bytes.has_value()) WriteFile(Path("base") + "/" + name, *bytes);
   }
 
-  // What a scan and a multi-get of everything say together.
+  // What a scan, a multi-get of everything and multi-gets of a few keys each say together.
   Result<Entries> ReadBothWays() {
     HOLDFAST_ASSIGN_OR_RETURN(auto base, OpenBase(Path("base"), {}));
     HOLDFAST_ASSIGN_OR_RETURN(Entries scanned, ReadAll(*base));
@@ -39,6 +41,11 @@ class DamageTest : public BaseTest {
     for (const auto& [key, value] : entries_) keys.push_back(key);
     HOLDFAST_ASSIGN_OR_RETURN(Entries got, Get(*base, keys));
     EXPECT_EQ(got, entries_) << "wrong values from a multi-get";
+    for (size_t first = 0; first < keys.size(); first += 100) {
+      const auto begin = keys.begin() + static_cast<ptrdiff_t>(first);
+      HOLDFAST_ASSIGN_OR_RETURN(Entries few, Get(*base, {begin, begin + std::min<ptrdiff_t>(100, keys.end() - begin)}));
+      for (const auto& [key, value] : few) EXPECT_EQ(value, entries_.at(key)) << "wrong value from a multi-get of few";
+    }
     return scanned;
   }
 

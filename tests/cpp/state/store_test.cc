@@ -127,6 +127,31 @@ TEST(Store, ACompleteStoreNeverReadsAfterLoad) {
   EXPECT_EQ(base->multi_gets, 0);
 }
 
+TEST(Store, ACompleteStoreForgetsKeysThatAreLongGone) {
+  auto store = MakeStore(/*complete=*/true);
+  ValueTable* values = Value(store->ValueState(0, Int64()));
+  MapTable* maps = Value(store->MapState(1, Int64(), Int64()));
+  std::vector<int64_t> many(10000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i);
+  ExpectOk(store->Begin(1));
+  ExpectOk(values->Put(Keys(many), Keys(many)));
+  ExpectOk(maps->Put(Keys(many), Keys(many), Keys(many)));
+  ExpectOk(store->TakeDelta().status());
+  ExpectOk(store->Commit());
+  ExpectOk(store->Begin(2));
+  ExpectOk(values->Clear(Keys(many)));
+  ExpectOk(maps->Clear(Keys(many)));
+  ExpectOk(values->Put(Keys({3}), Ints({30})));
+  ExpectOk(maps->Put(Keys({3}), Ints({4}), Ints({40})));
+  EXPECT_EQ(Value(store->TakeDelta()).length(), 20001);
+  ExpectOk(store->Commit());
+  EXPECT_EQ(store->Counters().at("entries"), 20001) << "the base still has them";
+  ExpectOk(store->SetBase(nullptr, 2));
+  EXPECT_EQ(store->Counters().at("entries"), 2);
+  EXPECT_EQ(IntsOf(values->Get(Keys({3, 4}))), (OptionalInts{30, std::nullopt}));
+  EXPECT_EQ(IntsOf(maps->Count(Keys({3, 4}))), (OptionalInts{1, 0}));
+}
+
 TEST(Store, LoadMayComeBeforeSetBase) {
   auto first = MakeStore();
   ExpectOk(first->Begin(1));
