@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Corrupt, Fenced, HoldfastError, Incompatible, InternalError, InvalidRequest, Unavailable
+from holdfast.errors import (
+    Corrupt,
+    Fenced,
+    HoldfastError,
+    Incompatible,
+    InternalError,
+    InvalidRequest,
+    Unavailable,
+    Undecided,
+)
 from holdfast.state import (
     AggregateFunction,
     AggregatingState,
@@ -39,6 +48,7 @@ __all__ = [
     "MapState",
     "ReducingState",
     "Unavailable",
+    "Undecided",
     "ValueState",
     "__version__",
     "keyed",

@@ -25,5 +25,9 @@ class Incompatible(HoldfastError):
     """What is stored and what is declared differ: migrate (savepoint and rescale, or schema evolution)."""
 
 
+class Undecided(HoldfastError):
+    """Another system does not say whether output is visible: decide by hand, with the command that the message has."""
+
+
 class InternalError(HoldfastError):
     """A bug in Holdfast: report it with the message."""

@@ -30,6 +30,7 @@ ROOMS = {
     "storage": {*LEAVES},
     "state": {*LEAVES, "_core"},
     "processor": {*LEAVES, "_core", "state"},
+    "commit": {*LEAVES, "storage"},
     "checkpoint": {*LEAVES, "_core", "storage", "rocksdb_library"},
     "spark": {*LEAVES, "_core", "settings", "storage", "checkpoint", "state", "processor", "rocksdb_library"},
 }
