@@ -10,7 +10,7 @@ import pytest
 from tests.checkpoint_crash_worker import load
 
 from holdfast.checkpoint import Host
-from holdfast.checkpoint.fault_points import POINTS
+from holdfast.fault_points import POINTS
 
 OTHER_HOST = Host("host-b", "machine-b", "boot-b")
 BATCHES = 40

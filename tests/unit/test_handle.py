@@ -74,14 +74,14 @@ def test_what_is_no_handle_is_corrupt(text):
 
 
 def test_a_newer_version_says_to_upgrade():
-    from holdfast.checkpoint.sealed import seal
+    from holdfast.sealed import seal
 
     with pytest.raises(Incompatible, match="Upgrade"):
         Handle.from_text(seal("holdfast.handle", 2, {}))
 
 
 def test_another_sealed_document_is_no_handle():
-    from holdfast.checkpoint.sealed import seal
+    from holdfast.sealed import seal
 
     with pytest.raises(Corrupt, match=r"holdfast\.handle"):
         Handle.from_text(seal("holdfast.base", 1, {}))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.sealed import seal, unseal
 from holdfast.errors import Corrupt, Incompatible
+from holdfast.sealed import seal, unseal
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.text(max_size=20),

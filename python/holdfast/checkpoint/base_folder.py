@@ -13,8 +13,8 @@ from typing import Any
 from holdfast._core import Base, BaseOptions, xxh64_file
 from holdfast.checkpoint.handle import SnapshotRef
 from holdfast.checkpoint.host import local_errors
-from holdfast.checkpoint.sealed import CHECKSUM_DIGITS, seal, unseal
 from holdfast.errors import Corrupt, Unavailable
+from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
 
 FORMAT = "holdfast.base"
 MARKER_FORMAT = "holdfast.base.snapshot"

@@ -13,11 +13,11 @@ import pyarrow as pa
 from holdfast._core import BaseWriter
 from holdfast.checkpoint.base_folder import BaseRecord, LocalBase, files_in, files_of, read_base, write_record
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import WorkFolder
+from holdfast.fault_points import reach
 
 
 class BaseMaker:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint.handle import DeltaRef
-from holdfast.checkpoint.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.errors import Corrupt, Incompatible
+from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 
 FORMAT = "delta"
 VERSION = 1

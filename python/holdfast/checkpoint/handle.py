@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.checkpoint.sealed import seal, unseal
 from holdfast.errors import Corrupt
+from holdfast.sealed import seal, unseal
 
 FORMAT = "holdfast.handle"
 VERSION = 1

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from holdfast.checkpoint.sealed import seal, unseal
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
+from holdfast.sealed import seal, unseal
 
 SETTING = "spark.holdfast.local.dir"
 _FORMAT = "holdfast.host"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from holdfast.checkpoint.base_folder import LocalBase
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import may_name
 from holdfast.checkpoint.local_bases import LocalBases
@@ -23,6 +22,7 @@ from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.errors import Corrupt, HoldfastError
+from holdfast.fault_points import reach
 
 _RETRY_MS_MIN = 1_000
 _RETRY_MS_MAX = 300_000

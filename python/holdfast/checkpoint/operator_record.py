@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.checkpoint.names import encode_operator
-from holdfast.checkpoint.sealed import seal, unseal
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
+from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import parse_version, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.errors import Corrupt
+from holdfast.fault_points import reach
 from holdfast.storage import StoredFile
 
 _DELETE_AT_ONCE = 500

@@ -19,7 +19,6 @@ from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity, encode_delta, ref_of
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
@@ -35,6 +34,7 @@ from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.spill import Spill
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
+from holdfast.fault_points import reach
 from holdfast.storage import FileStore
 
 

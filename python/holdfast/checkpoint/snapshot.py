@@ -22,13 +22,13 @@ from holdfast.checkpoint.base_folder import (
     stored_file,
     write_record,
 )
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import SnapshotRef
 from holdfast.checkpoint.host import check_room, local_errors
 from holdfast.checkpoint.names import manifest_name, table_name
-from holdfast.checkpoint.sealed import checksum_of, seal, unseal
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt
+from holdfast.fault_points import reach
+from holdfast.sealed import checksum_of, seal, unseal
 from holdfast.storage import run_parallel
 
 FORMAT = "holdfast.snapshot"

@@ -17,11 +17,11 @@ from holdfast.checkpoint.base_folder import LocalBase, files_of
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity, DeltaWriter, ref_of_file
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.fault_points import reach
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.fault_points import reach
 
 
 class Spill:

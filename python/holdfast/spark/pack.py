@@ -19,8 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 from holdfast import _core
-from holdfast.checkpoint.fault_points import reach
 from holdfast.errors import InvalidRequest
+from holdfast.fault_points import reach
 from holdfast.spark import blobs
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that

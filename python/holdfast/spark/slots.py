@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.checkpoint import Handle, SlotState
-from holdfast.checkpoint.fault_points import reach
 from holdfast.errors import InternalError
+from holdfast.fault_points import reach
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
