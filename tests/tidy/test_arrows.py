@@ -12,8 +12,8 @@ from tests.tidy.sources import PACKAGE, ROOT, cpp_code, files, imports, name, te
 FOREIGN = {
     "pyspark": {"spark", "source", "sink"},
     "py4j": set(),
-    "confluent_kafka": {"source/kafka", "sink/kafka", "testing"},
-    "kafka": {"source/kafka", "sink/kafka", "testing"},
+    "confluent_kafka": {"kafka", "source/kafka", "sink/kafka", "testing"},
+    "kafka": {"kafka", "testing"},
     "pyarrow.fs": {"storage"},
     "fsspec": set(),
     "datasketches": {"state"},
@@ -32,6 +32,7 @@ ROOMS = {
     "storage": {*LEAVES},
     "state": {*LEAVES, "_core"},
     "processor": {*LEAVES, "_core", "state"},
+    "kafka": {*LEAVES},
     "commit": {*LEAVES, "sealed", "storage"},
     "checkpoint": {*LEAVES, "_core", "sealed", "storage", "rocksdb_library"},
     "spark": {*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"},

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST, LATEST, Bound
-from holdfast.source.kafka.client_config import without_secrets
 from holdfast.source.kafka.options import SourceOptions
 
 

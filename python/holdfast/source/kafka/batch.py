@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import split
-from holdfast.source.kafka.client import logger
 from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka.client import admin_client, confluent_kafka, logger
+from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
-from holdfast.source.kafka.client import admin_client, confluent_kafka, logger
-from holdfast.source.kafka.client_config import without_secrets
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
 

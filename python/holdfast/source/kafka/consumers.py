@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.source.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client import confluent_kafka, logger, refused
 from holdfast.source.kafka.offsets import Range
 
 IDLE_CONSUMERS_MAX = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import InvalidRequest
 from holdfast.source.kafka.bounds import EARLIEST, LATEST, Bound, parse_bound
-from holdfast.source.kafka.client_config import client_config
+from holdfast.source.kafka.consumer_config import consumer_config
 from holdfast.source.kafka.subscription import Subscription, parse_subscription
 from holdfast.units import parse_duration
 
@@ -96,7 +96,7 @@ class SourceOptions:
             raise InvalidRequest("endingOffsets 'earliest' would read nothing: use 'latest', JSON or a timestamp")
         return cls(
             subscription=parse_subscription(texts),
-            client=client_config(texts),
+            client=consumer_config(texts),
             starting=starting,
             ending=ending,
             fail_on_data_loss=_flag(texts, "failOnDataLoss", True),

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
-from holdfast.source.kafka.client import logger
 from holdfast.source.kafka.cluster import Cluster, Topics
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions

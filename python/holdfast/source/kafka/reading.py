@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, Unavailable
-from holdfast.source.kafka.client import confluent_kafka, logger
-from holdfast.source.kafka.client_config import without_secrets
+from holdfast.kafka.client import confluent_kafka, logger
+from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.consumers import POOL, ConsumerPool, PooledConsumer
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions

@@ -10,30 +10,42 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.source.kafka.client_config import is_secret, without_secrets
+from holdfast.kafka.client_config import is_secret, without_secrets
 
 _lock = threading.Lock()
 _admin_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 
 logger = logging.getLogger("holdfast.kafka")
 
-# Properties of consumers that librdkafka would warn about in an admin client.
-_CONSUMER_ONLY = (
+# Properties of consumers and producers that librdkafka would warn about in an admin client.
+_NOT_ADMIN = (
+    "acks",
     "auto.",
+    "batch.",
     "check.crcs",
+    "compression.",
     "consume.",
     "coordinator.",
+    "delivery.",
     "enable.auto",
+    "enable.idempotence",
     "enable.partition.eof",
     "fetch.",
     "group.",
     "heartbeat.",
     "isolation.level",
+    "linger.ms",
     "max.partition.fetch",
     "max.poll",
+    "message.timeout",
     "partition.assignment",
+    "partitioner",
+    "queue.buffering",
     "queued.",
+    "request.required.acks",
     "session.timeout",
+    "sticky.partitioning",
+    "transaction",
 )
 
 
@@ -57,7 +69,7 @@ def admin_client(config: Mapping[str, str]) -> Any:
     by the garbage collector, librdkafka would abort the whole process; a client that lives as long as the process
     cannot be.
     """
-    taken = {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}
+    taken = {name: value for name, value in config.items() if not name.startswith(_NOT_ADMIN)}
     key = (os.getpid(), tuple(sorted(taken.items())))
     with _lock:
         if key not in _admin_clients:

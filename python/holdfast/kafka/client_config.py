@@ -13,17 +13,6 @@ from holdfast.errors import InvalidRequest
 
 _PREFIX = "kafka."
 
-# What the source decides itself, and why.
-_RESERVED = {
-    "auto.offset.reset": "use the option startingOffsets: the source, not the group, knows where to start",
-    "enable.auto.commit": "the source commits the group's offsets after each checkpoint, see commitGroupOffsets",
-    "enable.auto.offset.store": "the source commits the group's offsets after each checkpoint, see commitGroupOffsets",
-    "key.deserializer": "keys are bytes: use the functions of a DataFrame to decode them",
-    "value.deserializer": "values are bytes: use the functions of a DataFrame to decode them",
-    "interceptor.classes": "interceptors might change what is read",
-    "enable.partition.eof": "the source needs it to end a range",
-    "group.instance.id": "the source assigns partitions itself and joins no group",
-}
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "default.api.timeout.ms": "socket.timeout.ms",
@@ -34,14 +23,24 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "use kafka.ssl.ca.location with a PEM file",
     "ssl.keystore.type": "use kafka.ssl.certificate.location and kafka.ssl.key.location, or a PKCS#12 keystore",
     "sasl.login.callback.handler.class": "use kafka.sasl.oauthbearer.method=oidc and kafka.sasl.oauthbearer.*",
+    "ssl.truststore.type": "use kafka.ssl.ca.location with a PEM file",
+    "buffer.memory": "use kafka.queue.buffering.max.kbytes",
+    "partitioner.class": "use kafka.partitioner; murmur2_random is the same as Java's default",
     "max.poll.records": "the source fetches in batches of its own; use maxOffsetsPerTrigger",
 }
 _SECRET = re.compile(r"password|secret|jaas|token|oauthbearer\.config|ssl\.key\.pem")
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
-def client_config(texts: Mapping[str, str]) -> dict[str, str]:
+def client_config(texts: Mapping[str, str], reserved: Mapping[str, str]) -> dict[str, str]:
     """librdkafka's configuration from the options, their names in lower case.
+
+    Parameters
+    ----------
+    texts
+        Options by name; only those that start with ``kafka.`` are looked at.
+    reserved
+        Properties that cannot be set, and why: those that the source, or the sink, decides itself.
 
     Raises
     ------
@@ -53,8 +52,8 @@ def client_config(texts: Mapping[str, str]) -> dict[str, str]:
         if not option.startswith(_PREFIX):
             continue
         name = option.removeprefix(_PREFIX)
-        if name in _RESERVED:
-            raise InvalidRequest(f"{option} cannot be set: {_RESERVED[name]}")
+        if name in reserved:
+            raise InvalidRequest(f"{option} cannot be set: {reserved[name]}")
         if name in _JAVA_ONLY:
             raise InvalidRequest(f"{option} is known to Kafka's Java client only: {_JAVA_ONLY[name]}")
         if name == "sasl.jaas.config":
@@ -63,7 +62,7 @@ def client_config(texts: Mapping[str, str]) -> dict[str, str]:
             config[_RENAMED.get(name, name)] = value
     if not config.get("bootstrap.servers"):
         raise InvalidRequest("Option kafka.bootstrap.servers is missing: expected host:port of one or more brokers")
-    return {"isolation.level": "read_committed", **config}
+    return config
 
 
 def is_secret(name: str) -> bool:
