@@ -13,9 +13,10 @@ An implementation holds if it keeps to this; tests/contract/test_sink.py tries e
 - ``commit`` and ``abort`` are idempotent. ``commit`` answers `Outcome.DONE` only when the output is visible (now, or by
   an earlier call), and `Outcome.LOST` only when it is certain that it never will be. Where the other side does not say
   which, it raises `holdfast.errors.Undecided` and never guesses.
-- Names at the other side are made of the `Scope`, the partition, the attempt and the batch's parity or number. Nothing
-  that a record may still name is opened again: the committer finishes record N - 1 before it runs batch N, so two
-  parities are enough.
+- Names at the other side are made of the `Scope` with its epoch, the partition, the attempt and the batch's parity or
+  number. Nothing that a record may still name is opened again: the committer finishes record N - 1 before it runs batch
+  N, so two parities are enough, and the epoch keeps late tasks of an overtaken driver from what its successor committed
+  (without it, ending a name's transaction anew would make the one that the record names look lost: docs/rfcs/0004).
 - A writer that was superseded (another took its name, or `Sink.recover` swept it away) can not prepare any more: it
   raises `holdfast.errors.Fenced`.
 - ``recover`` is fast: what it leaves may stall readers.

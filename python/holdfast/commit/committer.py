@@ -1,0 +1,377 @@
+"""The protocol that makes output exactly-once, one batch at a time, on the driver, without Spark. See docs/rfcs/0004.
+
+A batch: finish what the newest record names; run the job, in which tasks prepare; write the record (the commit point);
+make visible what it names. A crash before the record leaves strays, which the next run aborts before its first task. A
+crash after it leaves work that the next run finishes first. Owner: the thread that runs the query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
+from holdfast.commit.epochs import Driver, Epochs
+from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
+from holdfast.commit.record_log import RecordLog, query_prefix
+from holdfast.commit.retries import Retries
+from holdfast.commit.sink import Committable, Outcome, Scope, Sink
+from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
+from holdfast.fault_points import reach
+from holdfast.sealed import checksum_of
+from holdfast.storage import FileStore
+
+#: Runs the batch's job, exactly one full action, and gives the results of all its sink tasks.
+Job = Callable[["Replay | None"], Sequence[TaskResult]]
+
+
+@dataclass(frozen=True)
+class CommitOptions:
+    """What a committer goes by.
+
+    Attributes
+    ----------
+    retained_batches
+        Batches that Spark can be rolled back to: so many records are kept, and at least two.
+    speculation
+        Whether tasks may have copies that die unnoticed, and leave strays in batches where nothing failed.
+    """
+
+    retries: Retries
+    retained_batches: int = 100
+    speculation: bool = False
+
+
+@dataclass
+class CommitTimes:
+    """What the last batch's commit took, in milliseconds: the record, and from there until all is visible."""
+
+    record_ms: float = 0.0
+    commit_ms: float = 0.0
+
+
+class Committer:
+    """Commits the batches of one run of one query.
+
+    Parameters
+    ----------
+    store
+        The query's checkpoint folder, Spark's own: records are kept beside its logs.
+    driver
+        This run and its process.
+    """
+
+    def __init__(
+        self, store: FileStore, query_id: str, driver: Driver, sinks: Sequence[Sink], options: CommitOptions
+    ) -> None:
+        self._store = store
+        self._query_id = query_id
+        self._run_id = driver.run_id
+        self._sinks = {sink.name: sink for sink in sinks}
+        self._options = options
+        self._retries = options.retries
+        self._log = RecordLog(store, query_id)
+        self._epochs = Epochs(store, query_id, driver)
+        self._is_started = False
+        self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
+        self.times = CommitTimes()
+        self._logger = logging.getLogger("holdfast.commit")
+
+    @property
+    def epoch(self) -> int:
+        """This run's; 0 before its first batch."""
+        return self._epochs.mine
+
+    def scope(self, sink: str) -> Scope:
+        return Scope(self._query_id, self._run_id, self._epochs.mine, sink)
+
+    def run_batch(self, batch_id: int, run_job: Job) -> None:
+        """Runs a batch and makes its output visible, exactly once.
+
+        Raises
+        ------
+        Fenced
+            Another driver has taken over. Nothing of this one becomes visible any more.
+        Incompatible
+            The batch was committed with another input, other sinks, or longer ago than records are kept.
+        Undecided
+            A sink cannot say whether something is visible. Every start asks again, until somebody has decided.
+        Unavailable
+            Something did not answer within the limits, or lost what was recorded: start the query again.
+        """
+        if not self._is_started:
+            self.start()
+        record, outcomes = self._recorded(batch_id)
+        if record is None:
+            self._commit(self._new_record(batch_id, 0, self._run(run_job, None)))
+            return
+        self._check_offsets(record)
+        replay = replay_of(record, outcomes)
+        if replay is None:
+            self._logger.warning("batch %d: all that its record names was lost; it runs anew", batch_id)
+            self._commit(self._new_record(batch_id, record.revision + 1, self._run(run_job, None, record)))
+            return
+        results = self._run(run_job, replay, record)
+        lost = replay.lost_partitions
+        if lost:
+            self._logger.warning("batch %d: partitions %s were lost and are written again", batch_id, sorted(lost))
+            _check_repeats(replay, results)
+            self._commit(self._next_revision(replay, results))
+
+    def start(self) -> None:
+        """Takes the checkpoint over, finishes what the newest record names, and aborts all strays. Once a run, before
+        any task.
+        """
+        self._retries.call("claiming the checkpoint", self._epochs.claim)
+        self._retries.call("listing the commit records", self._log.load)
+        newest = self._log.newest_batch
+        record = None
+        if newest is not None:
+            record = self._retries.call("reading the newest commit record", lambda: self._log.newest(newest))
+        if record is not None:
+            self._newest = (record, self._finish(record))
+        self._recover(record)
+        self._is_started = True
+
+    def _recorded(self, batch_id: int) -> tuple[CommitRecord | None, Outcomes]:
+        """The record of a batch, and what became of what it names."""
+        newest = self._log.newest_batch
+        record = self._retries.call("reading the commit record", lambda: self._log.newest(batch_id))
+        if record is None:
+            if newest is not None and newest > batch_id:
+                raise Incompatible(
+                    f"batch {batch_id} runs again, but {self._where()} has records of batches {self._log.batches[0]} "
+                    f"to {newest} only: Spark's checkpoint was rolled back further than records are kept, and what "
+                    f"of the batch is visible is not known. Roll back to batch {self._log.batches[0]} at most, or "
+                    f"delete the records to write the output of all batches from {batch_id} on once more"
+                )
+            return None, {}
+        if self._newest is not None and self._newest[0].to_text() == record.to_text():
+            return self._newest
+        # A later batch's record was only written once all of this one was visible. Its names at the other side may be
+        # in use again, so it must not be committed once more.
+        return record, {
+            name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()
+        }
+
+    def _run(self, run_job: Job, replay: Replay | None, record: CommitRecord | None = None) -> list[TaskResult]:
+        try:
+            results = sorted(run_job(replay), key=lambda result: result.partition)
+        except BaseException:
+            self._sweep(record)
+            raise
+        partitions = [result.partition for result in results]
+        if partitions != list(range(len(results))):
+            self._sweep(record)
+            raise InternalError(f"expected one result for each sink task, found results of partitions {partitions}")
+        return results
+
+    def _new_record(self, batch_id: int, revision: int, results: Sequence[TaskResult]) -> CommitRecord:
+        """The record of a batch of which all output is this run's."""
+        return CommitRecord(
+            query_id=self._query_id,
+            run_id=self._run_id,
+            epoch=self._epochs.mine,
+            batch_id=batch_id,
+            revision=revision,
+            offsets=self._offsets(batch_id),
+            partitions=len(results),
+            state_run_id=self._run_id,
+            tasks=tuple(self._task(result) for result in results),
+            sinks={name: SinkRecord(sink.kind, _committables(results, name)) for name, sink in self._sinks.items()},
+        )
+
+    def _next_revision(self, replay: Replay, results: Sequence[TaskResult]) -> CommitRecord:
+        """The record of a batch of which some output is an earlier run's."""
+        record, again = replay.record, replay.lost_partitions
+        sinks = {}
+        for name, sink in record.sinks.items():
+            lost = replay.lost.get(name, frozenset())
+            kept = [one for one in sink.committables if one.partition not in lost]
+            new = [one for one in _committables(results, name) if one.partition in lost]
+            together = tuple(sorted((*kept, *new), key=lambda one: one.partition))
+            sinks[name] = SinkRecord(sink.kind, together, done=tuple(one.partition for one in kept))
+        return replace(
+            record,
+            run_id=self._run_id,
+            epoch=self._epochs.mine,
+            revision=record.revision + 1,
+            offsets=self._offsets(record.batch_id),
+            tasks=tuple(self._task(results[old.partition]) if old.partition in again else old for old in record.tasks),
+            sinks=sinks,
+        )
+
+    def _task(self, result: TaskResult) -> TaskRecord:
+        return TaskRecord(result.partition, self._run_id, result.attempt, result.task_attempt_id, result.rows)
+
+    def _commit(self, record: CommitRecord) -> None:
+        """From prepared to visible."""
+        clock = self._retries.clock
+        started_ms = clock.elapsed_ms()
+        try:
+            self._check_epoch()
+        except HoldfastError:
+            self._abort(record)  # no record names it, so nobody else will
+            raise
+        reach("before_record")
+        # Where the answer stays away, the record may exist: nothing may be aborted, and the next run finds out.
+        there = self._retries.call("writing the commit record", lambda: self._log.create(record))
+        if there.to_text() != record.to_text():
+            self._abort(record)
+            raise self._beaten(there)
+        reach("after_record")
+        recorded_ms = clock.elapsed_ms()
+        self._check_epoch()
+        outcomes = self._finish(record)
+        reach("after_commit")
+        self.times = CommitTimes(recorded_ms - started_ms, clock.elapsed_ms() - recorded_ms)
+        self._logger.debug("batch %d: %s", record.batch_id, self.times)
+        lost = {name: [p for p, o in found.items() if o is Outcome.LOST] for name, found in outcomes.items()}
+        if any(lost.values()):
+            raise Unavailable(
+                f"batch {record.batch_id}: after its record was written, this was lost at the other side, most likely "
+                f"to a time limit there: {_by_sink(lost)}. Nothing is missing for good: start the query again, and it "
+                f"is written again from the same offsets and the same state"
+            )
+        self._tidy_up(record)
+
+    def _tidy_up(self, record: CommitRecord) -> None:
+        """Old records, and strays of attempts that failed. The batch is committed: what fails here is done later."""
+        try:
+            self._log.trim(max(2, self._options.retained_batches))
+        except HoldfastError as error:
+            self._logger.warning("old commit records are deleted later: %s", error)
+        if self._options.speculation or any(task.attempt > 0 for task in record.tasks):
+            self._sweep(record)
+
+    def _finish(self, record: CommitRecord) -> Outcomes:
+        """Makes visible what a record names, as far as that is not known to be done."""
+        found: dict[str, dict[int, Outcome]] = {}
+        for name, recorded in record.sinks.items():
+            outcomes = dict.fromkeys(recorded.done, Outcome.DONE)
+            outcomes.update((partition, Outcome.LOST) for partition in recorded.lost)
+            pending = recorded.pending
+            if pending or recorded.lost:
+                sink = self._sink_of(record, name, recorded.kind)
+            if pending:
+                scope = self.scope(name)
+                answers = self._retries.call(
+                    f"committing batch {record.batch_id} to sink {name!r}",
+                    lambda sink=sink, scope=scope, pending=pending: sink.commit(scope, pending),  # type: ignore[misc]
+                )
+                if len(answers) != len(pending):
+                    raise InternalError(
+                        f"sink {name!r} was asked to commit {len(pending)} committables and gave {len(answers)} answers"
+                    )
+                outcomes.update((one.partition, answer) for one, answer in zip(pending, answers))
+            found[name] = outcomes
+        return found
+
+    def _sink_of(self, record: CommitRecord, name: str, kind: str) -> Sink:
+        sink = self._sinks.get(name)
+        if sink is None or sink.kind != kind:
+            raise Incompatible(
+                f"the record of batch {record.batch_id} in {self._where()} has output of sink {name!r}, of kind "
+                f"{kind!r}, that may not be visible yet; this query has "
+                f"{', '.join(f'{s.name!r} of kind {s.kind!r}' for s in self._sinks.values())}. Start it once more with "
+                f"that sink, then change it"
+            )
+        return sink
+
+    def _recover(self, record: CommitRecord | None) -> None:
+        for name, sink in self._sinks.items():
+            keep = record.sinks[name].committables if record and name in record.sinks else ()
+            scope = self.scope(name)
+            strays = self._retries.call(
+                f"aborting strays of sink {name!r}",
+                lambda sink=sink, scope=scope, keep=keep: sink.recover(scope, keep),  # type: ignore[misc]
+            )
+            if strays:
+                self._logger.info("sink %r: %d strays of earlier attempts were aborted", name, strays)
+            reach("during_recover")
+
+    def _sweep(self, record: CommitRecord | None) -> None:
+        """Aborts what attempts left that nobody will commit, as far as that works now: the next start does the rest."""
+        try:
+            self._epochs.check()  # another driver's open transactions would look like strays
+            for name, sink in self._sinks.items():
+                keep = record.sinks[name].committables if record and name in record.sinks else ()
+                sink.recover(self.scope(name), keep)
+        except HoldfastError as error:
+            self._logger.warning("strays of attempts that failed are aborted later: %s", error)
+
+    def _abort(self, record: CommitRecord) -> None:
+        """Aborts what this run prepared for a record that was not written."""
+        prepared_by_run = {task.partition for task in record.tasks if task.run_id == self._run_id}
+        for name, sink in self._sinks.items():
+            recorded = record.sinks.get(name)
+            mine = [one for one in recorded.pending if one.partition in prepared_by_run] if recorded else []
+            if not mine:
+                continue
+            try:
+                sink.abort(self.scope(name), mine)
+            except HoldfastError as error:
+                self._logger.warning("what sink %r prepared is aborted by the next start: %s", name, error)
+
+    def _beaten(self, there: CommitRecord) -> HoldfastError:
+        said = f"batch {there.batch_id} was recorded by another driver, run {there.run_id} of epoch {there.epoch}"
+        if there.epoch > self._epochs.mine:
+            return Fenced(
+                f"{said}, which took over the checkpoint {self._store.uri}; this is epoch {self._epochs.mine}. Nothing "
+                f"of this driver becomes visible any more. Stop one of the two"
+            )
+        return Unavailable(
+            f"{said}, just before this driver, of epoch {self._epochs.mine}, took its place. Start the query again: "
+            f"that record is finished first, and the batch goes on from there"
+        )
+
+    def _check_epoch(self) -> None:
+        self._retries.call("looking for newer drivers", self._epochs.check)
+
+    def _check_offsets(self, record: CommitRecord) -> None:
+        offsets = self._offsets(record.batch_id)
+        if record.offsets and offsets and record.offsets != offsets:
+            raise Incompatible(
+                f"batch {record.batch_id} runs again with other offsets than those whose output its record in "
+                f"{self._where()} made visible: Spark's checkpoint was rolled back, and its offset log written anew. "
+                f"Put back the file offsets/{record.batch_id} of that time, or go on from a checkpoint of its own. To "
+                f"write the output of this batch and all later ones once more, beside what is visible, delete their "
+                f"records"
+            )
+
+    def _offsets(self, batch_id: int) -> str:
+        data = self._retries.call("reading Spark's offsets", lambda: self._store.get(f"offsets/{batch_id}"))
+        return "" if data is None else checksum_of(data)
+
+    def _where(self) -> str:
+        return f"{self._store.uri}/{query_prefix(self._query_id)}/records"
+
+
+def _committables(results: Sequence[TaskResult], sink: str) -> tuple[Committable, ...]:
+    found = [result.committables[sink] for result in results if sink in result.committables]
+    return tuple(sorted(found, key=lambda one: one.partition))
+
+
+def _check_repeats(replay: Replay, results: Sequence[TaskResult]) -> None:
+    """Incompatible unless the replay split its rows as the recorded run did: what was lost is a part of them."""
+    record, lost = replay.record, replay.lost_partitions
+    said = f"batch {record.batch_id}: some of its output is visible and partitions {sorted(lost)} were lost"
+    if len(results) != record.partitions:
+        raise Incompatible(
+            f"{said}, but it has {len(results)} partitions now, recorded are {record.partitions}. Start it once with "
+            f"the settings it had (spark.sql.shuffle.partitions, slots, the source's minPartitions)"
+        )
+    for result in results:
+        recorded = record.tasks[result.partition].rows
+        # An operator that took over the recorded run's state gives no rows.
+        if result.partition not in lost and result.rows not in (0, recorded):
+            raise Incompatible(
+                f"{said}, but partition {result.partition} has {result.rows} rows now, recorded are {recorded}: the "
+                f"source or the program does not repeat itself. Start it once as it was"
+            )
+
+
+def _by_sink(partitions: Mapping[str, Sequence[int]]) -> str:
+    told = (f"partitions {list(found)} of sink {name!r}" for name, found in partitions.items() if found)
+    return ", ".join(told)

@@ -1,0 +1,178 @@
+"""The commit record of one batch: what its tasks prepared, and so what is or will be visible. Format:
+docs/formats/commit_record.md.
+
+Creating it is the commit point: before it, nothing of the batch is output, whatever was prepared; after it, all of it
+is, whatever is visible yet. It is never changed: what was lost on its way is named anew by the next revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.commit.sink import Committable, Outcome
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.sealed import seal, unseal
+
+FORMAT = "holdfast.commit"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """The task attempt that wrote a partition: with its run it names the versions of state that it prepared."""
+
+    partition: int
+    run_id: str
+    attempt: int
+    task_attempt_id: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class SinkRecord:
+    """What one sink has of the batch. ``done`` and ``lost``: partitions of which that is known already."""
+
+    kind: str
+    committables: tuple[Committable, ...]
+    done: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    @property
+    def pending(self) -> tuple[Committable, ...]:
+        """Those that the sink must be asked about."""
+        known = {*self.done, *self.lost}
+        return tuple(one for one in self.committables if one.partition not in known)
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """One revision of one batch's record.
+
+    Attributes
+    ----------
+    run_id, epoch
+        Who wrote this revision.
+    offsets
+        XXH64 of Spark's own ``offsets/<batch>``, which says what the batch read; empty where that could not be read.
+    partitions
+        Number of sink tasks.
+    state_run_id
+        The run whose versions the state has, where an operator's tasks are not the sink's: an earlier revision's as
+        long as anything of that is kept.
+    """
+
+    query_id: str
+    run_id: str
+    epoch: int
+    batch_id: int
+    revision: int
+    offsets: str
+    partitions: int
+    state_run_id: str
+    tasks: tuple[TaskRecord, ...]
+    sinks: Mapping[str, SinkRecord]
+
+    def to_text(self) -> str:
+        return seal(FORMAT, VERSION, _fields(self))
+
+    @classmethod
+    def from_text(cls, text: str | bytes, where: str) -> CommitRecord:
+        """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
+        fields = unseal(text, FORMAT, VERSION, where)
+        try:
+            record = _from_fields(fields)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Corrupt(f"{where} lacks what a commit record has: {error!r}") from error
+        broken = broken_rule(record)
+        if broken:
+            raise Corrupt(f"{where} contradicts itself: {broken}")
+        return record
+
+    def decided(self, sink: str, partitions: Mapping[int, Outcome]) -> CommitRecord:
+        """The next revision, once it is known from elsewhere what became of some partitions of a sink.
+
+        Raises
+        ------
+        InvalidRequest
+            The record names no such sink or partition, or knows the opposite of it.
+        """
+        if sink not in self.sinks:
+            raise InvalidRequest(
+                f"the record of batch {self.batch_id} has no sink {sink!r}; it has {', '.join(sorted(self.sinks))}"
+            )
+        record = self.sinks[sink]
+        done, lost = set(record.done), set(record.lost)
+        named = {one.partition for one in record.committables}
+        for partition, outcome in partitions.items():
+            mine, other = (done, lost) if outcome is Outcome.DONE else (lost, done)
+            if partition not in named or partition in other:
+                raise InvalidRequest(
+                    f"batch {self.batch_id}, sink {sink!r}: partition {partition} cannot be said to be "
+                    f"{outcome.value}: " + ("the opposite is recorded" if partition in named else "it wrote nothing")
+                )
+            mine.add(partition)
+        changed = replace(record, done=tuple(sorted(done)), lost=tuple(sorted(lost)))
+        return replace(self, revision=self.revision + 1, sinks={**self.sinks, sink: changed})
+
+
+def broken_rule(record: CommitRecord) -> str | None:
+    """The first rule of docs/formats/commit_record.md that ``record`` breaks, or None. On writing and reading."""
+    partitions = [task.partition for task in record.tasks]
+    if partitions != list(range(record.partitions)):
+        return f"it has one task for each of {record.partitions} partitions, in order; found {partitions}"
+    for name, sink in record.sinks.items():
+        named = [one.partition for one in sink.committables]
+        if named != sorted(set(named)) or (named and not 0 <= named[0] <= named[-1] < record.partitions):
+            return f"sink {name!r} has at most one committable for each partition, in order; found {named}"
+        if not {*sink.done, *sink.lost} <= set(named) or set(sink.done) & set(sink.lost):
+            return f"sink {name!r} is done or lost where it has a committable, not both: {sink.done}, {sink.lost}"
+    return None
+
+
+def _fields(record: CommitRecord) -> dict[str, Any]:
+    return {
+        "query_id": record.query_id,
+        "run_id": record.run_id,
+        "epoch": record.epoch,
+        "batch_id": record.batch_id,
+        "revision": record.revision,
+        "offsets": record.offsets,
+        "partitions": record.partitions,
+        "state_run_id": record.state_run_id,
+        "tasks": [[t.partition, t.run_id, t.attempt, t.task_attempt_id, t.rows] for t in record.tasks],
+        "sinks": {
+            name: {
+                "kind": sink.kind,
+                "committables": committables_to_rows(sink.committables),
+                "done": list(sink.done),
+                "lost": list(sink.lost),
+            }
+            for name, sink in record.sinks.items()
+        },
+    }
+
+
+def _from_fields(fields: dict[str, Any]) -> CommitRecord:
+    sinks = {
+        name: SinkRecord(
+            kind=sink["kind"],
+            committables=committables_from_rows(sink["committables"]),
+            done=tuple(sink["done"]),
+            lost=tuple(sink["lost"]),
+        )
+        for name, sink in fields["sinks"].items()
+    }
+    tasks = tuple(TaskRecord(*row) for row in fields["tasks"])
+    return CommitRecord(**{**fields, "tasks": tasks, "sinks": sinks})
+
+
+def committables_to_rows(committables: Sequence[Committable]) -> list[list[Any]]:
+    """``[partition, attempt, rows, size, body]`` of each."""
+    return [[c.partition, c.attempt, c.rows, c.size_bytes, dict(c.body)] for c in committables]
+
+
+def committables_from_rows(rows: Sequence[Sequence[Any]]) -> tuple[Committable, ...]:
+    """The inverse of :func:`committables_to_rows`."""
+    return tuple(Committable(*row) for row in rows)

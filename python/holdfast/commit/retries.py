@@ -1,0 +1,52 @@
+"""Trying again what did not answer, with growing pauses, within a limit that is a setting."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import Unavailable
+
+T = TypeVar("T")
+_BACKOFF_MS_MAX = 10_000
+_LOGGER = logging.getLogger("holdfast.commit")
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How long, and by which clock. ``sleep`` takes seconds."""
+
+    max_ms: int
+    backoff_ms: int
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], None] = time.sleep
+
+    def call(self, doing: str, action: Callable[[], T]) -> T:
+        """What ``action`` gives, once it does not raise Unavailable.
+
+        Raises
+        ------
+        Unavailable
+            Still, after ``max_ms``. The message says what was tried, for how long, and how it ended.
+        """
+        started_ms = self.clock.elapsed_ms()
+        pause_ms = max(1, self.backoff_ms)
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return action()
+            except Unavailable as error:
+                spent_ms = self.clock.elapsed_ms() - started_ms
+                if spent_ms + pause_ms > self.max_ms:
+                    raise Unavailable(
+                        f"{doing} failed {attempts} times in {spent_ms / 1000:.1f} s; the limit is "
+                        f"{self.max_ms / 1000:g} s (spark.holdfast.commit.retry.max). Last: {error}"
+                    ) from error
+                _LOGGER.warning("%s failed and is tried again in %d ms: %s", doing, pause_ms, error)
+            self.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, _BACKOFF_MS_MAX)

@@ -1,0 +1,299 @@
+"""A world for the committer without Spark: store, sinks and tasks that fail, crash or are overtaken at any step.
+
+Everything outside the committer calls `World.step` before and after what it does, so a plan can strike anywhere: a
+crash of the driver, an answer that is lost, a time-out at the other side, or another driver that takes over and comes
+back. The processor draws a random number for each row it writes, so that output and state of different attempts differ.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.commit.batch import Replay, TaskResult
+from holdfast.commit.committer import CommitOptions, Committer
+from holdfast.commit.epochs import Driver
+from holdfast.commit.retries import Retries
+from holdfast.commit.sink import Committable, Outcome, Scope
+from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.storage import StoredFile
+
+ACTIONS = ("crash", "refuse", "forget", "time out", "overtake", "fail a task")
+
+
+class Crash(BaseException):
+    """The driver is gone."""
+
+
+class TaskFailed(Exception):
+    """The job failed."""
+
+
+class Clock:
+    """Moves when somebody sleeps."""
+
+    ms = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.ms)
+
+    def elapsed_ms(self) -> float:
+        return self.ms
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += seconds * 1000
+
+
+@dataclass
+class Transaction:
+    """One generation of a transactional id."""
+
+    name: str
+    generation: int
+    rows: list[tuple[int, int, int]]  # batch, partition, random number
+    state: str = "open"  # prepared, committed, aborted
+
+
+@dataclass
+class World:
+    """All that outlives a driver. ``plan``: what happens at which step."""
+
+    batches: int = 4
+    sinks: int = 1
+    partitions: int = 2
+    plan: Mapping[int, str] = field(default_factory=dict)
+    seed: int = 0
+    epoch_in_names: bool = True
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.steps = 0
+        self.log: list[str] = []
+        self.files: dict[str, bytes] = {}
+        self.transactions: dict[str, dict[str, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}
+        self.visible: dict[str, list[tuple[int, int, int]]] = {f"sink{i}": [] for i in range(self.sinks)}
+        self.versions: dict[tuple[str, int], list[int]] = {}  # (run, task attempt): random numbers of that attempt
+        self.spark_state: dict[int, list[dict[int, tuple[str, int]]]] = {}  # batch: by partition, as committed
+        self.runs = 0
+        self.fails_next_task = False
+        self.overtaking = False
+
+    @property
+    def next_batch(self) -> int:
+        return len(self.spark_state)
+
+    def step(self, what: str, undo: Callable[[], None] | None = None, *, answer: bool = False) -> None:
+        """Before something happens (it may be refused), or after it, with ``answer`` (the answer may get lost)."""
+        self.steps += 1
+        self.log.append(what)
+        action = self.plan.get(self.steps)
+        if action == "crash":
+            raise Crash(what)
+        if action == ("forget" if answer else "refuse"):
+            raise Unavailable(f"{what}: the test wanted it")
+        if action == "fail a task":
+            self.fails_next_task = True
+        if action == "time out":
+            for sink in self.transactions.values():
+                for transaction in sink.values():
+                    if transaction.state in ("open", "prepared"):
+                        transaction.state = "aborted"
+        if action == "overtake" and not self.overtaking:
+            self.overtaking = True
+            drive(self, min(self.next_batch + 2, self.batches))
+            self.overtaking = False
+
+    def check(self) -> None:
+        """Each row of each batch is visible once, and is what the state says."""
+        batches = self.batches
+        for name, rows in self.visible.items():
+            wanted = [(batch, partition) for batch in range(batches) for partition in range(self.partitions)]
+            assert sorted(row[:2] for row in rows) == wanted, f"{name}: {self.log}"
+        assert self.next_batch == batches
+        if self.sinks == 1:
+            for batch, partition, number in self.visible["sink0"]:
+                version = self.spark_state[batch][0][partition]
+                assert self.versions[version] == [number], f"batch {batch}, partition {partition}: {self.log}"
+
+
+class WorldStore:
+    """Files in a dictionary."""
+
+    uri = "world"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def create_if_absent(self, name: str, data: bytes) -> bool:
+        self._world.step(f"create {name}")
+        created = name not in self._world.files
+        self._world.files.setdefault(name, bytes(data))
+        self._world.step(f"created {name}", answer=True)
+        return created
+
+    def get(self, name: str) -> bytes | None:
+        self._world.step(f"get {name}")
+        return self._world.files.get(name)
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        self._world.step(f"list {prefix}")
+        return [
+            StoredFile(name, len(data), 0)
+            for name, data in sorted(self._world.files.items())
+            if name.startswith(prefix)
+        ]
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._world.step("delete")
+        for name in names:
+            self._world.files.pop(name, None)
+
+
+class WorldSink:
+    """Transactions as Kafka has them: an id has generations, and a new one ends the one before."""
+
+    kind = "world"
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+        self._ids = world.transactions[name]
+
+    def open_transaction(self, epoch: int, batch_id: int, partition: int, attempt: int) -> Transaction:
+        # Without the epoch, a late task of a driver that was overtaken would end what its successor prepared, or make
+        # what that committed look lost.
+        owner = epoch if self._world.epoch_in_names else "any"
+        name = f"{self.name}-{owner}-{partition}-{batch_id % 2}-{attempt}"
+        before = self._ids.get(name)
+        if before is not None and before.state in ("open", "prepared"):
+            before.state = "aborted"
+        transaction = Transaction(name, before.generation + 1 if before else 0, [])
+        self._ids[name] = transaction
+        return transaction
+
+    def commit(self, scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
+        self._world.step("commit")
+        outcomes = []
+        for one in committables:
+            transaction = self._current(one)
+            if transaction is None or transaction.state == "aborted":
+                outcomes.append(Outcome.LOST)
+                continue
+            if transaction.state == "prepared":
+                transaction.state = "committed"
+                self._world.visible[self.name] += transaction.rows
+            assert transaction.state == "committed"
+            outcomes.append(Outcome.DONE)
+            self._world.step("mid_commit", answer=True)
+        return outcomes
+
+    def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
+        self._world.step("abort")
+        for one in committables:
+            transaction = self._current(one)
+            if transaction is not None and transaction.state == "prepared":
+                transaction.state = "aborted"
+
+    def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
+        self._world.step("recover")
+        kept = {one.body["name"] for one in keep}
+        strays = [t for t in self._ids.values() if t.state in ("open", "prepared") and t.name not in kept]
+        for stray in strays:
+            stray.state = "aborted"
+        self._world.step("recovered", answer=True)
+        return len(strays)
+
+    def _current(self, one: Committable) -> Transaction | None:
+        transaction = self._ids.get(one.body["name"])
+        # Superseded: the broker fences the old generation, whatever became of it.
+        return transaction if transaction and transaction.generation == one.body["generation"] else None
+
+
+class Run:
+    """One driver's run, and the tasks of its jobs."""
+
+    def __init__(self, world: World) -> None:
+        world.runs += 1
+        self.world = world
+        self.run_id = f"run{world.runs}"
+        self.sinks = [WorldSink(world, name) for name in world.transactions]
+        clock = Clock()
+        retries = Retries(max_ms=1_000, backoff_ms=100, clock=clock, sleep=clock.sleep)
+        driver = Driver(self.run_id, "host", 1, 0)
+        self.committer = Committer(WorldStore(world), "query", driver, self.sinks, CommitOptions(retries, 3))  # type: ignore[arg-type]
+        self._task_attempts = 0
+
+    def play(self, batch_id: int) -> None:
+        """One batch, as Spark runs it."""
+        self.world.files.setdefault(f"offsets/{batch_id}", b"offsets of %d" % batch_id)
+        state: dict[int, tuple[str, int]] = {}
+
+        def job(replay: Replay | None) -> list[TaskResult]:
+            state.clear()
+            return [self._task(batch_id, partition, replay, state) for partition in range(self.world.partitions)]
+
+        self.committer.run_batch(batch_id, job)
+        if batch_id == self.world.next_batch:
+            self.world.spark_state[batch_id] = [dict(state)]
+        else:  # overtaken, and yet not fenced: then both have the same truth
+            assert self.world.spark_state[batch_id] == [state]
+            raise Fenced("Spark sees that another driver committed the batch")
+
+    def _task(
+        self, batch_id: int, partition: int, replay: Replay | None, state: dict[int, tuple[str, int]], attempt: int = 0
+    ) -> TaskResult:
+        self.world.step("task")
+        if replay is not None and partition not in replay.lost_partitions:
+            if partition not in replay.tasks:
+                return TaskResult(partition, attempt, 0, 1)
+            recorded = replay.tasks[partition]
+            state[partition] = (recorded.run_id, recorded.task_attempt_id)
+            return TaskResult(partition, attempt, 0, 0)
+        self._task_attempts += 1
+        version = (self.run_id, self._task_attempts)
+        number = self.world.chance.randrange(1 << 30)
+        opened = [
+            (sink, sink.open_transaction(self.committer.epoch, batch_id, partition, attempt))
+            for sink in self.sinks
+            if replay is None or replay.writes(sink.name, partition)
+        ]
+        self.world.step("sink_mid")
+        if self.world.fails_next_task:
+            self.world.fails_next_task = False
+            if attempt == 1:
+                raise TaskFailed
+            return self._task(batch_id, partition, replay, state, attempt + 1)
+        committables: dict[str, Committable] = {}
+        for sink, transaction in opened:
+            if transaction.state != "open":
+                raise TaskFailed("the writer was fenced")
+            transaction.rows = [(batch_id, partition, number)]
+            transaction.state = "prepared"
+            body = {"name": transaction.name, "generation": transaction.generation}
+            committables[sink.name] = Committable(partition, attempt, 1, 1, body)
+        self.world.versions[version] = [number]
+        state[partition] = version
+        self.world.step("sink_after_prepare")
+        return TaskResult(partition, attempt, version[1], 1, committables)
+
+
+def drive(world: World, batches: int) -> Any:
+    """A driver that runs until so many batches are committed, or it ends. What ended it."""
+    run = Run(world)
+    try:
+        while world.next_batch < batches:
+            run.play(world.next_batch)
+    except (Crash, TaskFailed, HoldfastError) as end:
+        return end
+    return None
+
+
+def drive_to_the_end(world: World, restarts: int = 40) -> list[Any]:
+    """Starts drivers until all batches are committed; what ended each."""
+    ends: list[Any] = []
+    while world.next_batch < world.batches:
+        ends.append(drive(world, world.batches))
+        assert len(ends) < restarts, f"no progress: {ends[-3:]}\n{world.log[-60:]}"
+    return ends

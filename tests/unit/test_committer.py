@@ -1,0 +1,155 @@
+"""What the committer refuses, retries, keeps and tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.commit_world import Run, World, drive
+
+from holdfast.commit.record_log import RecordLog, record_name
+from holdfast.commit.sink import Committable, Outcome, Scope
+from holdfast.errors import Corrupt, Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
+
+
+def records(world: World) -> list[str]:
+    return [name.rpartition("/")[2] for name in sorted(world.files) if "/records/" in name]
+
+
+def roll_back(world: World, batches: int, keep_offsets: bool = True) -> None:
+    """Spark's checkpoint goes back by some batches."""
+    for batch in range(world.next_batch - batches, world.next_batch):
+        del world.spark_state[batch]
+        if not keep_offsets:
+            world.files[f"offsets/{batch}"] = b"written anew"
+
+
+def test_records_are_kept_as_long_as_spark_keeps_batches() -> None:
+    world = World(batches=8)
+    assert drive(world, 8) is None
+    assert records(world) == [f"{batch:012d}-0000.json" for batch in (5, 6, 7)]
+
+
+def test_a_rollback_with_the_same_offsets_writes_nothing_twice() -> None:
+    world = World(batches=6)
+    drive(world, 6)
+    state = dict(world.spark_state)
+    roll_back(world, 3)
+    assert drive(world, 6) is None
+    world.check()
+    assert world.spark_state == state
+
+
+def test_a_rollback_with_other_offsets_is_refused() -> None:
+    world = World(batches=6)
+    drive(world, 6)
+    roll_back(world, 2, keep_offsets=False)
+    end = drive(world, 6)
+    assert isinstance(end, Incompatible)
+    assert "batch 4 runs again with other offsets" in str(end)
+
+
+def test_a_rollback_further_than_records_are_kept_is_refused() -> None:
+    world = World(batches=6)
+    drive(world, 6)
+    roll_back(world, 5)
+    end = drive(world, 6)
+    assert isinstance(end, Incompatible)
+    assert "rolled back further than records are kept" in str(end)
+    assert "Roll back to batch 3" in str(end)
+
+
+def test_offsets_that_cannot_be_read_are_not_compared() -> None:
+    world = World(batches=4)
+    drive(world, 4)
+    roll_back(world, 1)
+    del world.files["offsets/3"]
+    run = Run(world)
+    run.committer.run_batch(3, lambda replay: [])
+    assert run.committer.epoch == 2
+
+
+def test_an_overtaken_driver_is_fenced_and_says_by_whom() -> None:
+    world = World(batches=9)
+    old = Run(world)
+    old.play(0)
+    assert drive(world, 2) is None
+    with pytest.raises(Fenced, match=r"epoch 2 \(run run2, process 1 on host\); this is epoch 1, run run1"):
+        old.play(2)
+    world.batches = 2
+    world.check()
+    assert all(t.state != "prepared" for t in world.transactions["sink0"].values())
+
+
+def test_a_sink_that_does_not_answer_is_asked_until_the_limit() -> None:
+    world = World(batches=2)
+    run = Run(world)
+    asked: list[float] = []
+
+    def commit(scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
+        asked.append(run.committer._retries.clock.elapsed_ms())
+        raise Unavailable("no answer")
+
+    run.sinks[0].commit = commit  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match=r"committing batch 0 to sink 'sink0' failed 4 times .*no answer"):
+        run.play(0)
+    assert asked == [0, 100, 300, 700]
+    assert drive(world, 2) is None
+    world.check()
+
+
+def test_what_is_undecided_stops_every_start_until_somebody_decides() -> None:
+    world = World(batches=2, plan={18: "crash"})
+    drive(world, 2)
+    assert world.log[-1] == "list holdfast/query/epochs/", "the record is written, nothing is committed"
+
+    def commit(scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
+        raise Undecided("the broker forgot; holdfast transactions …")
+
+    for _ in range(2):
+        run = Run(world)
+        run.sinks[0].commit = commit  # type: ignore[method-assign]
+        with pytest.raises(Undecided):
+            run.play(0)
+    name = record_name("query", 0, 0)
+    log = RecordLog(run.committer._store, "query")
+    log.load()
+    record = log.newest(0)
+    assert record is not None
+    with pytest.raises(InvalidRequest, match="partition 7 cannot be said to be done: it wrote nothing"):
+        record.decided("sink0", {7: Outcome.DONE})
+    log.create(record.decided("sink0", {0: Outcome.LOST, 1: Outcome.LOST}))
+    assert drive(world, 2) is None, "both are written again, without a question"
+    world.check()
+    assert name in world.files
+
+
+def test_a_sink_that_has_output_in_flight_cannot_be_left_out() -> None:
+    world = World(batches=2, plan={18: "crash"})
+    drive(world, 2)
+    run = Run(world)
+    run.committer._sinks = {}
+    with pytest.raises(Incompatible, match="output of sink 'sink0', of kind 'world', that may not be visible yet"):
+        run.play(0)
+
+
+def test_lost_output_needs_the_partitions_it_had() -> None:
+    world = World(batches=2, plan={20: "time out"})  # after the first of two is committed
+    assert isinstance(drive(world, 2), Unavailable)
+    world.partitions = 3
+    end = drive(world, 2)
+    assert isinstance(end, Incompatible)
+    assert "it has 3 partitions now, recorded are 2" in str(end)
+    world.partitions = 2
+    assert drive(world, 2) is None
+    world.check()
+
+
+def test_a_damaged_record_is_told_and_not_guessed_at() -> None:
+    world = World(batches=2, plan={18: "crash"})
+    drive(world, 2)
+    name = record_name("query", 0, 0)
+    world.files[name] = world.files[name].replace(b'"attempt', b'"attempx')[:-9]
+    end = drive(world, 2)
+    assert isinstance(end, Corrupt)
+    assert name in str(end)
