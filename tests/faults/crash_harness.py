@@ -7,7 +7,7 @@ One stream lives through all kills of all steps. After each kill the committed o
 input so far; in the end all output and all state is. Prints what it does, and a table: step, kills, differences. Exit
 code 1 on any difference.
 
-A named step kills the Python worker that reaches it (holdfast.checkpoint.fault_points). In turn, that is all; or the
+A named step kills the Python worker that reaches it (holdfast.fault_points). In turn, that is all; or the
 driver and its JVM are killed with it, while other workers live on for a moment; or every process at once.
 """
 
@@ -39,9 +39,10 @@ STEPS = (
     "after_handle", "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot",
     "during_retention", "during_restore", "random",
 )  # fmt: skip
+SHORT = ("after_delta", "during_spill", "before_handle", "after_handle", "during_snapshot", "random")
 TARGETS = ("worker", "driver", "group")
-_ROWS = 3_000
-_USERS = 1_500
+_ROWS = (6_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
+_USERS = 3_000
 _FILES_AHEAD = 8
 _SCHEMA = pa.schema([("seq", "i8"), ("file", "i4"), ("user", "str"), ("kind", "str"), ("amount", "i8")])
 _STEP_BATCHES = 25  # a step that is not reached in so many is missed
@@ -110,8 +111,8 @@ class Stream:
 
     def workers(self) -> list[psutil.Process]:
         """The Python workers: children of Spark's Python daemon."""
-        daemons = [process for process in self.processes() if _is_python_worker(process)]
-        return [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
+        python = {process.pid: process for process in self.processes() if _is_python_worker(process)}
+        return [process for process in python.values() if _parent(process) in python]
 
     def kill(self, target: str) -> None:
         """kill -9, all victims at once."""
@@ -149,6 +150,13 @@ def _is_python_worker(process: psutil.Process) -> bool:
         return "pyspark.daemon" in process.cmdline()
     except psutil.Error:
         return True
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return None
 
 
 class Campaign:
@@ -243,12 +251,13 @@ class Campaign:
         """Input for the batches to come: deterministic, each file visible at once and whole."""
         while self._files <= batch + _FILES_AHEAD:
             draw = random.Random(self._seed * 1_000_003 + self._files)
+            count = _ROWS[self._files % len(_ROWS)]
             rows = {
-                "seq": list(range(self._sequence, self._sequence + _ROWS)),
-                "file": [self._files] * _ROWS,
-                "user": [f"user{draw.randrange(_USERS)}" for _ in range(_ROWS)],
-                "kind": [draw.choice("abcd") for _ in range(_ROWS)],
-                "amount": [draw.randrange(-1000, 1000) for _ in range(_ROWS)],
+                "seq": list(range(self._sequence, self._sequence + count)),
+                "file": [self._files] * count,
+                "user": [f"user{draw.randrange(_USERS)}" for _ in range(count)],
+                "kind": [draw.choice("abcd") for _ in range(count)],
+                "amount": [draw.randrange(-1000, 1000) for _ in range(count)],
             }
             path = self.folder / "source" / f"{self._files:06d}.parquet"
             hidden = path.with_name(f".{path.name}")
@@ -256,7 +265,7 @@ class Campaign:
             os.utime(hidden, (1_700_000_000 + self._files,) * 2)  # Spark reads files by age
             hidden.rename(path)
             self._files += 1
-            self._sequence += _ROWS
+            self._sequence += count
 
     def _committed_batches(self) -> int:
         commits = self.folder / "checkpoint" / "commits"

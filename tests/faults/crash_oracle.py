@@ -15,21 +15,27 @@ from holdfast import _core
 from holdfast.checkpoint import CheckpointSettings, Handle, OperatorRecord, SlotState
 from holdfast.storage import open_file_store
 
+# Which file came in which batch is taken from what was found: `batches` (file, batch).
 _EXPECTED = """
-SELECT seq, file, user, kind, amount,
+WITH rows AS (SELECT seq, file, user, kind, amount, batch FROM read_parquet(?) JOIN batches USING (file)),
+by_user AS (SELECT user, batch, lag(max_by(amount, seq)) OVER (PARTITION BY user ORDER BY batch) AS before
+  FROM rows GROUP BY user, batch),
+by_kind AS (SELECT user, kind, batch, lag(max_by(amount, seq)) OVER (PARTITION BY user, kind ORDER BY batch)
+  AS kind_before FROM rows GROUP BY user, kind, batch)
+SELECT seq, file, user, kind, amount, batch,
   sum(amount) OVER so_far AS total,
   avg(amount) OVER so_far AS average,
   max(amount) OVER so_far AS greatest,
-  arg_max(amount, seq) OVER (PARTITION BY user ORDER BY file RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS
-  before, count(*) OVER (PARTITION BY user ORDER BY file RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS listed,
-  arg_max(amount, seq) OVER (PARTITION BY user, kind ORDER BY file RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-    AS kind_before,
-  count(DISTINCT kind) OVER (PARTITION BY user ORDER BY file RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
-  kinds, count(*) OVER kind_so_far AS seen,
+  before,
+  count(*) OVER to_batch AS listed,
+  kind_before,
+  count(DISTINCT kind) OVER to_batch AS kinds,
+  count(*) OVER kind_so_far AS seen,
   max(amount) OVER kind_so_far AS best,
   concat_ws(',', lag(amount, 2) OVER kind_so_far, lag(amount, 1) OVER kind_so_far, amount) AS trail
-FROM read_parquet(?)
+FROM rows JOIN by_user USING (user, batch) JOIN by_kind USING (user, kind, batch)
 WINDOW so_far AS (PARTITION BY user ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+       to_batch AS (PARTITION BY user ORDER BY batch RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
        kind_so_far AS (PARTITION BY user, kind ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 """
 _DIFFERENT = """
@@ -68,20 +74,17 @@ def output_differences(folder: Path, *, complete: bool) -> list[str]:
     reached.
     """
     with duckdb.connect() as db:
-        files = committed_files(folder / "output")
-        sources = sorted(map(str, (folder / "source").glob("*.parquet")))
-        if not files:
+        if not _read_found(db, folder):
             return ["no output at all"] if complete else []
-        db.execute("CREATE TABLE found AS SELECT * FROM read_parquet(?)", [files])
-        reached = db.execute("SELECT max(file) FROM found").fetchone()
+        reached = db.execute("SELECT max(file) FROM batches").fetchone()
         assert reached is not None
-        read = sources if complete else sources[: reached[0] + 1]
-        db.execute(f"CREATE TABLE expected AS {_EXPECTED}", [read])
+        sources = _sources(folder) if complete else _sources(folder)[: reached[0] + 1]
+        wrong = _misplaced_files(db, len(sources))
+        db.execute(f"CREATE TABLE expected AS {_EXPECTED}", [sources])
         twice = db.execute("SELECT seq, count(*) FROM found GROUP BY seq HAVING count(*) > 1 ORDER BY seq").fetchall()
         different = db.execute(_DIFFERENT).fetchall()
-    return [f"row {seq} stands {count} times" for seq, count in twice] + [
-        f"row {seq}: expected {expected}, found {found}" for seq, expected, found in different
-    ]
+    wrong += [f"row {seq} stands {count} times" for seq, count in twice]
+    return wrong + [f"row {seq}: expected {expected}, found {found}" for seq, expected, found in different]
 
 
 def state_differences(folder: Path) -> list[str]:
@@ -90,12 +93,13 @@ def state_differences(folder: Path) -> list[str]:
     """
     handles = [Handle.from_text(text) for text in json.loads((folder / "handles.json").read_text())]
     with duckdb.connect() as db:
-        db.execute(f"CREATE TABLE expected AS {_EXPECTED}", [sorted(map(str, (folder / "source").glob("*.parquet")))])
-        users = db.execute(
+        _read_found(db, folder)
+        db.execute(f"CREATE TABLE expected AS {_EXPECTED}", [_sources(folder)])
+        users = db.sql(
             "SELECT user, max_by(total, seq) AS total, max_by(average, seq) AS average, max(amount) AS greatest, "
             "max_by(amount, seq) AS last, list(amount ORDER BY seq) AS amounts FROM expected GROUP BY user"
         ).to_arrow_table()
-        kinds = db.execute(
+        kinds = db.sql(
             "SELECT user, kind, count(*) AS seen, max(amount) AS best, max_by(trail, seq) AS trail, "
             "max_by(amount, seq) AS last FROM expected GROUP BY user, kind"
         ).to_arrow_table()
@@ -104,6 +108,33 @@ def state_differences(folder: Path) -> list[str]:
         mine = {handle.slot: handle for handle in handles if handle.operator == operator}
         found += _operator_differences(folder, operator, expected.combine_chunks(), keys, mine)
     return found
+
+
+def _sources(folder: Path) -> list[str]:
+    return sorted(map(str, (folder / "source").glob("*.parquet")))
+
+
+def _read_found(db: duckdb.DuckDBPyConnection, folder: Path) -> bool:
+    """The tables ``found`` and ``batches``; False when there is no output yet."""
+    files = committed_files(folder / "output")
+    if files:
+        db.execute("CREATE TABLE found AS SELECT * FROM read_parquet(?)", [files])
+        db.execute("CREATE TABLE batches AS SELECT file, max(batch) AS batch FROM found GROUP BY file")
+    return bool(files)
+
+
+def _misplaced_files(db: duckdb.DuckDBPyConnection, expected: int) -> list[str]:
+    """Every file came whole in one batch, in the order of files."""
+    rows = db.execute(
+        "SELECT n.file, min(f.batch), max(f.batch), max(max(f.batch)) OVER (ORDER BY n.file ROWS UNBOUNDED PRECEDING) "
+        "FROM range(?) n(file) LEFT JOIN found f ON f.file = n.file GROUP BY n.file ORDER BY n.file",
+        [expected],
+    ).fetchall()
+    return [
+        f"file {file}: expected in one batch, not before batch {latest}, found in batches {first} to {last}"
+        for file, first, last, latest in rows
+        if first is None or first != last or last < latest
+    ]
 
 
 def _operator_differences(

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from tests.faults.crash_harness import Campaign, Stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 def test_workers_that_end_after_each_task(tmp_path: Path) -> None:

@@ -148,7 +148,6 @@ def test_lost_data_stops_a_query_with_a_clear_error(
     assert lossy.values() == values(0, 20, "new")
 
 
-@pytest.mark.slow
 def test_kill_9_and_the_replay_reads_the_same(kafka: KafkaWorld, tmp_path: Path) -> None:
     """Killed in batch 0, which starts at "latest", and in a later one; what comes meanwhile must not change them."""
     topic = kafka.topic(3)
