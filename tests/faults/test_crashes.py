@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice, after kill -9: at some steps in the short form, at all of them by `make faults KILLS=20`."""
+"""Nothing lost, nothing twice, after kill -9: at some steps here, at all of them by `make faults KILLS=20`."""
 
 from __future__ import annotations
 
