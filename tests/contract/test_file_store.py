@@ -76,6 +76,20 @@ def test_a_file_is_uploaded_and_downloaded(store, tmp_path):
         store.put_file("x/large", str(tmp_path / "source"))
 
 
+def test_a_copy_says_what_it_met(creating_store):
+    assert creating_store.copy_if_absent("staged/file", "final/file") is None
+    assert creating_store.get("final/file") is None
+    creating_store.put("staged/file", b"first")
+    assert creating_store.copy_if_absent("staged/file", "final/file") is True
+    creating_store.delete(["staged/file"])
+    assert creating_store.get("final/file") == b"first"
+    creating_store.put("staged/file", b"second")
+    assert creating_store.copy_if_absent("staged/file", "final/file") is False
+    assert creating_store.get("final/file") == b"first"
+    creating_store.delete(["staged/file"])
+    assert creating_store.copy_if_absent("staged/file", "final/file") is False
+
+
 def test_create_if_absent_says_who_was_first(creating_store):
     assert creating_store.create_if_absent("record", b"first") is True
     assert creating_store.create_if_absent("record", b"second") is False
@@ -273,6 +287,8 @@ def test_a_store_without_conditional_writes_says_so(tmp_path):
     store = ArrowFileStore(pafs.LocalFileSystem(), str(tmp_path), parse_uri("s3://bucket/x"))
     with pytest.raises(InvalidRequest, match="only if it is absent"):
         store.create_if_absent("record", b"")
+    with pytest.raises(InvalidRequest, match="only if it is absent"):
+        store.copy_if_absent("file", "record")
 
 
 # --- transfers -----------------------------------------------------------------------------------------------------

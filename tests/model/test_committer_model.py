@@ -29,10 +29,14 @@ def test_one_fault_at_every_step(action: str, sinks: int) -> None:
 
 def test_names_without_the_epoch_write_twice() -> None:
     """Why names have it: a late task of an overtaken driver makes what its successor committed look lost."""
-    world = World(partitions=3, plan={67: "overtake", 97: "crash"}, epoch_in_names=False)
-    drive_to_the_end(world)
-    with pytest.raises(AssertionError):
-        world.check()
+
+    def writes_twice(overtaken: int, crashed: int) -> bool:
+        plan = {overtaken: "overtake", crashed: "crash"}
+        world = World(partitions=3, plan=plan, epoch_in_names=False)
+        drive_to_the_end(world)
+        return any(len(rows) > world.batches * world.partitions for rows in world.visible.values())
+
+    assert any(writes_twice(overtaken, crashed) for overtaken in range(60, 75) for crashed in range(85, STEPS))
 
 
 @settings(max_examples=400, deadline=None)

@@ -130,6 +130,8 @@ class Committer:
         if newest is not None:
             record = self._retries.call("reading the newest commit record", lambda: self._log.newest(newest))
         if record is not None:
+            # Once more: the driver that wrote it may have been killed before it was durable.
+            self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
             self._newest = (record, self._finish(record))
         self._recover(record)
         self._is_started = True

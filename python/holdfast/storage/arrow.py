@@ -43,11 +43,10 @@ class ArrowFileStore:
                     target.write(block)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
-        raise InvalidRequest(
-            f"{self.uri} cannot create {name!r} only if it is absent: pyarrow has no conditional put for a "
-            f"{self._filesystem.type_name} filesystem. Use a checkpoint folder on a file system that all executors "
-            f"mount"
-        )
+        raise self._unconditional(name)
+
+    def copy_if_absent(self, name: str, target: str) -> bool | None:
+        raise self._unconditional(target)
 
     def get(self, name: str) -> bytes | None:
         with self._errors("reading", name):
@@ -106,6 +105,12 @@ class ArrowFileStore:
     def _refuse_existing(self, name: str) -> None:
         if self._filesystem.get_file_info(self._path(name)).type != pafs.FileType.NotFound:
             raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+
+    def _unconditional(self, name: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"{self.uri} cannot create {name!r} only if it is absent: pyarrow has no conditional put for a "
+            f"{self._filesystem.type_name} filesystem. Use a folder on a file system that all executors mount"
+        )
 
     @contextmanager
     def _errors(self, doing: str, name: str) -> Iterator[None]:

@@ -55,6 +55,11 @@ class FileStore(Protocol):
     def create_if_absent(self, name: str, data: Data) -> bool:
         """Writes a file unless the name exists. False: somebody was first, and their file is unchanged."""
 
+    def copy_if_absent(self, name: str, target: str) -> bool | None:
+        """Gives the file ``name`` a second name, durably, unless ``target`` exists (False). None: there is no ``name``,
+        and no ``target`` either.
+        """
+
     def get(self, name: str) -> bytes | None:
         """The bytes of a file; None when there is none."""
 

@@ -40,16 +40,35 @@ class LocalFileStore:
             raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
 
     def put_file(self, name: str, path: str) -> None:
-        def copy(file: BinaryIO) -> None:
-            with open(path, "rb") as source:
-                shutil.copyfileobj(source, file, _COPY_BYTES)
-
-        if not self._publish(name, copy):
+        if not self._publish(name, lambda file: _copy(path, file)):
             raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         view = memoryview(data)
         return self._publish(name, lambda file: _write(file, view))
+
+    def copy_if_absent(self, name: str, target: str) -> bool | None:
+        path, copy = self._path(name), self._path(target)
+        folder = os.path.dirname(copy)
+        with self._errors("copying to", target):
+            if not os.path.lexists(copy):
+                if not os.path.isfile(path):
+                    return None
+                _make_folders(folder)
+                try:
+                    os.link(path, copy)
+                    return _sync_folder(folder)
+                except FileExistsError:
+                    pass
+                except FileNotFoundError:  # deleted since
+                    return None
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    return self._publish(target, lambda file: _copy(path, file))
+            # Whoever made it may have been killed before it was durable.
+            _sync_folder(folder)
+            return False
 
     def get(self, name: str) -> bytes | None:
         with self._errors("reading", name):
@@ -112,13 +131,16 @@ class LocalFileStore:
         temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
         with self._errors("writing", name):
             if os.path.lexists(path):
+                _sync_folder(folder)  # whoever made it may have been killed before it was durable
                 return False
             try:
                 with self._create(temporary, folder) as file:
                     write(file)
                     file.flush()
                     os.fsync(file.fileno())
-                return self._name(temporary, path) and _sync_folder(folder)
+                named = self._name(temporary, path)
+                _sync_folder(folder)
+                return named
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -158,6 +180,11 @@ class LocalFileStore:
             raise
         except OSError as error:
             raise Unavailable(f"{doing} {name!r} in {self.uri} failed: {_explain(error, self.root)}") from error
+
+
+def _copy(path: str, file: BinaryIO) -> None:
+    with open(path, "rb") as source:
+        shutil.copyfileobj(source, file, _COPY_BYTES)
 
 
 def _write(file: BinaryIO, view: memoryview) -> None:

@@ -1,0 +1,78 @@
+"""Names below a FileSink's folder. Format: docs/formats/file_output.md.
+
+What is committed lies in the folder itself; all else in folders whose names begin with ``_``, which Spark, pyarrow and
+DuckDB leave out of a listing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from holdfast.commit.sink import SinkTask
+
+STAGING = "_staging"
+LOG = "_holdfast"
+README = f"{LOG}/README.txt"
+_STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.parquet")
+_BATCH = re.compile(r"(\d{12,})\.json")
+_FENCE = re.compile(r"(\d{6,})-(\d{6,})")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of one sink of one query."""
+
+    query_id: str
+    sink: str
+
+    @property
+    def _own(self) -> str:
+        return f"{quote(self.query_id, safe='')}/{quote(self.sink, safe='')}"
+
+    @property
+    def staging(self) -> str:
+        return f"{STAGING}/{self._own}/"
+
+    @property
+    def fences(self) -> str:
+        return f"{LOG}/{self._own}/fences/"
+
+    def staged(self, task: SinkTask) -> str:
+        """Unique to the attempt."""
+        return (
+            f"{self.staging}{task.batch_id:012d}-{task.partition:05d}-{task.scope.epoch:06d}-{task.attempt}-"
+            f"{task.task_attempt_id}.parquet"
+        )
+
+    def published(self, batch_id: int, partition: int) -> str:
+        """The same for all attempts: of two that are published, one would be a mistake."""
+        own = f"{quote(self.query_id, safe='')}-{quote(self.sink, safe='')}"
+        return f"{batch_id:012d}-{partition:05d}-{own}.parquet"
+
+    def manifest(self, batch_id: int) -> str:
+        return f"{LOG}/{self._own}/batches/{batch_id:012d}.json"
+
+    def part(self, batch_id: int, number: int) -> str:
+        """Published files of a batch of which others were lost: it is not whole yet."""
+        return f"{LOG}/{self._own}/parts/{batch_id:012d}-{number:04d}.json"
+
+    def fence(self, epoch: int, number: int) -> str:
+        return f"{self.fences}{epoch:06d}-{number:06d}"
+
+
+def epoch_of_staged(name: str) -> int | None:
+    """The epoch whose driver's task staged a file; None for a name of another kind."""
+    match = _STAGED.fullmatch(name.rpartition("/")[2])
+    return int(match.group(2)) if match else None
+
+
+def parse_fence(name: str) -> tuple[int, int] | None:
+    match = _FENCE.fullmatch(name.rpartition("/")[2])
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def is_manifest(name: str) -> bool:
+    folder, _, file = name.rpartition("/")
+    return folder.endswith("/batches") and _BATCH.fullmatch(file) is not None

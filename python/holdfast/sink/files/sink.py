@@ -1,0 +1,209 @@
+"""FileSink: the options, and what the driver does with staged files. Format: docs/formats/file_output.md."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
+from holdfast.errors import InternalError, InvalidRequest, Undecided
+from holdfast.fault_points import reach
+from holdfast.sealed import checksum_of
+from holdfast.sink.files.layout import README, Layout, epoch_of_staged
+from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
+from holdfast.sink.files.writer import FileWriter, newest_fence
+from holdfast.storage import FileStore, open_file_store
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
+_README = b"""Written by Holdfast. batches/ names the files that each batch committed; see docs/formats/file_output.md.
+"""
+#: Files that are still being written have no name yet, whatever the clock says.
+_ALWAYS_MS = 1 << 62
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """Parquet files in a folder. A plain listing never has a partial file; the manifests have each batch whole.
+
+    Parameters
+    ----------
+    path
+        A folder, or a file URI, that the driver and all executors reach. Its file system must create files only if they
+        are absent, as a mounted one does.
+    name
+        One of a kind in its query, and the same over its restarts.
+    compression
+        "zstd", "snappy", "lz4", "gzip", "brotli" or "none".
+    row_group_rows
+        Rows of a row group, at most.
+
+    Raises
+    ------
+    InvalidRequest
+        A wrong option.
+    """
+
+    path: str
+    name: str = "files"
+    compression: str = "zstd"
+    row_group_rows: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, (str, os.PathLike)) or not os.fspath(self.path):
+            raise InvalidRequest(f"FileSink: path is {self.path!r}; expected a folder or URI")
+        path = os.fspath(self.path)
+        object.__setattr__(self, "path", path if "://" in path or path.startswith("file:") else os.path.abspath(path))
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise InvalidRequest(f"FileSink: name is {self.name!r}; expected up to 64 letters, digits, '_', '-' or '.'")
+        if self.compression not in _COMPRESSIONS:
+            raise InvalidRequest(
+                f"FileSink: compression is {self.compression!r}; expected one of {', '.join(_COMPRESSIONS)}"
+            )
+        if not isinstance(self.row_group_rows, int) or self.row_group_rows < 1:
+            raise InvalidRequest(f"FileSink: row_group_rows is {self.row_group_rows!r}; expected a number above 0")
+
+    @property
+    def kind(self) -> str:
+        return "files"
+
+    def check(self, schema: pa.Schema, limits: CommitLimits) -> None:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), schema, compression=self.compression).close()
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidRequest(f"FileSink {self.name!r}: rows cannot be written as Parquet: {error}") from error
+        self._store().create_if_absent(README, _README)
+
+    def open(self, task: SinkTask) -> FileWriter:
+        return FileWriter(self._store(), _layout(task.scope), task, self.compression, self.row_group_rows)
+
+    def commit(self, scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
+        if not committables:
+            return []
+        batches = {one.body["batch_id"] for one in committables}
+        if len(batches) != 1:
+            raise InternalError(f"FileSink {self.name!r} was asked to commit batches {sorted(batches)} at once")
+        store, layout, batch_id = self._store(), _layout(scope), int(batches.pop())
+        committed = _manifest(store, layout, batch_id)
+        outcomes = []
+        for one in committables:
+            # What the manifest names was visible, even if somebody has moved it elsewhere since.
+            known = committed is not None and _file(one) in committed.files
+            outcomes.append(Outcome.DONE if known else _publish(store, one))
+            reach("mid_commit")
+        done = [_file(one) for one, outcome in zip(committables, outcomes) if outcome is Outcome.DONE]
+        self._record(store, layout, batch_id, done, is_whole=len(done) == len(committables))
+        store.delete([str(one.body["staged"]) for one in committables])
+        return outcomes
+
+    def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
+        self._store().delete([str(one.body["staged"]) for one in committables])
+
+    def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
+        store, layout = self._store(), _layout(scope)
+        epoch, number = newest_fence(store, layout)
+        store.create_if_absent(layout.fence(scope.epoch, number + 1 if epoch == scope.epoch else 1), b"")
+        kept = {str(one.body["staged"]) for one in keep}
+        strays = [
+            file.name
+            for file in store.list(layout.staging)
+            if file.name not in kept and (epoch_of_staged(file.name) or 0) <= scope.epoch
+        ]
+        store.delete(strays)
+        newest = layout.fence(*newest_fence(store, layout))
+        store.delete([file.name for file in store.list(layout.fences) if file.name < newest])
+        return len(strays) + store.sweep(layout.staging, _ALWAYS_MS)
+
+    @staticmethod
+    def files(path: str) -> list[CommittedFile]:
+        """The files of all batches that are committed and whole, in order of query, sink, batch and partition.
+
+        Raises
+        ------
+        Corrupt
+            A manifest is damaged.
+        """
+        return [file for manifest in read_manifests(open_file_store(path)) for file in manifest.files]
+
+    @staticmethod
+    def read(path: str) -> pa.Table:
+        """The rows of all batches that are committed and whole: none of a batch, or all of it.
+
+        Every file is compared with its checksum. The table is held in memory; for more than that, hand the names of
+        :meth:`files` to a Parquet reader.
+
+        Raises
+        ------
+        Corrupt
+            A manifest or a file is damaged or missing.
+        InvalidRequest
+            Nothing has been committed there yet, so there are no columns either.
+        """
+        table = read_files(open_file_store(path), FileSink.files(path))
+        if table is None:
+            raise InvalidRequest(f"{path} holds no committed batch: no FileSink has written there yet")
+        return table
+
+    def _store(self) -> FileStore:
+        return open_file_store(self.path)
+
+    def _record(
+        self, store: FileStore, layout: Layout, batch_id: int, done: list[CommittedFile], is_whole: bool
+    ) -> None:
+        """Writes the batch's manifest; or, when files of it were lost, notes those that are published."""
+        known: dict[int, CommittedFile] = {}
+        parts = 0
+        while (data := store.get(layout.part(batch_id, parts))) is not None:
+            part = Manifest.from_text(data, layout.part(batch_id, parts))
+            known.update((file.partition, file) for file in part.files)
+            parts += 1
+        if not is_whole:
+            new = tuple(file for file in done if file.partition not in known)
+            if new:
+                text = Manifest(layout.query_id, layout.sink, batch_id, new).to_text()
+                store.create_if_absent(layout.part(batch_id, parts), text.encode())
+            return
+        known.update((file.partition, file) for file in done)
+        files = tuple(file for _, file in sorted(known.items()))
+        name = layout.manifest(batch_id)
+        text = Manifest(layout.query_id, layout.sink, batch_id, files).to_text()
+        if not store.create_if_absent(name, text.encode()) and store.get(name) != text.encode():
+            raise Undecided(
+                f"{name} in {store.uri} names other files of batch {batch_id} than the commit record. Compare the two "
+                f"(docs/formats/file_output.md), delete the one that is wrong, and start the query again"
+            )
+
+
+def _layout(scope: Scope) -> Layout:
+    return Layout(scope.query_id, scope.sink)
+
+
+def _manifest(store: FileStore, layout: Layout, batch_id: int) -> Manifest | None:
+    name = layout.manifest(batch_id)
+    data = store.get(name)
+    return None if data is None else Manifest.from_text(data, f"{name} in {store.uri}")
+
+
+def _publish(store: FileStore, one: Committable) -> Outcome:
+    staged, published = str(one.body["staged"]), str(one.body["published"])
+    made = store.copy_if_absent(staged, published)
+    if made is None:
+        return Outcome.LOST
+    if not made:  # by an earlier call, or by whom?
+        data = store.get(published)
+        if data is None or checksum_of(data) != one.body["checksum"]:
+            raise Undecided(
+                f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
+                f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "
+                f"delete it; then start the query again"
+            )
+    return Outcome.DONE
+
+
+def _file(one: Committable) -> CommittedFile:
+    return CommittedFile(one.partition, str(one.body["published"]), one.rows, one.size_bytes, str(one.body["checksum"]))

@@ -1,0 +1,102 @@
+"""Writes one partition of one batch: a local file first, then, whole and durable, a staged one that nobody lists."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.commit.sink import Committable, SinkTask
+from holdfast.errors import Fenced, InvalidRequest, Unavailable
+from holdfast.sealed import checksum_of
+from holdfast.sink.files.layout import Layout, parse_fence
+from holdfast.storage import FileStore
+
+
+def newest_fence(store: FileStore, layout: Layout) -> tuple[int, int]:
+    """(epoch, number) of the newest recovery; whoever began to write before it may not prepare any more."""
+    fences = (parse_fence(file.name) for file in store.list(layout.fences))
+    return max((fence for fence in fences if fence is not None), default=(0, 0))
+
+
+class FileWriter:
+    """A `holdfast.commit.sink.SinkWriter`."""
+
+    def __init__(self, store: FileStore, layout: Layout, task: SinkTask, compression: str, row_group_rows: int) -> None:
+        self._store = store
+        self._layout = layout
+        self._task = task
+        self._compression = compression
+        self._row_group_rows = row_group_rows
+        self._fence = newest_fence(store, layout)
+        self._refuse(self._fence[0] > task.scope.epoch)
+        self._folder: str | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        try:
+            if self._writer is None:
+                self._folder = tempfile.mkdtemp(prefix="holdfast-files-")
+                path = os.path.join(self._folder, "rows.parquet")
+                self._writer = pq.ParquetWriter(path, batch.schema, compression=self._compression)
+            self._writer.write_batch(batch, row_group_size=self._row_group_rows)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._who()}: a local file cannot be written: {error}; make room in {tempfile.gettempdir()}, or set "
+                f"TMPDIR on the executors"
+            ) from error
+        except pa.ArrowException as error:
+            raise InvalidRequest(f"{self._who()}: rows cannot be written as Parquet: {error}") from error
+        self._rows += batch.num_rows
+
+    def prepare(self) -> Committable | None:
+        if self._writer is None or self._folder is None:
+            return None
+        self._writer.close()
+        path = os.path.join(self._folder, "rows.parquet")
+        self._refuse(newest_fence(self._store, self._layout) != self._fence)
+        staged = self._layout.staged(self._task)
+        with open(path, "rb") as file:
+            data = file.read()
+        self._store.put(staged, data)
+        self._clear()
+        body = {
+            "batch_id": self._task.batch_id,
+            "staged": staged,
+            "published": self._layout.published(self._task.batch_id, self._task.partition),
+            "checksum": checksum_of(data),
+        }
+        return Committable(self._task.partition, self._task.attempt, self._rows, len(data), body)
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._writer = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _refuse(self, is_fenced: bool) -> None:
+        if is_fenced:
+            raise Fenced(
+                f"{self._who()}: a recovery of this query swept away what was open, so this task is not the one whose "
+                f"output counts"
+            )
+
+    def _who(self) -> str:
+        task = self._task
+        return (
+            f"sink {task.scope.sink!r}, batch {task.batch_id}, partition {task.partition}, attempt {task.attempt}, "
+            f"epoch {task.scope.epoch}"
+        )

@@ -1,0 +1,214 @@
+"""What every sink owes, whichever it is: holdfast.commit.sink says it in words.
+
+A sink that joins brings a `Bench`: how to make it, and how to read what is visible from outside.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pytest
+
+from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink, SinkTask, SinkWriter
+from holdfast.errors import Fenced, InvalidRequest
+from holdfast.sink.files import FileSink
+
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
+LIMITS = CommitLimits(trigger_ms=1_000, retry_max_ms=10_000, retry_backoff_ms=10)
+QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
+
+
+class Bench(Protocol):
+    """A sink under test."""
+
+    def make(self) -> Sink:
+        """The sink, anew: as another process would have it."""
+
+    def visible(self) -> list[int]:
+        """The values that a reader sees, sorted."""
+
+
+class FileBench:
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "out")
+
+    def make(self) -> Sink:
+        return FileSink(self.path)
+
+    def visible(self) -> list[int]:
+        return sorted(FileSink.read(self.path)["value"].to_pylist()) if FileSink.files(self.path) else []
+
+
+BENCHES: dict[str, Callable[[Path], Bench]] = {"files": FileBench}
+
+
+@pytest.fixture(params=BENCHES)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = BENCHES[request.param](tmp_path)
+    made.make().check(SCHEMA, LIMITS)
+    yield made
+
+
+def scope(sink: Sink, epoch: int = 1) -> Scope:
+    return Scope(QUERY, f"run-{epoch}", epoch, sink.name)
+
+
+def opened(
+    sink: Sink, values: list[int], batch: int = 0, partition: int = 0, epoch: int = 1, attempt: int = 0
+) -> SinkWriter:
+    writer = sink.open(SinkTask(scope(sink, epoch), batch, partition, attempt, 100 * partition + attempt))
+    for value in values:
+        writer.write(rows([value]))
+    return writer
+
+
+def rows(values: list[int]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([f"k{v}" for v in values]), pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+def prepared(bench: Bench, values: list[int], **task: int) -> Committable:
+    found = opened(bench.make(), values, **task).prepare()
+    assert found is not None
+    return found
+
+
+def test_it_is_a_sink(bench: Bench) -> None:
+    sink = bench.make()
+    assert isinstance(sink, Sink)
+    assert isinstance(sink.open(SinkTask(scope(sink), 0, 0, 0, 0)), SinkWriter)
+    again = pickle.loads(pickle.dumps(sink))
+    assert (again.name, again.kind) == (sink.name, sink.kind)
+
+
+def test_what_is_prepared_is_not_visible_until_it_is_committed(bench: Bench) -> None:
+    one, two = prepared(bench, [1, 2], partition=0), prepared(bench, [3], partition=2)
+    assert (one.rows, two.rows, one.partition, two.partition) == (2, 1, 0, 2)
+    assert bench.visible() == []
+    sink = bench.make()
+    assert sink.commit(scope(sink), [one, two]) == [Outcome.DONE, Outcome.DONE]
+    assert bench.visible() == [1, 2, 3]
+
+
+def test_a_commit_may_be_repeated_by_anybody(bench: Bench) -> None:
+    one, two = prepared(bench, [1], partition=0), prepared(bench, [2], partition=1)
+    for epoch in (1, 1, 2):
+        sink = bench.make()
+        assert sink.commit(scope(sink, epoch), [one, two]) == [Outcome.DONE, Outcome.DONE]
+    assert bench.visible() == [1, 2]
+
+
+def test_an_abort_is_for_ever_and_may_be_repeated(bench: Bench) -> None:
+    one = prepared(bench, [1])
+    sink = bench.make()
+    for _ in range(2):
+        sink.abort(scope(sink), [one])
+    assert sink.commit(scope(sink), [one]) == [Outcome.LOST]
+    assert bench.visible() == []
+
+
+def test_an_abort_after_the_commit_changes_nothing(bench: Bench) -> None:
+    one = prepared(bench, [1])
+    sink = bench.make()
+    sink.commit(scope(sink), [one])
+    sink.abort(scope(sink), [one])
+    assert bench.visible() == [1]
+    assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+
+
+def test_nothing_written_is_nothing_to_commit(bench: Bench) -> None:
+    sink = bench.make()
+    assert opened(sink, []).prepare() is None
+    writer = opened(sink, [], partition=1)
+    writer.write(rows([]))
+    assert writer.prepare() is None
+    assert list(sink.commit(scope(sink), [])) == []
+
+
+def test_a_writer_that_gives_up_leaves_nothing_visible(bench: Bench) -> None:
+    writer = opened(bench.make(), [1])
+    writer.abort()
+    writer.abort()
+    sink = bench.make()
+    sink.recover(scope(sink), [])
+    assert bench.visible() == []
+
+
+def test_recovery_aborts_strays_and_keeps_what_it_is_told_to(bench: Bench) -> None:
+    kept, stray = prepared(bench, [1], partition=0), prepared(bench, [2], partition=1)
+    sink = bench.make()
+    assert sink.recover(scope(sink, 2), [kept]) == 1
+    assert sink.recover(scope(sink, 2), [kept]) == 0
+    assert sink.commit(scope(sink, 2), [kept, stray]) == [Outcome.DONE, Outcome.LOST]
+    assert bench.visible() in ([1], []), "a reader of whole batches may wait for the rest"
+
+
+def test_what_was_lost_is_written_again(bench: Bench) -> None:
+    kept, stray = prepared(bench, [1], partition=0), prepared(bench, [2], partition=1)
+    sink = bench.make()
+    sink.recover(scope(sink, 2), [kept])
+    assert sink.commit(scope(sink, 2), [kept, stray]) == [Outcome.DONE, Outcome.LOST]
+    again = prepared(bench, [2], partition=1, epoch=2)
+    for _ in range(2):
+        assert sink.commit(scope(sink, 2), [again]) == [Outcome.DONE]
+    assert bench.visible() == [1, 2]
+
+
+def test_a_writer_that_was_swept_away_cannot_prepare(bench: Bench) -> None:
+    writer = opened(bench.make(), [1])
+    sink = bench.make()
+    sink.recover(scope(sink, 2), [])
+    with pytest.raises(Fenced):
+        writer.prepare()
+    writer.abort()
+    assert bench.visible() == []
+
+
+def test_recovery_leaves_a_newer_driver_alone(bench: Bench) -> None:
+    newer = prepared(bench, [1], epoch=2)
+    sink = bench.make()
+    sink.recover(scope(sink, 1), [])
+    assert sink.commit(scope(sink, 2), [newer]) == [Outcome.DONE]
+    assert bench.visible() == [1]
+
+
+def test_attempts_at_one_partition_do_not_meet(bench: Bench) -> None:
+    first, second = prepared(bench, [1], attempt=0), prepared(bench, [1], attempt=1)
+    sink = bench.make()
+    assert sink.commit(scope(sink), [second]) == [Outcome.DONE]
+    sink.recover(scope(sink), [second])
+    assert bench.visible() == [1]
+    del first
+
+
+def test_batches_follow_each_other(bench: Bench) -> None:
+    sink = bench.make()
+    for batch in range(5):
+        one = prepared(bench, [batch], batch=batch)
+        assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+    assert bench.visible() == [0, 1, 2, 3, 4]
+
+
+def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
+    """Files: Kafka's names are tried by its own tests."""
+    path = str(tmp_path / "out")
+    values = iter(range(100))
+    for query in ("a", "b"):
+        for name in ("one", "two"):
+            sink = FileSink(path, name=name)
+            here = Scope(query, "run", 1, name)
+            writer = sink.open(SinkTask(here, 0, 0, 0, 0))
+            writer.write(rows([next(values)]))
+            committable = writer.prepare()
+            assert committable is not None
+            assert sink.recover(Scope(query, "run", 1, "other"), []) == 0
+            assert sink.commit(here, [committable]) == [Outcome.DONE]
+    assert sorted(FileSink.read(path)["value"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
+        FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
