@@ -27,8 +27,11 @@ from holdfast.state import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.sink.files import FileSink
+    from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
     from holdfast.spark.keyed import keyed
+    from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
 
@@ -39,10 +42,12 @@ __all__ = [
     "Context",
     "Corrupt",
     "Fenced",
+    "FileSink",
     "HoldfastError",
     "Incompatible",
     "InternalError",
     "InvalidRequest",
+    "KafkaSink",
     "KeyedProcessor",
     "ListState",
     "MapState",
@@ -53,9 +58,10 @@ __all__ = [
     "__version__",
     "keyed",
     "register_sources",
+    "write_exactly_once",
 ]
 
-_SPARK_EXPORTS = frozenset({"keyed"})  # loaded when asked for: the rest of Holdfast does without pyspark
+_SPARK_EXPORTS = frozenset({"keyed", "write_exactly_once"})  # loaded when asked for: the rest of Holdfast does without pyspark
 
 
 def __getattr__(name: str) -> Any:
@@ -63,6 +69,14 @@ def __getattr__(name: str) -> Any:
         from holdfast import spark
 
         return getattr(spark, name)
+    if name == "KafkaSink":
+        from holdfast.sink.kafka import KafkaSink
+
+        return KafkaSink
+    if name == "FileSink":
+        from holdfast.sink.files import FileSink
+
+        return FileSink
     if name == "register_sources":
         from holdfast.source.kafka import register
 

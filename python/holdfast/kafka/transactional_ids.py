@@ -1,0 +1,44 @@
+"""Names of transactions: ``holdfast-<query id>-<sink>-<partition>-<parity>-<attempt>``.
+
+Bounded in number: two parities of a batch's number are enough, since batch N - 1 is finished before batch N begins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PREFIX = "holdfast-"
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_END = r"-(?P<partition>\d+)-(?P<parity>[01])-(?P<attempt>\d+)"
+# Spark's query ids are UUIDs; any other name of a query is told from the sink's by having no "-".
+_NAME = re.compile(rf"{PREFIX}(?P<query>{_UUID}|[^-]+)-(?P<sink>.+){_END}")
+
+
+@dataclass(frozen=True)
+class TransactionalId:
+    """The parts of a name."""
+
+    query_id: str
+    sink: str
+    partition: int
+    parity: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.query_id}-{self.sink}-{self.partition}-{self.parity}-{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionalId | None:
+        """The parts; None for a transactional id that is not ours."""
+        found = _NAME.fullmatch(text)
+        if found is None:
+            return None
+        numbers = (int(found[part]) for part in ("partition", "parity", "attempt"))
+        return cls(found["query"], found["sink"], *numbers)
+
+
+def pattern_of(query_id: str | None = None, sink: str | None = None) -> str:
+    """A regular expression that the whole of each id of a query and sink matches (RE2's syntax, and Python's)."""
+    query = re.escape(query_id) if query_id is not None else ".+"
+    return f"{PREFIX}{query}-{re.escape(sink) if sink is not None else '.+'}-[0-9]+-[01]-[0-9]+"

@@ -1,0 +1,226 @@
+"""Transactions of Kafka from the outside: end one that another process prepared, list, describe, fence.
+
+EndTxn is sent as version 3, always. Version 5 bumps the producer's epoch with each transaction, so that a repeat can
+not be told from a conflict; mixing the two makes a repeat of what was committed look like an abort.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import InvalidRequest
+from holdfast.kafka.wire import Retry, Wire, refuse, wire_to
+
+END_TXN_VERSION = 3
+_LIST_BY_PATTERN = 2  # KIP-1152, Kafka 4.1
+_NOT_FOUND = 105
+_INVALID_TIMEOUT = 50
+# Questions at once. The first failures are then told early, and the brokers are not flooded.
+_SIDE_BY_SIDE = 64
+
+ONGOING = "Ongoing"
+EMPTY = "Empty"
+OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One transaction of one producer: what it takes to end it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What the coordinator knows of a transactional id.
+
+    Attributes
+    ----------
+    started_ms
+        Milliseconds since 1970; -1: nothing is open.
+    partitions
+        (topic, partition) of what was written to.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    coordinator: int
+    partitions: tuple[tuple[str, int], ...]
+
+    @property
+    def prepared(self) -> Prepared:
+        """What it takes to end it."""
+        return Prepared(self.transactional_id, self.producer_id, self.producer_epoch)
+
+
+class Answer(enum.Enum):
+    """The coordinator's answer to the wish to end a transaction."""
+
+    DONE = "done"
+    """It has ended so, now or before."""
+    OPPOSITE = "opposite"
+    """It has ended the other way."""
+    FENCED = "fenced"
+    """The producer was superseded, or the broker timed the transaction out: aborted, if it had not been ended."""
+    UNKNOWN = "unknown"
+    """The coordinator knows the id no more, or knows it of another producer."""
+
+
+_ANSWERS = {0: Answer.DONE, 48: Answer.OPPOSITE, 47: Answer.FENCED, 90: Answer.FENCED, 49: Answer.UNKNOWN}
+
+
+class Transactions:
+    """The transactions of one cluster, for one caller with its patience."""
+
+    def __init__(self, config: Mapping[str, str], patience_ms: float, wire: Wire | None = None) -> None:
+        self._wire = wire or wire_to(config)
+        self._patience_ms = patience_ms
+
+    def end(self, prepared: Sequence[Prepared], commit: bool) -> list[Answer]:
+        """Commit or abort; all side by side; one answer each. May be repeated.
+
+        Raises
+        ------
+        Unavailable
+            Not all answered. Those that did are ended nevertheless: call again with the same.
+        """
+        answers: dict[int, Answer] = {}
+
+        async def ask_one(number: int) -> None:
+            from kafka.protocol.producer.transaction import EndTxnRequest
+
+            one = prepared[number]
+            request = EndTxnRequest(
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                committed=commit,
+                min_version=END_TXN_VERSION,
+                max_version=END_TXN_VERSION,
+            )
+            code = (await self._wire.to_coordinator(one.transactional_id, request)).error_code
+            if code not in _ANSWERS:
+                refuse(code, f"the end of transaction {one.transactional_id}")
+            answers[number] = _ANSWERS[code]
+
+        async def ask_all() -> None:
+            await self._all(ask_one(number) for number in range(len(prepared)) if number not in answers)
+
+        if prepared:
+            verb = "commit" if commit else "abort"
+            self._wire.call(f"{verb} {len(prepared)} transactions", self._patience_ms, ask_all)
+        return [answers[number] for number in range(len(prepared))]
+
+    def listing(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[str, str]]:
+        """(id, state) of each transactional id that matches as a whole, on all brokers, sorted.
+
+        Parameters
+        ----------
+        pattern
+            A regular expression.
+        states
+            Only these; all when there are none.
+        """
+        whole = re.compile(pattern)
+
+        async def ask_one(node: int) -> list[tuple[str, str]]:
+            from kafka.protocol.admin.transactions import ListTransactionsRequest
+
+            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
+            if self._wire.version_of(request) >= _LIST_BY_PATTERN:
+                request.transactional_id_pattern = pattern
+            answer = await self._wire.send(request, node)
+            if answer.error_code:
+                refuse(answer.error_code, f"a listing of its transactions (broker {node})")
+            return [(found.transactional_id, found.transaction_state) for found in answer.transaction_states]
+
+        async def ask_all() -> list[tuple[str, str]]:
+            brokers = await self._wire.brokers()
+            if not brokers:
+                raise Retry("the cluster names no brokers")
+            found = await self._all(ask_one(node) for node in brokers)
+            return sorted({entry for entries in found for entry in entries if whole.fullmatch(entry[0])})
+
+        return self._wire.call("list its transactions", self._patience_ms, ask_all)
+
+    def describe(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
+        """What is known of each; None: nothing."""
+
+        async def ask_one(transactional_id: str) -> Transaction | None:
+            from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            answer = await self._wire.to_coordinator(transactional_id, request)
+            found = answer.transaction_states[0]
+            if found.error_code == _NOT_FOUND:
+                return None
+            if found.error_code:
+                refuse(found.error_code, f"a description of transaction {transactional_id}")
+            return Transaction(
+                transactional_id=transactional_id,
+                state=found.transaction_state,
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                timeout_ms=found.transaction_timeout_ms,
+                started_ms=found.transaction_start_time_ms,
+                coordinator=self._wire.coordinator_of(transactional_id),
+                partitions=tuple(
+                    sorted((topic.topic, number) for topic in found.topics for number in topic.partitions)
+                ),
+            )
+
+        async def ask_all() -> list[Transaction | None]:
+            return await self._all(ask_one(transactional_id) for transactional_id in transactional_ids)
+
+        return self._wire.call("describe transactions", self._patience_ms, ask_all) if transactional_ids else []
+
+    def fence(self, transactional_ids: Sequence[str], timeout_ms: int) -> None:
+        """Abort what is open and let no producer of today write under these ids again.
+
+        A plain abort would leave a zombie its epoch, and its next write would open the transaction anew.
+        """
+
+        async def ask_one(transactional_id: str) -> None:
+            from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=4
+            )
+            code = (await self._wire.to_coordinator(transactional_id, request)).error_code
+            if code == _INVALID_TIMEOUT:
+                raise InvalidRequest(
+                    f"Kafka at {self._wire.servers} refuses kafka.transaction.timeout.ms={timeout_ms}: it is more than"
+                    " the brokers' transaction.max.timeout.ms"
+                )
+            if code:
+                refuse(code, f"the fencing of transactional id {transactional_id}")
+            fenced.add(transactional_id)
+
+        async def ask_all() -> None:
+            await self._all(ask_one(one) for one in transactional_ids if one not in fenced)
+
+        fenced: set[str] = set()
+        if transactional_ids:
+            self._wire.call(f"fence {len(transactional_ids)} transactional ids", self._patience_ms, ask_all)
+
+    async def _all(self, questions: Any) -> list[Any]:
+        """All answers; the first failure when there is one, but not before all have answered."""
+        asked: list[Coroutine[Any, Any, Any]] = list(questions)
+        answers: list[Any] = []
+        for start in range(0, len(asked), _SIDE_BY_SIDE):
+            answers += await self._wire.gather(asked[start : start + _SIDE_BY_SIDE])
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if failures:
+            # A refusal for good says more than a broker that is busy.
+            raise min(failures, key=lambda failure: isinstance(failure, Retry))
+        return answers

@@ -1,0 +1,256 @@
+"""Kafka's protocol, request by request, where librdkafka has no call: requests to the coordinator of a transaction.
+
+One `Wire` a cluster and process, with an I/O thread of kafka-python's; any thread may call it. Every request has a time
+limit. It keeps no state that matters: after a failure of the network the next call starts with a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.wire_config import wire_config
+
+_TRANSACTION = 1  # FindCoordinator's type of key
+_REQUEST_MS = 10_000
+_IN_FLIGHT_MAX = 256  # more are refused by the client itself; `Transactions` asks fewer at once
+_BACKOFF_MS = 20.0
+_BACKOFF_MAX_MS = 500.0
+
+_lock = threading.Lock()
+_wires: dict[tuple[int, tuple[tuple[str, str], ...]], Wire] = {}
+
+T = TypeVar("T")
+
+# At level DEBUG kafka-python logs each request; the one that logs in holds the password.
+logging.getLogger("kafka.net.connection").addFilter(lambda record: "SaslAuthenticate" not in record.getMessage())
+
+
+class Retry(Exception):
+    """The broker says: not now. Ask again, and where it says so, ask another one who the coordinator is."""
+
+    def __init__(self, why: str, coordinator_moved: bool = False) -> None:
+        super().__init__(why)
+        self.coordinator_moved = coordinator_moved
+
+
+class Wire:
+    """Connections to one cluster.
+
+    Parameters
+    ----------
+    config
+        librdkafka's configuration.
+    clock
+        For time limits.
+    """
+
+    def __init__(self, config: Mapping[str, str], clock: Clock | None = None) -> None:
+        self._config = dict(config)
+        self._arguments = wire_config(config)
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._net: Any = None
+        self._manager: Any = None
+        self._coordinators: dict[str, int] = {}
+
+    @property
+    def servers(self) -> str:
+        """The brokers as the user named them."""
+        return self._config["bootstrap.servers"]
+
+    def call(self, what: str, within_ms: float, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask until there is an answer.
+
+        Parameters
+        ----------
+        what
+            For the error: ``Kafka at … did not <what>``.
+        within_ms
+            How long to go on asking.
+        question
+            Makes the coroutine to run in the I/O thread, for each attempt anew. It raises `Retry` to be asked again.
+
+        Raises
+        ------
+        Unavailable
+            No answer within the time, or the login is refused.
+        """
+        _, errors = _kafka_python()
+        deadline_ms = self._clock.elapsed_ms() + within_ms
+        pause_ms = _BACKOFF_MS
+        while True:
+            try:
+                answer: T = self._connected(max(1.0, deadline_ms - self._clock.elapsed_ms())).run(question)
+                return answer
+            except Retry as retry:
+                why: Exception = retry
+                if retry.coordinator_moved:
+                    self._coordinators.clear()
+            except errors.IncompatibleBrokerVersion as error:
+                raise InvalidRequest(
+                    f"Kafka at {self.servers} is too old to {what}: {error}. 3.0 or later is"
+                ) from None
+            except (errors.KafkaError, OSError, RuntimeError) as error:
+                why = error
+                self._coordinators.clear()
+                if not isinstance(error, errors.NodeNotReadyError):
+                    # A connection that was lost, a broker that moved, a login that was refused: begin afresh.
+                    self.close()
+                if isinstance(error, (errors.SaslAuthenticationFailedError, errors.AuthorizationError)):
+                    deadline_ms = 0.0
+            if self._clock.elapsed_ms() + pause_ms >= deadline_ms:
+                reason = without_secrets(str(why) or type(why).__name__, self._config)
+                raise Unavailable(f"Kafka at {self.servers} did not {what} within {within_ms / 1000:g} s: {reason}")
+            time.sleep(pause_ms / 1000)
+            pause_ms = min(_BACKOFF_MAX_MS, pause_ms * 2)
+
+    async def send(self, request: Any, node: int) -> Any:
+        """One request to one broker; only inside of a question of ``call``."""
+        return await self._live().send(request, node_id=node, request_timeout_ms=_REQUEST_MS)
+
+    async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
+        """One request to the coordinator of a transactional id; only inside of a question of ``call``."""
+        node = self._coordinators.get(transactional_id)
+        if node is None:
+            node = self._coordinators[transactional_id] = await self._find_coordinator(transactional_id)
+        return await self.send(request, node)
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """The broker that answered last for a transactional id; -1: none yet."""
+        return self._coordinators.get(transactional_id, -1)
+
+    async def brokers(self) -> list[int]:
+        """Ids of all brokers; only inside of a question of ``call``."""
+        manager = self._live()
+        await manager.cluster.refresh_metadata(self._any_broker())
+        return [broker.node_id for broker in manager.cluster.brokers()]
+
+    async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """The answers of all, or the exceptions of those that failed; asked side by side."""
+        futures = [self._live().call_soon(question) for question in questions]
+        answers = []
+        for future in futures:
+            try:
+                answers.append(await future)
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    def version_of(self, request: Any) -> int:
+        """The version of a kind of request that the brokers and the client both know."""
+        return int(self._live().broker_version_data.api_version(request))
+
+    def close(self) -> None:
+        """Give back connections and thread; the next call connects again."""
+        with self._lock:
+            net, manager = self._net, self._manager
+            self._net = self._manager = None
+        if manager is not None:
+            manager.call_soon(manager.close)
+            net.stop(timeout_ms=1000)
+            net.close()
+
+    async def _find_coordinator(self, transactional_id: str) -> int:
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION, max_version=3)
+        answer = await self.send(request, self._any_broker())
+        if answer.error_code:
+            refuse(answer.error_code, f"transactional id {transactional_id}")
+        await self._know(answer.node_id)
+        return int(answer.node_id)
+
+    def _any_broker(self) -> int:
+        node = self._live().least_loaded_node()
+        if node is None:
+            raise Retry("no broker can be reached")
+        return int(node)
+
+    async def _know(self, node: int) -> None:
+        if self._live().cluster.broker_metadata(node) is None:
+            await self.brokers()
+            if self._live().cluster.broker_metadata(node) is None:
+                raise Retry(f"broker {node} has no address yet", coordinator_moved=True)
+
+    def _live(self) -> Any:
+        manager = self._manager
+        if manager is None:
+            raise Retry("the connection was closed, since another question failed")
+        return manager
+
+    def _connected(self, within_ms: float) -> Any:
+        manager_type, _ = _kafka_python()
+        with self._lock:
+            if self._manager is None:
+                from kafka.net.selector import NetworkSelector
+
+                arguments = {
+                    "reconnect_backoff_ms": 20,
+                    "reconnect_backoff_max_ms": 500,
+                    "request_timeout_ms": _REQUEST_MS,
+                    "max_in_flight_requests_per_connection": _IN_FLIGHT_MAX,
+                    "receive_message_max_bytes": 100_000_000,
+                    **self._arguments,
+                }
+                self._net = NetworkSelector(**arguments)
+                self._manager = manager_type(self._net, **arguments)
+                self._net.start()
+            manager = self._manager
+        if not manager.bootstrapped:
+            manager.bootstrap(min(within_ms, _REQUEST_MS), refresh=False)
+        return manager
+
+
+def wire_to(config: Mapping[str, str]) -> Wire:
+    """This process's connections to a cluster."""
+    key = (os.getpid(), tuple(sorted(config.items())))
+    with _lock:
+        if key not in _wires:
+            _wires[key] = Wire(config)
+        return _wires[key]
+
+
+# Kafka's error codes, with what a caller can do about them.
+_MOVED = {14: "COORDINATOR_LOAD_IN_PROGRESS", 15: "COORDINATOR_NOT_AVAILABLE", 16: "NOT_COORDINATOR"}
+_BUSY = {
+    7: "REQUEST_TIMED_OUT",
+    13: "NETWORK_EXCEPTION",
+    51: "CONCURRENT_TRANSACTIONS",
+    56: "KAFKA_STORAGE_ERROR",
+    89: "THROTTLING_QUOTA_EXCEEDED",
+}
+_FORBIDDEN = {
+    29: "TOPIC_AUTHORIZATION_FAILED: it needs WRITE and DESCRIBE on the topic",
+    31: "CLUSTER_AUTHORIZATION_FAILED: it needs IDEMPOTENT_WRITE, or WRITE on its transactional ids",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it needs WRITE and DESCRIBE on its transactional ids",
+}
+
+
+def refuse(code: int, what: str) -> None:
+    """Raises for an error code that has no meaning of its own for the caller."""
+    if code in _MOVED or code in _BUSY:
+        raise Retry(f"{what}: {_MOVED.get(code) or _BUSY[code]}", coordinator_moved=code in _MOVED)
+    if code in _FORBIDDEN:
+        raise Unavailable(f"Kafka refuses {what}: {_FORBIDDEN[code]}. Grant it to the user of this query")
+    raise Unavailable(f"Kafka answered {what} with error {code}; see Kafka's protocol guide, 'Error codes'")
+
+
+def _kafka_python() -> tuple[Any, Any]:
+    """Its connection manager and its errors; `Unavailable` says how to install it."""
+    try:
+        import kafka.errors
+        from kafka.net.manager import KafkaConnectionManager
+    except ImportError as error:
+        raise Unavailable(
+            f"Exactly-once output to Kafka needs the package kafka-python 3.0.12 or later ({error}). Install"
+            " holdfast[kafka] on the driver and on all executors"
+        ) from error
+    return KafkaConnectionManager, kafka.errors

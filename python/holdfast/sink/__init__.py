@@ -1,0 +1,1 @@
+"""Sinks: where output goes."""

@@ -1,0 +1,107 @@
+"""Records without a transaction: at-least-once, with a header to tell repeats by, or as it comes.
+
+Producers live on in the worker process from batch to batch; one is leased to one writer at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.commit.sink import Committable, SinkTask
+from holdfast.errors import InvalidRequest
+from holdfast.sink.kafka.layout import Layout, Records
+from holdfast.sink.kafka.options import AT_LEAST_ONCE, SinkOptions
+from holdfast.sink.kafka.sending import SendingProducer
+
+#: Header of a record in the mode at-least-once: ``<query id>:<sink>:<batch>:<partition>:<index>``, the same in a
+# replay.
+DEDUP_HEADER = "holdfast-dedup"
+IDLE_MAX = 4
+
+
+class PlainWriter:
+    """Writes records that are visible as soon as they are acknowledged."""
+
+    def __init__(self, options: SinkOptions, task: SinkTask, clock: Clock | None = None) -> None:
+        self._options = options
+        self._task = task
+        self._layout: Layout | None = None
+        self._rows = self._bytes = 0
+        scope = task.scope
+        self._dedup = f"{scope.query_id}:{scope.sink}:{task.batch_id}:{task.partition}:".encode()
+        self._producer: SendingProducer | None = PRODUCERS.lease(options.producer(), clock or SystemClock())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `holdfast.commit.sink.SinkWriter`."""
+        if self._producer is None:
+            raise InvalidRequest("The writer was prepared or aborted already: open a new one")
+        if self._layout is None:
+            self._layout = Layout(self._options.columns, self._options.value_format, batch.schema)
+        for records in self._layout.records(batch):
+            headers = self._with_dedup(records) if self._options.mode == AT_LEAST_ONCE else None
+            self._producer.send(records, self._options.topic, headers)
+            self._rows += len(records)
+            self._bytes += records.size_bytes
+
+    def prepare(self) -> Committable | None:
+        """Wait for the acknowledgements: nothing is left to commit, but a replay can leave this partition out."""
+        if self._producer is None:
+            raise InvalidRequest("The writer was prepared or aborted already: open a new one")
+        self._producer.flush(self._options.message_timeout_ms + 10_000)
+        PRODUCERS.give_back(self._options.producer(), self._producer)
+        self._producer = None
+        if not self._rows:
+            return None
+        return Committable(
+            self._task.partition, self._task.attempt, self._rows, self._bytes, {"mode": self._options.mode}
+        )
+
+    def abort(self) -> None:
+        """What was sent is visible; what was not is dropped with the producer."""
+        if self._producer is not None:
+            self._producer.client.purge()
+            self._producer.drop()
+            self._producer = None
+
+    def _with_dedup(self, records: Records) -> list[list[tuple[str, bytes | None]]]:
+        lead, first = self._dedup, self._rows
+        marks = [(DEDUP_HEADER, b"%b%d" % (lead, index)) for index in range(first, first + len(records))]
+        if records.headers is None:
+            return [[mark] for mark in marks]
+        return [[mark, *(given or ())] for mark, given in zip(marks, records.headers)]
+
+
+class ProducerPool:
+    """Idle producers of one process; a forked child begins with none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Mapping[str, str], SendingProducer]] = []
+        self._pid = os.getpid()
+
+    def lease(self, config: Mapping[str, str], clock: Clock) -> SendingProducer:
+        """A producer with this configuration, for one writer alone."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._idle = os.getpid(), []
+            for number, (known, producer) in enumerate(self._idle):
+                if known == config:
+                    del self._idle[number]
+                    return producer
+        return SendingProducer(config, f"Producer for {config['bootstrap.servers']}", clock)
+
+    def give_back(self, config: Mapping[str, str], producer: SendingProducer) -> None:
+        """Of a writer that has flushed it without a failure."""
+        with self._lock:
+            self._idle.append((config, producer))
+            surplus, self._idle = self._idle[:-IDLE_MAX], self._idle[-IDLE_MAX:]
+        for _, old in surplus:
+            old.drop()
+
+
+PRODUCERS = ProducerPool()

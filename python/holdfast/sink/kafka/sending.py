@@ -1,0 +1,192 @@
+"""A librdkafka producer as the writers use it: hand over records, watch what fails, wait until all is acknowledged.
+
+Used by one thread. librdkafka calls back in the thread that polls or flushes, so nothing here is locked. Acknowledged
+records cost no call: only failures are reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from holdfast.clock import Clock
+from holdfast.errors import Fenced, InvalidRequest, Unavailable
+from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client_config import without_secrets
+from holdfast.sink.kafka.layout import Records
+
+_FULL_WAIT_S = 0.05
+_FLUSH_STEP_S = 0.2
+# The codes that say: another producer has this id now.
+_FENCED_CODES = (47, 90)
+_DEAD_STATES = ("AbortableError", "FatalError")
+
+
+class SendingProducer:
+    """One producer and what has failed of it."""
+
+    def __init__(self, config: Mapping[str, Any], what: str, clock: Clock) -> None:
+        self._kafka = confluent_kafka()
+        self._config = {name: value for name, value in config.items() if isinstance(value, str)}
+        self._what = what
+        self._clock = clock
+        self._failure: Any = None
+        self._failed_topic: str | None = None
+        self._fatal: Any = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self._state = ""
+        full = {
+            **config,
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "error_cb": self._said,
+        }
+        if "transactional.id" in config:
+            full["stats_cb"] = self._counted
+        try:
+            self.client: Any = self._kafka.Producer(full, logger=logger)
+        except (self._kafka.KafkaException, ValueError, TypeError) as error:
+            raise refused(error, self._config) from None
+
+    def begin(self) -> None:
+        """Begin the transaction; nothing is sent yet."""
+        try:
+            self.client.begin_transaction()
+        except self._kafka.KafkaException as error:
+            self._fail(error.args[0])
+
+    def drop(self) -> None:
+        """Destroy the client, in this thread: that takes a millisecond and sends nothing.
+
+        Its callbacks hold this object and it holds the client: without this, only the garbage collector would end it.
+        """
+        self.client = None
+
+    def send(self, records: Records, topic: str | None, headers: list[list[tuple[str, bytes | None]]] | None) -> None:
+        """Hand over records, in their order; waits while the queue is full.
+
+        Parameters
+        ----------
+        topic
+            Where ``records`` name none.
+        headers
+            In place of those of ``records``.
+
+        Raises
+        ------
+        Fenced, InvalidRequest, Unavailable
+            A record failed, this one or one before.
+        """
+        shown = headers if headers is not None else records.headers
+        try:
+            if topic is not None and shown is None and records.partitions is None:
+                self._send_plain(records, topic)
+            else:
+                self._send_any(records, topic, shown)
+        except self._kafka.KafkaException as error:
+            self._fail(error.args[0])
+        self._poll(0)
+
+    def _send_plain(self, records: Records, topic: str) -> None:
+        produce, values = self.client.produce, records.values
+        keys = records.keys if records.keys is not None else (None,) * len(values)
+        for value, key in zip(values, keys):
+            while True:
+                try:
+                    produce(topic, value, key)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+
+    def _send_any(self, records: Records, topic: str | None, headers: Any) -> None:
+        produce, values = self.client.produce, records.values
+        none = (None,) * len(values)
+        topics = records.topics if records.topics is not None else (topic,) * len(values)
+        keys = records.keys if records.keys is not None else none
+        partitions = records.partitions if records.partitions is not None else (-1,) * len(values)
+        for name, value, key, partition, of_record in zip(topics, values, keys, partitions, headers or none):
+            while True:
+                try:
+                    produce(name, value, key, partition, headers=of_record)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+
+    def flush(self, within_ms: float) -> None:
+        """Wait until all brokers have acknowledged all records.
+
+        Raises
+        ------
+        Fenced, InvalidRequest, Unavailable
+            A record failed, or the time is over.
+        """
+        deadline_ms = self._clock.elapsed_ms() + within_ms
+        while True:
+            try:
+                left = self.client.flush(_FLUSH_STEP_S)
+            except self._kafka.KafkaException as error:
+                self._fail(error.args[0])
+            self.raise_failure()
+            if not left:
+                return
+            if self._clock.elapsed_ms() > deadline_ms:
+                raise Unavailable(f"{self._what}: {left} records were not acknowledged in {within_ms / 1000:g} s")
+
+    def wait_for_identity(self, within_ms: float) -> tuple[int, int]:
+        """Producer id and epoch, which librdkafka tells in its statistics only."""
+        deadline_ms = self._clock.elapsed_ms() + within_ms
+        while self.producer_id < 0:
+            self._poll(0.005)
+            if self._clock.elapsed_ms() > deadline_ms:
+                raise Unavailable(f"{self._what}: the producer did not learn its id in {within_ms / 1000:g} s")
+        return self.producer_id, self.producer_epoch
+
+    def raise_failure(self) -> None:
+        """Raises what has failed so far."""
+        if self._failure is not None:
+            self._fail(self._failure)
+        if self._fatal is not None:
+            self._fail(self._fatal)
+        if self._state in _DEAD_STATES:
+            raise Unavailable(f"{self._what}: the transaction cannot go on (librdkafka says {self._state})")
+
+    def _poll(self, within_s: float) -> None:
+        try:
+            self.client.poll(within_s)
+        except self._kafka.KafkaException as error:
+            self._fail(error.args[0])
+        self.raise_failure()
+
+    def _wait_for_room(self) -> None:
+        self._poll(_FULL_WAIT_S)
+
+    def _fail(self, error: Any) -> NoReturn:
+        codes = self._kafka.KafkaError
+        code, text = error.code(), without_secrets(error.str() or str(error), self._config)
+        where = f", topic {self._failed_topic}" if self._failed_topic else ""
+        if code in (*_FENCED_CODES, codes._FENCED):
+            raise Fenced(f"{self._what}: another writer or a recovery took over its transactional id ({text})")
+        if code in (codes.MSG_SIZE_TOO_LARGE, codes.INVALID_RECORD, codes._UNKNOWN_PARTITION, codes._INVALID_ARG):
+            raise InvalidRequest(
+                f"{self._what}{where}: a record cannot be written: {text}. See the topic's max.message.bytes,"
+                " kafka.message.max.bytes and the partition column"
+            )
+        hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
+        raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure, self._failed_topic = error, message.topic()
+
+    def _said(self, error: Any) -> None:
+        # Errors of connections come here too; librdkafka mends those itself.
+        if error.fatal():
+            self._fatal = error
+
+    def _counted(self, text: str) -> None:
+        said = json.loads(text)["eos"]
+        self._state = said["txn_state"]
+        if said["producer_id"] >= 0:
+            self.producer_id, self.producer_epoch = said["producer_id"], said["producer_epoch"]

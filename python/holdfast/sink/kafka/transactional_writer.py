@@ -1,0 +1,160 @@
+"""One partition of one batch in one Kafka transaction, which some other process ends.
+
+The producer is new for each transaction and is dropped when the transaction is prepared: acknowledged by the brokers,
+its producer id and epoch known. Dropping it leaves the transaction open; ``close()`` would abort it, and a producer
+that lived on would keep its epoch while another process ends the transaction, so that a late repeat of that end could
+end its next one.
+
+A crash before ``prepare`` returns leaves an open transaction that no record names: recovery aborts it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.commit.sink import Committable, SinkTask
+from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
+from holdfast.kafka.client import confluent_kafka, logger
+from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.transactional_ids import TransactionalId
+from holdfast.sink.kafka.layout import Layout
+from holdfast.sink.kafka.options import SinkOptions
+from holdfast.sink.kafka.sending import SendingProducer
+
+INITIALISE_WITHIN_S = 60.0
+_IDENTITY_WITHIN_MS = 10_000.0
+_ABORT_WITHIN_S = 5.0
+_STATISTICS_MS = "20"
+_INVALID_TIMEOUT, _FORBIDDEN = 50, (31, 53)
+
+
+def transactional_id(task: SinkTask) -> str:
+    """The name of a task's transaction."""
+    scope = task.scope
+    return str(TransactionalId(scope.query_id, scope.sink, task.partition, task.batch_id % 2, task.attempt))
+
+
+class TransactionalWriter:
+    """Writes in a transaction; begins to initialise it at once, in a thread, while the task does its own work."""
+
+    def __init__(self, options: SinkOptions, task: SinkTask, clock: Clock | None = None) -> None:
+        self._options = options
+        self._task = task
+        self._clock = clock or SystemClock()
+        self._layout: Layout | None = None
+        self._rows = self._bytes = 0
+        self._begun = False
+        self._id = transactional_id(task)
+        self._what = f"Transaction {self._id} at {options.client['bootstrap.servers']}"
+        config = {**options.producer(), "transactional.id": self._id, "statistics.interval.ms": _STATISTICS_MS}
+        self._producer: SendingProducer | None = SendingProducer(config, self._what, self._clock)
+        self._initialised = _Initialisation(self._producer, options, self._what)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `holdfast.commit.sink.SinkWriter`."""
+        if not batch.num_rows:
+            return
+        if self._layout is None:
+            self._layout = Layout(self._options.columns, self._options.value_format, batch.schema)
+        producer = self._begin()
+        for records in self._layout.records(batch):
+            producer.send(records, self._options.topic, None)
+            self._rows += len(records)
+            self._bytes += records.size_bytes
+
+    def prepare(self) -> Committable | None:
+        """See `holdfast.commit.sink.SinkWriter`."""
+        if not self._begun or self._producer is None:
+            self._initialised.wait_whatever_comes()
+            self._drop()
+            return None
+        self._producer.flush(self._options.message_timeout_ms + 10_000)
+        producer_id, producer_epoch = self._producer.wait_for_identity(_IDENTITY_WITHIN_MS)
+        self._drop()
+        return Committable(
+            partition=self._task.partition,
+            attempt=self._task.attempt,
+            rows=self._rows,
+            size_bytes=self._bytes,
+            body={"transactional_id": self._id, "producer_id": producer_id, "producer_epoch": producer_epoch},
+        )
+
+    def abort(self) -> None:
+        """See `holdfast.commit.sink.SinkWriter`."""
+        producer = self._producer
+        if producer is not None and self._begun:
+            try:
+                producer.client.abort_transaction(_ABORT_WITHIN_S)
+            except confluent_kafka().KafkaException as error:
+                logger.info("%s was not aborted (%s): recovery does it", self._what, error)
+        self._drop()
+
+    def _begin(self) -> SendingProducer:
+        if self._producer is None:
+            raise InvalidRequest(f"{self._what} was prepared or aborted already: open a new writer")
+        if not self._begun:
+            self._initialised.wait()
+            self._producer.begin()
+            self._begun = True
+        return self._producer
+
+    def _drop(self) -> None:
+        if self._producer is not None:
+            self._producer.drop()
+            self._producer = None
+
+
+class _Initialisation:
+    """``init_transactions`` in a thread: it aborts what is open under the id, and fences whoever wrote it."""
+
+    def __init__(self, producer: SendingProducer, options: SinkOptions, what: str) -> None:
+        self._options = options
+        self._what = what
+        self._failure: HoldfastError | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(producer.client,), name="holdfast-init-transactions", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is done.
+
+        Raises
+        ------
+        InvalidRequest, Unavailable
+            It failed.
+        """
+        self.wait_whatever_comes()
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_whatever_comes(self) -> None:
+        """Until it has ended, so that a late one can not fence a transaction of the same name after this task."""
+        self._thread.join()
+
+    def _run(self, client: object) -> None:
+        kafka = confluent_kafka()
+        try:
+            # A connection first: librdkafka waits for half a second when it has none to ask for the coordinator.
+            client.list_topics(timeout=INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
+            client.init_transactions(INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
+        except kafka.KafkaException as error:
+            self._failure = self._explained(error.args[0])
+
+    def _explained(self, error: object) -> HoldfastError:
+        code = error.code()  # type: ignore[attr-defined]
+        text = without_secrets(str(error), self._options.client)
+        if code == _INVALID_TIMEOUT:
+            return InvalidRequest(
+                f"{self._what}: the brokers refuse kafka.transaction.timeout.ms={self._options.transaction_timeout_ms}:"
+                " it is more than their transaction.max.timeout.ms. Lower the one or raise the other"
+            )
+        if code in _FORBIDDEN:
+            return Unavailable(
+                f"{self._what}: {text}. Grant the user of this query WRITE and DESCRIBE on transactional ids that"
+                " start with 'holdfast-'"
+            )
+        return Unavailable(f"{self._what} could not be initialised: {text}")
