@@ -171,7 +171,7 @@ class Layout:
 
 
 def _objects(column: pa.Array) -> Sequence[Any]:
-    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return list(column.to_numpy(zero_copy_only=False).tolist())
 
 
 def _key_bytes(column: pa.Array, name: str) -> pa.Array:

@@ -1,0 +1,224 @@
+"""Rows become records: keys, values, headers, topics, partitions; JSON against Python's own."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest
+from holdfast.sink.kafka.json_text import json_objects, json_string
+from holdfast.sink.kafka.layout import ROWS_AT_ONCE, Columns, Layout, Records
+
+COLUMNS = Columns(key="key", value="value", headers=None, topic=None, partition=None)
+
+
+def columns(**given: Any) -> Columns:
+    return Columns(**{**vars(COLUMNS), **given})
+
+
+def records(
+    table: dict[str, Any], value_format: str | None = None, schema: pa.Schema | None = None, **given: Any
+) -> Records:
+    batch = pa.RecordBatch.from_pydict(table, schema=schema)
+    [found] = Layout(columns(**given), value_format, batch.schema).records(batch)
+    return found
+
+
+def test_binary_and_text_go_as_they_are() -> None:
+    found = records({"key": ["a", None], "value": [b"\x00\xff", None]})
+    assert list(found.keys or ()) == [b"a", None]
+    assert list(found.values) == [b"\x00\xff", None]
+    assert found.size_bytes == 3
+    assert list(records({"key": [b"k"], "value": ["Grüße"]}).values) == ["Grüße".encode()]
+
+
+def test_other_types_are_json() -> None:
+    found = records({"key": [1, None], "value": [{"a": 1}, None]})
+    assert list(found.keys or ()) == [b"1", None]
+    assert list(found.values) == [b'{"a":1}', None], "a null in the one value column is a tombstone"
+
+
+def test_text_can_be_asked_for_as_json() -> None:
+    assert list(records({"key": ["k"], "value": ['say "hi"']}, "json").values) == [b'"say \\"hi\\""']
+
+
+def test_several_columns_are_one_object() -> None:
+    table = {"key": ["k", "l"], "a": [1, None], "b": ["x", "y"], "c": [True, False]}
+    assert list(records(table, value=("b", "a")).values) == [b'{"b":"x","a":1}', b'{"b":"y","a":null}']
+    assert records(table, value="*").values[0] == b'{"a":1,"b":"x","c":true}'
+    assert records(table, value="*", key=None).values[1] == b'{"key":"l","a":null,"b":"y","c":false}'
+
+
+def test_topic_partition_and_headers_come_from_columns() -> None:
+    schema = pa.schema(
+        [
+            ("key", pa.string()),
+            ("value", pa.string()),
+            ("to", pa.string()),
+            ("at", pa.int64()),
+            ("heads", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
+    table = {
+        "key": ["a", "b", "c"],
+        "value": ["1", "2", "3"],
+        "to": ["x", "y", "x"],
+        "at": [3, None, 0],
+        "heads": [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], [], None],
+    }
+    found = records(table, schema=schema, topic="to", partition="at", headers="heads")
+    assert list(found.topics or ()) == ["x", "y", "x"]
+    assert list(found.partitions or ()) == [3, -1, 0]
+    assert list(found.headers or ()) == [[("h", b"1"), ("h", None)], None, None]
+
+
+def test_headers_may_be_a_map_of_text() -> None:
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("h", pa.map_(pa.string(), pa.string()))])
+    found = records({"key": ["a"], "value": ["1"], "h": [[("x", "é"), ("y", None)]]}, schema=schema, headers="h")
+    assert list(found.headers or ()) == [[("x", "é".encode()), ("y", None)]]
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "message"),
+    [
+        ({"value": ["1"]}, {}, r"KafkaSink\(key='key'\): expected one column of this name, found 0.*Pass key=None"),
+        ({"key": ["k"]}, {}, r"KafkaSink\(value='value'\).*There are key"),
+        ({"key": ["k"], "value": [1]}, {"value_format": "bytes"}, "value='value': expected binary, found int64"),
+        ({"key": ["k"], "value": [b"1"]}, {"value_format": "string"}, "expected string, found binary"),
+        ({"key": ["k"], "value": ["1"], "x": ["1"]}, {"value": ("value", "x"), "value_format": "string"}, "one column"),
+        ({"key": ["k"], "value": ["1"], "to": [None]}, {"topic": "to"}, "expected string, found null"),
+        ({"key": ["k"], "value": ["1"], "at": ["1"]}, {"partition": "at"}, "expected a whole number, found string"),
+        ({"key": ["k"], "value": ["1"], "h": ["1"]}, {"headers": "h"}, "expected array<struct<key string"),
+        ({"key": ["k"], "value": [dt.timedelta(1)]}, {}, "'value' is duration.* has no JSON form"),
+        ({"key": ["k"]}, {"value": "*"}, "takes all columns that are nothing else, and there are none"),
+        ({"key": ["k"], "value": ["1"], "to": ["x"], "at": [-1]}, {"partition": "at"}, "negative in some row"),
+        ({"key": ["k"], "value": ["1"], "to": [""]}, {"topic": "to"}, "null or empty in some row"),
+    ],
+)
+def test_what_does_not_fit_is_refused(table: dict[str, Any], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        records(table, **given)
+
+
+def test_a_large_batch_comes_in_parts_in_its_order() -> None:
+    count = 2 * ROWS_AT_ONCE + 7
+    batch = pa.RecordBatch.from_pydict({"key": [str(n) for n in range(count)], "value": [str(n) for n in range(count)]})
+    parts = list(Layout(COLUMNS, None, batch.schema).records(batch))
+    assert [len(part) for part in parts] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 7]
+    assert [int(value or b"") for part in parts for value in part.values] == list(range(count))
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+TYPES = pa.schema(
+    [
+        ("int", pa.int64()),
+        ("small", pa.int8()),
+        ("float", pa.float64()),
+        ("text", pa.string()),
+        ("bool", pa.bool_()),
+        ("bytes", pa.binary()),
+        ("date", pa.date32()),
+        ("decimal", pa.decimal128(18, 3)),
+        ("list", pa.list_(pa.int32())),
+        ("struct", pa.struct([("x", pa.string()), ("y", pa.list_(pa.float64()))])),
+        ("map", pa.map_(pa.string(), pa.int64())),
+        ("lists", pa.list_(pa.list_(pa.string()))),
+    ]
+)
+_text = st.text(st.characters(codec="utf-8"), max_size=12)
+_float = st.floats(allow_nan=True, allow_infinity=True)
+_row = st.fixed_dictionaries(
+    {
+        "int": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "small": st.none() | st.integers(-128, 127),
+        "float": st.none() | _float,
+        "text": st.none() | _text,
+        "bool": st.none() | st.booleans(),
+        "bytes": st.none() | st.binary(max_size=8),
+        "date": st.none() | st.dates(),
+        "decimal": st.none() | st.decimals(-(10**12), 10**12, places=3),
+        "list": st.none() | st.lists(st.none() | st.integers(-5, 5), max_size=3),
+        "struct": st.none()
+        | st.fixed_dictionaries({"x": st.none() | _text, "y": st.none() | st.lists(_float, max_size=2)}),
+        "map": st.none()
+        | st.lists(st.tuples(_text, st.none() | st.integers(0, 9)), max_size=3, unique_by=lambda e: e[0]),
+        "lists": st.none() | st.lists(st.none() | st.lists(st.none() | _text, max_size=2), max_size=3),
+    }
+)
+
+
+def plain(value: Any) -> Any:
+    """What JSON should read back as."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_row, min_size=1, max_size=5), st.integers(0, 4))
+def test_json_reads_back_as_what_was_written(rows: list[dict[str, Any]], start: int) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, TYPES).slice(start)
+    for text, row in zip(json_objects(TYPES.names, batch.columns).to_pylist(), rows[start:]):
+        expected = {
+            name: dict(value) if name == "map" and value is not None else plain(value) for name, value in row.items()
+        }
+        assert json.loads(text) == expected
+
+
+def test_times_are_iso_8601_and_those_with_a_zone_are_in_utc() -> None:
+    moment = dt.datetime(2024, 7, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+    stamps = [
+        pa.array([moment], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([moment.replace(tzinfo=None)], pa.timestamp("us")),
+        pa.array([moment], pa.timestamp("ms", "UTC")),
+    ]
+    [text] = json_objects(["zone", "local", "ms"], stamps).to_pylist()
+    assert json.loads(text) == {
+        "zone": "2024-07-01T12:00:00.123456Z",
+        "local": "2024-07-01T12:00:00.123456",
+        "ms": "2024-07-01T12:00:00.123Z",
+    }
+
+
+def test_keys_of_maps_are_text() -> None:
+    numbers = pa.array([[(1, "x"), (2, None)]], pa.map_(pa.int32(), pa.string()))
+    assert json_objects(["m"], [numbers]).to_pylist() == ['{"m":{"1":"x","2":null}}']
+
+
+def test_dictionaries_are_their_values() -> None:
+    assert json_objects(["d"], [pa.array(["a", None, "a"]).dictionary_encode()]).to_pylist() == [
+        '{"d":"a"}',
+        '{"d":null}',
+        '{"d":"a"}',
+    ]
+
+
+@given(_text)
+def test_names_are_escaped(name: str) -> None:
+    assert json.loads(json_string(name)) == name
+
+
+def test_no_rows_are_no_objects() -> None:
+    assert json_objects(TYPES.names, [pa.nulls(0, field.type) for field in TYPES]).to_pylist() == []
