@@ -61,7 +61,9 @@ __all__ = [
     "write_exactly_once",
 ]
 
-_SPARK_EXPORTS = frozenset({"keyed", "write_exactly_once"})  # loaded when asked for: the rest of Holdfast does without pyspark
+_SPARK_EXPORTS = frozenset(
+    {"keyed", "write_exactly_once"}
+)  # loaded when asked for: the rest of Holdfast does without pyspark
 
 
 def __getattr__(name: str) -> Any:

@@ -209,6 +209,18 @@ class Settings:
         "Files that one slot uploads or downloads at once.",
         4,
     )
+    commit_retry_max_ms: int = _setting(
+        "commit.retry.max",
+        _DURATION,
+        "How long `hf.write_exactly_once` goes on trying what does not answer (the checkpoint folder, a sink's other side) before the query fails. Nothing is lost then: a restart goes on from there.",
+        120_000,
+    )
+    commit_retry_backoff_ms: int = _setting(
+        "commit.retry.backoff",
+        _DURATION,
+        "Pause before the first such retry; each later one is twice as long, up to 10 s.",
+        100,
+    )
     rocksdb_block_cache_bytes: int = _setting(
         "rocksdb.blockCache",
         _SIZE,

@@ -156,7 +156,7 @@ def test_batches_are_brought_to_the_planned_schema() -> None:
 
 def test_other_columns_are_an_error() -> None:
     other = pa.record_batch([["a"], [1]], names=["user", "amount"])
-    with pytest.raises(InvalidRequest, match="the input's columns are"):
+    with pytest.raises(InvalidRequest, match="input: the columns are"):
         packed(plan(), (1,), iter([other]))
 
 

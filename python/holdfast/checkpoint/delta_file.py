@@ -85,6 +85,23 @@ def ref_of_file(identity: DeltaIdentity, path: str) -> DeltaRef:
     return DeltaRef(identity.sequence, identity.version_id, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
 
 
+def identity_of(data: bytes, where: str) -> DeltaIdentity:
+    """What a delta says of itself, for one that no handle names yet; Corrupt when it is none."""
+    try:
+        metadata = pa.ipc.open_file(pa.py_buffer(data)).schema.metadata or {}
+        found = {key.decode().removeprefix("holdfast."): value.decode() for key, value in metadata.items()}
+        if found.pop("format") != FORMAT or not 1 <= int(found.pop("version")) <= VERSION:
+            raise Corrupt(f"{where} is no delta that this Holdfast reads: its metadata is {metadata}")
+        numbers = {name: int(found[name]) for name in ("slot", "sequence", "batch_id")}
+        return DeltaIdentity(**{**found, **numbers})
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, Corrupt):
+            raise
+        raise Corrupt(
+            f"{where} is damaged: expected a delta, found {len(data)} bytes that are none: {error}"
+        ) from error
+
+
 def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> list[pa.RecordBatch]:
     """The batches of a delta file.
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+from holdfast._core import xxh64
+
 _SEQUENCE_DIGITS = 12
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
 
@@ -31,6 +33,23 @@ def slot_prefix(prefix: str, slot: int) -> str:
 
 def version_name(sequence: int, version_id: str) -> str:
     return f"{sequence:0{_SEQUENCE_DIGITS}d}-{version_id}"
+
+
+def attempt_version_id(run_id: str, task_attempt_id: int) -> str:
+    """The id of the versions that a task attempt of a streaming query prepares, one in each slot that it runs.
+
+    An attempt runs once, so nobody else has it; and whoever knows the attempt, as a commit record does, finds them.
+    """
+    return f"{_run_digits(run_id)}{task_attempt_id:016x}"
+
+
+def run_delta_prefix(sequence: int, run_id: str) -> str:
+    """What the names of all deltas of a run at a sequence begin with."""
+    return f"delta/{sequence:0{_SEQUENCE_DIGITS}d}-{_run_digits(run_id)}"
+
+
+def _run_digits(run_id: str) -> str:
+    return f"{xxh64(run_id.encode()):016x}"
 
 
 def delta_name(sequence: int, version_id: str) -> str:

@@ -19,13 +19,14 @@ from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity, encode_delta, ref_of
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.handle import DeltaRef, Handle
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.maintenance import Maintenance, Task
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.prepared_versions import PreparedVersions
 from holdfast.checkpoint.restoring import Live, Recovery, Restoring
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
@@ -88,6 +89,7 @@ class SlotState:
         self._bases = LocalBases(context)
         self._deltas = DeltaReader(context)
         snapshots = Snapshots(context)
+        self._prepared = PreparedVersions(context, self._deltas)
         self._maker = BaseMaker(context, self._deltas)
         self._restoring = Restoring(context, self._bases, self._deltas, snapshots, self._maker)
         self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker)
@@ -135,8 +137,10 @@ class SlotState:
         reach("after_open")
         return live.store
 
-    def begin(self, batch_id: int) -> None:
-        """Begins batch ``batch_id`` on the version that was opened."""
+    def begin(self, batch_id: int, version_id: str | None = None) -> None:
+        """Begins batch ``batch_id`` on the version that was opened. ``version_id``: of the version that it leads to,
+        unique to this attempt; by default a new one.
+        """
         live = self._opened()
         if self._identity is not None:
             raise InvalidRequest(
@@ -146,7 +150,7 @@ class SlotState:
         self._identity = DeltaIdentity(
             operator=self._context.operator,
             slot=self._context.slot,
-            version_id=self._context.ids(),
+            version_id=version_id or self._context.ids(),
             parent_id=live.handle.version_id if live.handle else "",
             sequence=live.sequence + 1,
             batch_id=batch_id,
@@ -185,25 +189,41 @@ class SlotState:
         reach("after_delta")
         live.store.commit()
         parent = live.handle
-        snapshot = self._maintenance.ready_snapshot(parent) if parent else None
-        first = Handle(
-            operator=identity.operator,
-            slot=identity.slot,
-            version_id=identity.version_id,
-            parent_id=identity.parent_id or None,
-            sequence=identity.sequence,
-            batch_id=identity.batch_id,
-        )
-        handle = next_handle(parent, first, ref, snapshot, self._context.settings.retained_batches)
+        handle, snapshot = self._next_handle(parent, identity.batch_id, ref)
         live.handle = handle
         self._identity = None
         self._publish_spill(live, ref)
-        self._maintenance.fold_now(handle)
-        self._take_newer_base(live)
-        task = Task(handle, parent, self._opened_ms, retention=snapshot is not None)
-        if self._maintenance.wanted(task, live.base):
-            self._background.submit(self, lambda: self._maintenance.run(task))
+        self._settle(handle, parent, snapshot)
         return handle
+
+    def adopt(self, parent: Handle | None, batch_id: int, version_id: str) -> Handle | None:
+        """Takes over the version after ``parent`` that an earlier attempt at the batch prepared; None: there is none.
+
+        Nothing is computed. The state is then open at the handle that is given back.
+
+        Raises
+        ------
+        Corrupt
+            What is stored under its name is damaged.
+        Incompatible
+            It was prepared for another batch, or on another version than ``parent``.
+        """
+        ref = self._prepared.ref(parent, batch_id, version_id)
+        if ref is None:
+            return None
+        handle, snapshot = self._next_handle(parent, batch_id, ref)
+        self.open(handle)
+        self._settle(handle, parent, snapshot)
+        return handle
+
+    def adopt_of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> Handle | None:
+        """As :meth:`adopt`, of whichever attempt of a run; Undecided when several attempts made different versions."""
+        version_id = self._prepared.of_run(parent, batch_id, run_id)
+        return None if version_id is None else self.adopt(parent, batch_id, version_id)
+
+    def has_prepared(self, parent: Handle | None, version_id: str) -> bool:
+        """Whether an attempt prepared a version after ``parent``."""
+        return self._prepared.exists(parent, version_id)
 
     def abort(self, error: BaseException | None = None) -> None:
         """Forgets the batch at hand, and the memory with it.
@@ -234,6 +254,27 @@ class SlotState:
         if self._spill is not None:
             self._spill.close()
             self._spill = None
+
+    def _next_handle(self, parent: Handle | None, batch_id: int, ref: DeltaRef) -> tuple[Handle, SnapshotRef | None]:
+        snapshot = self._maintenance.ready_snapshot(parent) if parent else None
+        first = Handle(
+            operator=self._context.operator,
+            slot=self._context.slot,
+            version_id=ref.version_id,
+            parent_id=parent.version_id if parent else None,
+            sequence=ref.sequence,
+            batch_id=batch_id,
+        )
+        return next_handle(parent, first, ref, snapshot, self._context.settings.retained_batches), snapshot
+
+    def _settle(self, handle: Handle, parent: Handle | None, snapshot: SnapshotRef | None) -> None:
+        """What is due after a version is there: now, and in the background."""
+        live = self._opened()
+        self._maintenance.fold_now(handle)
+        self._take_newer_base(live)
+        task = Task(handle, parent, self._opened_ms, retention=snapshot is not None)
+        if self._maintenance.wanted(task, live.base):
+            self._background.submit(self, lambda: self._maintenance.run(task))
 
     def _discard_damaged(self, error: Corrupt) -> None:
         try:

@@ -5,5 +5,6 @@ knows pyspark.
 from __future__ import annotations
 
 from holdfast.spark.keyed import keyed
+from holdfast.spark.write import write_exactly_once
 
-__all__ = ["keyed"]
+__all__ = ["keyed", "write_exactly_once"]

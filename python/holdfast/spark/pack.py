@@ -19,9 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 from holdfast import _core
-from holdfast.errors import InvalidRequest
 from holdfast.fault_points import reach
-from holdfast.spark import blobs
+from holdfast.spark import blobs, schemas
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
 #: Spark tells the slots the watermark; declaring it a second time is refused.
@@ -83,7 +82,7 @@ class Pack:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            self._gathered.append(self._conform(batch))
+            self._gathered.append(schemas.conform(batch, self._plan.schema, f"operator {self._plan.operator!r}, input"))
             self._gathered_bytes += batch.nbytes
             if self._gathered_bytes >= self._plan.memory_max_bytes:
                 yield from self._flush()
@@ -91,24 +90,6 @@ class Pack:
             yield from self._flush()
         if self._event_time_max is not None:
             yield self._marker(self._event_time_max)
-
-    def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Spark's batches differ from the plan's schema in the time zone's name, or in large types where a setting asks
-        for them.
-        """
-        schema = self._plan.schema
-        if batch.schema.equals(schema):
-            return batch
-        if batch.schema.names != schema.names:
-            raise InvalidRequest(
-                f"operator {self._plan.operator!r}: the input's columns are {batch.schema.names}, planned were "
-                f"{schema.names}"
-            )
-        arrays = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(batch.columns, schema)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         rows = _one_batch(self._gathered)

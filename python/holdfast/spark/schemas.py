@@ -69,6 +69,25 @@ def arrow_schema(schema: spark.StructType, what: str) -> pa.Schema:
     )
 
 
+def conform(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
+    """A batch as Spark hands it to Python, in the planned schema: Spark's differs in the time zone's name, or in large
+    types where a setting asks for them.
+
+    Raises
+    ------
+    InvalidRequest
+        Other columns than planned.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise InvalidRequest(f"{what}: the columns are {batch.schema.names}, planned were {schema.names}")
+    arrays = [
+        column if column.type == field.type else column.cast(field.type) for column, field in zip(batch.columns, schema)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def key_columns(key: str | Sequence[str], schema: pa.Schema, operator: str) -> tuple[str, ...]:
     """The key columns, checked against the input.
 

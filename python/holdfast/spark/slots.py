@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.checkpoint import Handle, SlotState
-from holdfast.errors import InternalError
+from holdfast.errors import Incompatible, InternalError
 from holdfast.fault_points import reach
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
@@ -51,6 +51,14 @@ def _run_slot(
         raise InternalError(f"operator {plan.name!r}: {label} is not the label of any of its {live.record.slots} slots")
     slot = live.record.labels.index(label)
     where = f"operator {plan.name!r}, slot {slot}, batch {identity.batch_id}"
+    parent = Handle.from_text(group_state.get[0]) if group_state.exists else None
+    taken_over = _take_over(plan, live, identity, slot, parent)
+    if taken_over is not None:
+        for _ in frames:
+            continue
+        group_state.update((taken_over.to_text(),))
+        worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+        return
     with BlobSpool(plan.settings.spool_memory_max_bytes, live.local_dir, where) as spool:
         for frame in frames:
             for data in frame["blob"]:
@@ -59,24 +67,39 @@ def _run_slot(
         if not len(spool):
             return
         ctx = _context(plan, identity, live, slot, group_state)
-        state = worker.slot_state(plan, live, slot)
-        yield from _process(plan, processor, live, state, spool, ctx, group_state)
+        yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
     worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+
+
+def _take_over(
+    plan: OperatorPlan, live: worker.LiveOperator, identity: worker.BatchIdentity, slot: int, parent: Handle | None
+) -> Handle | None:
+    """The version that the recorded attempt at this task prepared, when its output is visible already.
+
+    None where there is nothing to take over: no replay, or a task whose output was lost, or another stage's task.
+    """
+    replay = identity.replay
+    version_id = replay.done.get(identity.partition) if replay else None
+    if version_id is None:
+        return None
+    return worker.slot_state(plan, live, slot).adopt(parent, identity.batch_id, version_id)
 
 
 def _process(
     plan: OperatorPlan,
     processor: Processor,
     live: worker.LiveOperator,
-    state: SlotState,
+    identity: worker.BatchIdentity,
+    parent: Handle | None,
     spool: BlobSpool,
     ctx: Context,
     group_state: GroupState,
 ) -> Iterator[pd.DataFrame]:
+    state = worker.slot_state(plan, live, ctx.slot)
     output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
-        store = state.open(Handle.from_text(group_state.get[0]) if group_state.exists else None)
-        state.begin(ctx.batch_id)
+        store = state.open(parent)
+        state.begin(ctx.batch_id, identity.version_id)
         states = [(declared.name, declared.id) for declared in live.record.states]
         bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
         with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
@@ -88,13 +111,35 @@ def _process(
             for produced in bound.finish(ctx):
                 yield from output.add(produced)
         yield from output.finish()
-        handle = state.prepare()
+        handle = _prepare(state, identity, parent)
         reach("before_handle")
         group_state.update((handle.to_text(),))
         reach("after_handle")
     except BaseException as error:  # also GeneratorExit: Spark reads no further
         state.abort(error)
         raise
+
+
+def _prepare(state: SlotState, identity: worker.BatchIdentity, parent: Handle | None) -> Handle:
+    """This attempt's version; or, in a replay, that of the run whose output is visible, where this is not the task
+    whose output was lost. Then this task is of a stage before the sink's: the tasks after it need its output again.
+    """
+    replay = identity.replay
+    if replay is None:
+        return state.prepare()
+    lost = replay.lost.get(identity.partition)
+    if lost is not None and state.has_prepared(parent, lost):
+        return state.prepare()
+    state.abort()
+    handle = state.adopt_of_run(parent, identity.batch_id, replay.run_id)
+    if handle is None:
+        raise Incompatible(
+            f"batch {identity.batch_id} runs again, and some of its output is visible already, made by run "
+            f"{replay.run_id}; but that run prepared no version of a slot that has rows now (after version "
+            f"{parent.version_id if parent else 'none'}, task {identity.partition}). Either the program or its source "
+            f"does not repeat itself, or the file was deleted from the checkpoint: restore it"
+        )
+    return handle
 
 
 def _call_batches(spool: BlobSpool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pyspark import TaskContext
 
 from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, operator_prefix, register_operator
+from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import InternalError
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
 from holdfast.storage import FileStore, open_file_store
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -32,6 +34,14 @@ class BatchIdentity:
     run_id: str | None
     batch_id: int
     attempt: int
+    partition: int
+    task_attempt_id: int
+    replay: SlotReplay | None
+
+    @property
+    def version_id(self) -> str | None:
+        """Of the versions that this task prepares; None where the run is not known, so that any new name does."""
+        return attempt_version_id(self.run_id, self.task_attempt_id) if self.run_id else None
 
     @classmethod
     def of_task(cls) -> BatchIdentity:
@@ -45,7 +55,15 @@ class BatchIdentity:
         # foreachBatch.
         group = task.getLocalProperty("spark.jobGroup.id")
         run_id = group if group is not None and _UUID.fullmatch(group) else None
-        return cls(query_id, run_id, int(batch_id), task.attemptNumber())
+        return cls(
+            query_id=query_id,
+            run_id=run_id,
+            batch_id=int(batch_id),
+            attempt=task.attemptNumber(),
+            partition=task.partitionId(),
+            task_attempt_id=task.taskAttemptId(),
+            replay=SlotReplay.from_property(task.getLocalProperty(REPLAY_PROPERTY)),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""Versions that attempts prepared and no handle names yet, found by who made them.
+
+When a batch runs again whose output is visible, its slots take over what the attempts prepared whose output that is, so
+that state and output come from the same run, whatever the processor did. See docs/rfcs/0004.
+"""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.delta_file import decode_delta, identity_of
+from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.handle import DeltaRef, Handle
+from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import Incompatible, Undecided
+from holdfast.sealed import checksum_of
+
+
+class PreparedVersions:
+    """Of one slot. ``parent`` is always the version that the batch runs on; None is the empty state."""
+
+    def __init__(self, context: SlotContext, deltas: DeltaReader) -> None:
+        self._context = context
+        self._deltas = deltas
+
+    def exists(self, parent: Handle | None, version_id: str) -> bool:
+        name = self._name(parent, version_id)
+        return any(file.name == name for file in self._context.file_store.list(name))
+
+    def ref(self, parent: Handle | None, batch_id: int, version_id: str) -> DeltaRef | None:
+        """The delta that leads to a version; None when nobody prepared it.
+
+        No handle has its checksum, so what it says of itself is compared with what is expected.
+        """
+        context = self._context
+        name = self._name(parent, version_id)
+        data = context.file_store.get(name)
+        if data is None:
+            return None
+        where = f"delta {name} in {context.file_store.uri}"
+        ref = DeltaRef(_sequence(parent), version_id, len(data), checksum_of(data))
+        decode_delta(data, ref, context.operator, context.slot, where)
+        found = identity_of(data, where)
+        expected = (parent.version_id if parent else "", batch_id)
+        if (found.parent_id, found.batch_id) != expected:
+            raise Incompatible(
+                f"{where} was prepared by the run whose output is visible, but for batch {found.batch_id} and on "
+                f"version {found.parent_id or 'none'}; expected batch {batch_id} on version {expected[0] or 'none'}. "
+                f"The state in Spark's checkpoint is not the one that the output was made from: restore both from one "
+                f"backup"
+            )
+        self._deltas.keep_copy(ref, data)
+        return ref
+
+    def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
+        """The version that tasks of a run prepared; None when there is none.
+
+        Of several attempts at one task Spark committed one. Which, the record does not say where the operator's tasks
+        are not the sink's; where all changed the same, it does not matter.
+        """
+        context = self._context
+        prefix = context.stored(run_delta_prefix(_sequence(parent), run_id))
+        versions = [version for file in context.file_store.list(prefix) if (version := parse_version(file.name))]
+        contents = [self._contents(parent, batch_id, version_id) for _, version_id in versions]
+        if any(other != contents[0] for other in contents[1:]):
+            raise Undecided(
+                f"operator {context.operator!r}, slot {context.slot}, batch {batch_id}: {len(versions)} attempts of "
+                f"run {run_id}, whose output is visible, prepared different versions of the state, and which of them "
+                f"the output was made from is not recorded: {', '.join(version_id for _, version_id in versions)} in "
+                f"{prefix}*. Keep one of these files, move the others away, and start the query again"
+            )
+        return versions[0][1] if versions else None
+
+    def _contents(self, parent: Handle | None, batch_id: int, version_id: str) -> dict[tuple[int, bytes], object]:
+        """Last value of each key that a delta changes."""
+        ref = self.ref(parent, batch_id, version_id)
+        found: dict[tuple[int, bytes], object] = {}
+        for batch in self._deltas.read(ref) if ref else ():
+            for row in zip(*(column.to_pylist() for column in batch.columns)):
+                _, state, key, value = row
+                found[state, key] = value
+        return found
+
+    def _name(self, parent: Handle | None, version_id: str) -> str:
+        return self._context.stored(delta_name(_sequence(parent), version_id))
+
+
+def _sequence(parent: Handle | None) -> int:
+    return (parent.sequence if parent else 0) + 1

@@ -1,0 +1,107 @@
+"""The task side of exactly-once output: rows of one partition into all sinks in one pass, then one line for the driver.
+
+Runs in `mapInArrow`. What a crash leaves here is prepared and named by nothing: the next recovery aborts it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from holdfast.commit.batch import TaskResult
+from holdfast.commit.record import committables_from_rows, committables_to_rows
+from holdfast.commit.sink import Scope, Sink, SinkTask, SinkWriter
+from holdfast.errors import InternalError
+from holdfast.fault_points import reach
+from holdfast.spark.schemas import conform
+
+RESULT_SCHEMA = "result binary"
+_RESULT = pa.schema([("result", pa.binary())])
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """One batch's output. Travels in the closure.
+
+    Attributes
+    ----------
+    scopes
+        By sink.
+    writes
+        In a replay, the partitions that each sink takes rows of; None: all do.
+    """
+
+    sinks: Sequence[Sink]
+    scopes: Mapping[str, Scope]
+    batch_id: int
+    schema: pa.Schema
+    writes: Mapping[str, frozenset[int]] | None = None
+
+    def opens(self, sink: str, partition: int) -> bool:
+        return self.writes is None or partition in self.writes.get(sink, ())
+
+
+def sink_function(plan: SinkPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`."""
+
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        result = _write(plan, batches)
+        yield pa.record_batch([pa.array([encode_result(result)], pa.binary())], schema=_RESULT)
+
+    return write_partition
+
+
+def encode_result(result: TaskResult) -> bytes:
+    return json.dumps(
+        {
+            "partition": result.partition,
+            "attempt": result.attempt,
+            "task_attempt_id": result.task_attempt_id,
+            "rows": result.rows,
+            "sinks": {name: committables_to_rows([one])[0] for name, one in result.committables.items()},
+        }
+    ).encode()
+
+
+def decode_result(data: bytes) -> TaskResult:
+    """What a task sent; JSON, because nothing that comes over the network is unpickled here."""
+    told = json.loads(data)
+    sinks = told.pop("sinks")
+    return TaskResult(**told, committables={name: committables_from_rows([row])[0] for name, row in sinks.items()})
+
+
+def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+    context = TaskContext.get()
+    if context is None:
+        raise InternalError("a sink was opened outside a Spark task")
+    partition, attempt, task_attempt_id = context.partitionId(), context.attemptNumber(), context.taskAttemptId()
+    writers: dict[str, SinkWriter] = {}
+    rows = 0
+    try:
+        for sink in plan.sinks:
+            if plan.opens(sink.name, partition):
+                task = SinkTask(plan.scopes[sink.name], plan.batch_id, partition, attempt, task_attempt_id)
+                writers[sink.name] = sink.open(task)
+        reach("sink_open")
+        for batch in batches:
+            rows += batch.num_rows
+            if writers and batch.num_rows:
+                conformed = conform(batch, plan.schema, "output")
+                for writer in writers.values():
+                    writer.write(conformed)
+                reach("sink_mid")
+        reach("sink_before_prepare")
+        prepared = {name: writer.prepare() for name, writer in writers.items()}
+        reach("sink_after_prepare")
+    except BaseException:
+        for writer in writers.values():
+            with suppress(Exception):  # what is told is why the task failed
+                writer.abort()
+        raise
+    committables = {name: one for name, one in prepared.items() if one is not None}
+    return TaskResult(partition, attempt, task_attempt_id, rows, committables)

@@ -1,0 +1,177 @@
+"""`hf.write_exactly_once`: a streaming query whose output is visible exactly once. Runs on the driver.
+
+Each batch is one call of `foreachBatch`, in which exactly one full action runs: with two, Spark would run the state
+twice from the same version; with none, its state version would be missing for good. See docs/rfcs/0004.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast.clock import SystemClock
+from holdfast.commit.batch import Replay, TaskResult
+from holdfast.commit.committer import CommitOptions, Committer
+from holdfast.commit.epochs import Driver
+from holdfast.commit.retries import Retries
+from holdfast.commit.sink import CommitLimits, Sink
+from holdfast.errors import InternalError, InvalidRequest
+from holdfast.settings import Settings
+from holdfast.spark import schemas
+from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
+from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
+from holdfast.storage import FileStore, open_file_store
+from holdfast.storage.uri import parse_uri
+from holdfast.units import parse_duration
+
+_MODES = ("append", "update", "complete")
+_README = b"Written by Holdfast: commit records and epochs of exactly-once output. See docs/formats/commit_record.md.\n"
+
+
+def write_exactly_once(
+    df: DataFrame,
+    *sinks: Sink,
+    checkpoint: str | os.PathLike[str],
+    query_name: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    output_mode: str = "append",
+    settings: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Starts a query that writes each row of ``df`` to each sink exactly once, whatever is killed when.
+
+    ``query = hf.write_exactly_once(totals, hf.FileSink("/data/totals"), checkpoint="/data/checkpoint")``
+
+    Parameters
+    ----------
+    df
+        A streaming DataFrame, with or without operators.
+    sinks
+        One or several, each with a name of its own. All of them commit a batch by one record.
+    checkpoint
+        The query's checkpoint folder: Spark's own, which also holds the commit records. Its file system must create
+        files only if they are absent, as a local or mounted one does.
+    query_name
+        As for ``DataStreamWriter.queryName``.
+    trigger
+        As for ``DataStreamWriter.trigger``; by default ``{"processingTime": "1 second"}``.
+    output_mode
+        As for ``DataStreamWriter.outputMode``.
+    settings
+        ``commit.retry.max`` and others, over the session's ``spark.holdfast.*``.
+
+    Returns
+    -------
+    StreamingQuery
+        Spark's. When it fails, the message of its exception begins with the class of Holdfast's error: Fenced (another
+        driver took over), Unavailable (start it again), Incompatible, Undecided.
+
+    Raises
+    ------
+    InvalidRequest
+        No sink, two of one name, a wrong trigger, or what a sink's own check finds.
+    Unavailable
+        The checkpoint folder or a sink's other side does not answer.
+    """
+    _check_sinks(sinks)
+    if not df.isStreaming:
+        raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
+    if output_mode not in _MODES:
+        raise InvalidRequest(f"write_exactly_once: output_mode is {output_mode!r}; expected one of {', '.join(_MODES)}")
+    conf = dict(df.sparkSession.conf.getAll)
+    given = Settings.from_mapping(conf, settings)
+    when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
+    limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
+    schema = schemas.arrow_schema(df.schema, "write_exactly_once")
+    store = open_file_store(os.fspath(checkpoint))
+    store.create_if_absent("holdfast/README.txt", _README)
+    for sink in sinks:
+        sink.check(schema, limits)
+    options = CommitOptions(
+        retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
+        retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
+        speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
+    )
+    writer = (
+        df.writeStream.foreachBatch(BatchOutput(store, sinks, options, schema))
+        .option("checkpointLocation", _spark_path(os.fspath(checkpoint)))
+        .outputMode(output_mode)
+        .trigger(**when)
+    )
+    return (writer.queryName(query_name) if query_name is not None else writer).start()
+
+
+class BatchOutput:
+    """The function for `foreachBatch`: runs each batch by the committer's protocol. Owner: the query's own thread."""
+
+    def __init__(self, store: FileStore, sinks: Sequence[Sink], options: CommitOptions, schema: Any) -> None:
+        self._store = store
+        self._sinks = sinks
+        self._options = options
+        self._schema = schema
+        self._committer: Committer | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """One batch."""
+        spark = batch.sparkSession.sparkContext
+        if self._committer is None:
+            query_id = spark.getLocalProperty("sql.streaming.queryId")
+            run_id = spark.getLocalProperty("spark.jobGroup.id")
+            if not query_id or not run_id:
+                raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
+            clock = SystemClock()
+            driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
+            self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)
+        committer = self._committer
+
+        def run_job(replay: Replay | None) -> list[TaskResult]:
+            plan = SinkPlan(
+                sinks=self._sinks,
+                scopes={sink.name: committer.scope(sink.name) for sink in self._sinks},
+                batch_id=batch_id,
+                schema=self._schema,
+                writes=None if replay is None else replay.lost,
+            )
+            told = None if replay is None else SlotReplay.of(replay).to_property()
+            spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
+            try:
+                rows = batch.mapInArrow(sink_function(plan), RESULT_SCHEMA).collect()
+            finally:
+                spark.setLocalProperty(REPLAY_PROPERTY, None)  # type: ignore[arg-type]
+            return [decode_result(bytes(row["result"])) for row in rows]
+
+        committer.run_batch(batch_id, run_job)
+
+
+def _check_sinks(sinks: Sequence[Sink]) -> None:
+    if not sinks:
+        raise InvalidRequest("write_exactly_once: no sink is given; hf.FileSink and hf.KafkaSink are sinks")
+    for sink in sinks:
+        if not isinstance(sink, Sink):
+            raise InvalidRequest(f"write_exactly_once: {sink!r} is no sink (see holdfast.commit.sink)")
+    names = [sink.name for sink in sinks]
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise InvalidRequest(f"write_exactly_once: two sinks are named {twins[0]!r}; give each its own name=")
+
+
+def _trigger_ms(trigger: Mapping[str, Any]) -> int | None:
+    """Time between batches; None: as fast as possible, or until all is read."""
+    if list(trigger) == ["processingTime"]:
+        return parse_duration(trigger["processingTime"]) or None
+    if list(trigger) in (["availableNow"], ["once"]) and all(value is True for value in trigger.values()):
+        return None
+    raise InvalidRequest(
+        f'write_exactly_once: trigger is {dict(trigger)!r}; expected {{"processingTime": "1 second"}} or '
+        f'{{"availableNow": True}}: exactly-once output needs batches'
+    )
+
+
+def _spark_path(checkpoint: str) -> str:
+    """The checkpoint as Spark must be told it, so that both mean the same place whatever Hadoop's default is."""
+    path = parse_uri(checkpoint).path
+    return f"file:{path}" if path is not None else checkpoint

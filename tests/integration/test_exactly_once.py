@@ -1,0 +1,208 @@
+"""Output that is visible exactly once, with real Spark and real files: restarts, rollbacks, retries, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.integration.test_totals import events, expected
+from tests.processors import TOTALS, FailingOnce, RunningTotal
+from tests.random_numbers import NUMBERS, RandomNumbers
+from tests.streams import FileStream
+
+import holdfast as hf
+from holdfast.commit.record import CommitRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+
+class Output:
+    """A stream whose output goes to files, exactly once."""
+
+    def __init__(self, stream: FileStream, folder: Path) -> None:
+        self.stream = stream
+        self.path = str(folder / "out")
+
+    def start(self, frame: DataFrame, *sinks: Any, **options: Any) -> StreamingQuery:
+        given = {"checkpoint": self.stream.checkpoint, "trigger": {"availableNow": True}, **options}
+        return hf.write_exactly_once(frame, *(sinks or (hf.FileSink(self.path),)), **given)
+
+    def run(self, frame: DataFrame, *sinks: Any, **options: Any) -> None:
+        self.start(frame, *sinks, **options).awaitTermination()
+
+    def totals(self, **options: Any) -> DataFrame:
+        return self.stream.events().transform(hf.keyed("user", RunningTotal(), TOTALS, name="totals", **options))
+
+    def rows(self) -> pa.Table:
+        return hf.FileSink.read(self.path)
+
+    def records(self) -> list[CommitRecord]:
+        folder = next((self.stream.checkpoint / "holdfast").glob("*/records"))
+        return [CommitRecord.from_text(path.read_bytes(), str(path)) for path in sorted(folder.iterdir())]
+
+
+@pytest.fixture
+def output(stream: FileStream, tmp_path: Path) -> Output:
+    return Output(stream, tmp_path)
+
+
+def flat(batches: list[pa.Table]) -> list[tuple[str, int, int]]:
+    return sorted((user, *pair) for batch in expected(batches) for user, pairs in batch.items() for pair in pairs)
+
+
+def found(table: pa.Table) -> list[tuple[str, int, int]]:
+    return sorted((row["user"], row["amount"], row["total"]) for row in table.to_pylist())
+
+
+def test_batches_and_restarts(output: Output) -> None:
+    batches = [events(seed) for seed in range(4)]
+    output.stream.write(*batches[:2])
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches[:2])
+    output.stream.write(*batches[2:])
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
+    assert [record.batch_id for record in output.records()] == [0, 1, 2, 3]
+    assert [record.epoch for record in output.records()] == [1, 1, 2, 2]
+    assert not list(Path(output.path).glob("_staging/**/*.parquet"))
+
+
+def test_a_stateless_query_and_several_sinks(output: Output, spark: SparkSession, tmp_path: Path) -> None:
+    batches = [events(seed) for seed in range(2)]
+    output.stream.write(*batches)
+    sinks = [hf.FileSink(str(tmp_path / name), name=name) for name in ("one", "two")]
+    output.run(output.stream.events().selectExpr("user", "amount * 2 AS twice"), *sinks)
+    wanted = sorted((row["user"], 2 * row["amount"]) for batch in batches for row in batch.to_pylist())
+    for sink in sinks:
+        rows = hf.FileSink.read(sink.path).to_pylist()
+        assert sorted((row["user"], row["twice"]) for row in rows) == wanted
+        plain = spark.read.parquet(sink.path)  # a listing that knows nothing of manifests
+        assert sorted((row["user"], row["twice"]) for row in plain.collect()) == wanted
+    assert [sorted(record.sinks) for record in output.records()] == [["one", "two"]] * 2
+
+
+def test_empty_batches_and_empty_partitions(output: Output) -> None:
+    batches = [events(0), events(1, rows=0), events(2, rows=1)]
+    output.stream.write(*batches)
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
+    records = output.records()
+    assert [sum(task.rows for task in record.tasks) for record in records] == [500, 0, 1]
+    assert records[2].partitions == 2
+    assert [len(record.sinks["files"].committables) for record in records] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("rolled_back", [1, 2])
+def test_a_replay_of_what_is_visible_takes_over_its_state(output: Output, rolled_back: int) -> None:
+    """Random numbers: what the replay would have computed differs; what is visible and what is kept must not."""
+    batches = [events(seed) for seed in range(4)]
+    output.stream.write(*batches[:2])
+    frame = output.stream.events().transform(hf.keyed("user", RandomNumbers(), NUMBERS, name="numbers"))
+    output.run(frame)
+    before = output.rows()
+    commits = output.stream.checkpoint / "commits"
+    for batch in range(2 - rolled_back, 2):
+        (commits / str(batch)).unlink()
+        (commits / f".{batch}.crc").unlink(missing_ok=True)
+    output.stream.write(*batches[2:])
+    output.run(output.stream.events().transform(hf.keyed("user", RandomNumbers(), NUMBERS, name="numbers")))
+    after = output.rows()
+    assert after.slice(0, before.num_rows).equals(before)
+    assert after.num_rows == 2000
+    check_chains(after)
+
+
+def check_chains(rows: pa.Table) -> None:
+    """Each row's ``before`` is the number that the user's previous row has: so state is what was written."""
+    last: dict[str, int | None] = {}
+    for row in rows.to_pylist():
+        assert row["before"] == last.get(row["user"]), row
+        last[row["user"]] = row["number"]
+
+
+def test_a_task_that_fails_and_is_tried_again(output: Output, tmp_path: Path) -> None:
+    batches = [events(seed) for seed in range(3)]
+    output.stream.write(*batches)
+    failing = FailingOnce(1, str(tmp_path / "failed"))
+    output.run(output.stream.events().transform(hf.keyed("user", failing, TOTALS, name="totals")))
+    assert (tmp_path / "failed").exists()
+    assert found(output.rows()) == flat(batches)
+    assert max(task.attempt for record in output.records() for task in record.tasks) == 1
+    assert not list(Path(output.path).glob("_staging/**/*.parquet"))
+
+
+def test_a_rollback_with_other_offsets_is_refused(output: Output) -> None:
+    batches = [events(seed) for seed in range(3)]
+    output.stream.write(*batches)
+    output.run(output.totals())
+    before = output.rows()
+    output.stream.roll_back(2)  # takes the newer batch's offsets too, so that Spark writes them anew
+    with pytest.raises(Exception, match=r"Incompatible: batch 2 runs again with other offsets"):
+        output.run(output.totals())
+    assert output.rows().equals(before)
+
+
+def test_records_go_with_sparks_checkpoints(output: Output, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    output.stream.write(*[events(seed, rows=10) for seed in range(6)])
+    output.run(output.totals())
+    assert [record.batch_id for record in output.records()] == [4, 5]
+    assert output.rows().num_rows == 60
+
+
+def test_types_come_through(output: Output, spark: SparkSession) -> None:
+    output.stream.write(events(0, rows=5))
+    output.run(
+        output.stream.events().selectExpr(
+            "timestamp'2024-03-01 12:00:00.000001' AS at", "CAST(1.5 AS DECIMAL(9, 2)) AS price",
+            "array(named_struct('a', amount)) AS nested", "map(user, amount) AS m", "date'2024-03-01' AS day",
+        )
+    )  # fmt: skip
+    rows = output.rows()
+    assert rows.schema.field("at").type == pa.timestamp("us", "UTC")
+    first = rows.to_pylist()[0]
+    assert first["at"].microsecond == 1
+    assert str(first["price"]) == "1.50"
+    assert list(first["nested"][0]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sinks": []}, "no sink is given"),
+        ({"sinks": ["files"]}, "is no sink"),
+        ({"trigger": {"continuous": "1 second"}}, "exactly-once output needs batches"),
+        ({"output_mode": "sometimes"}, "output_mode is 'sometimes'"),
+        ({"settings": {"commit.retry.maks": "1 s"}}, r"nearest is 'spark\.holdfast\.commit\.retry\.max'"),
+        ({"checkpoint": ""}, "empty text"),
+    ],
+)
+def test_a_wrong_call_is_told(output: Output, change: dict[str, Any], message: str) -> None:
+    output.stream.write(events(0))
+    given = {"sinks": [hf.FileSink(output.path)], "checkpoint": output.stream.checkpoint, **change}
+    sinks = given.pop("sinks")
+    with pytest.raises(hf.InvalidRequest, match=message):
+        hf.write_exactly_once(output.stream.events(), *sinks, **given)
+
+
+def test_two_sinks_of_one_name_and_a_frame_that_stands_still(output: Output, spark: SparkSession) -> None:
+    output.stream.write(events(0))
+    sink = hf.FileSink(output.path)
+    with pytest.raises(hf.InvalidRequest, match="two sinks are named 'files'"):
+        hf.write_exactly_once(output.stream.events(), sink, sink, checkpoint=output.stream.checkpoint)
+    with pytest.raises(hf.InvalidRequest, match="does not stream"):
+        hf.write_exactly_once(spark.range(1), sink, checkpoint=output.stream.checkpoint)
+
+
+def test_what_is_stored_is_text_that_people_can_read(output: Output) -> None:
+    output.stream.write(events(0))
+    output.run(output.totals())
+    for path in (output.stream.checkpoint / "holdfast").glob("*/*/*.json"):
+        assert json.loads(path.read_text())["format"] in ("holdfast.commit", "holdfast.epoch")
