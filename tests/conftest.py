@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one Spark session, and streams whose batches a test writes itself.
+"""Fixtures of all tests: one Spark session, streams whose batches a test writes itself, and one Kafka broker.
 
 Spark and Holdfast are imported in the fixtures: most tests need neither.
 """
@@ -14,7 +14,10 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.integration.kafka.kafka_world import KafkaWorld
     from tests.streams import FileStream
+
+    from holdfast.testing import KafkaBroker
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +60,20 @@ def streams(spark: SparkSession, tmp_path: Path) -> Callable[[str], FileStream]:
         return FileStream(spark, folder)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    """One Kafka broker for all tests that need one. Without Java or Maven they fail, and say so; nothing is skipped."""
+    from holdfast.testing import KafkaBroker
+
+    with KafkaBroker(settings={"log.initial.task.delay.ms": "500"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: KafkaBroker) -> KafkaWorld:
+    """The broker, seen from the outside."""
+    from tests.integration.kafka.kafka_world import KafkaWorld
+
+    return KafkaWorld(broker)

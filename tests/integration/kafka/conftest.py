@@ -1,8 +1,12 @@
-"""One Kafka broker for all tests that need one. Without Java or Maven they fail, and say so; nothing is skipped."""
+"""Consumers for the tests of the source, and a broker with TLS and logins; the plain one is in tests/conftest.py."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,22 +14,40 @@ import pytest
 from holdfast.testing import KafkaBroker
 
 if TYPE_CHECKING:
-    from tests.integration.kafka.kafka_world import KafkaWorld
-
     from holdfast.source.kafka.consumers import ConsumerPool
 
 
+PASSWORD = "correct-horse-battery"
+STORE_PASSWORD = "keystore-password"
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker(settings={"log.initial.task.delay.ms": "500"}) as running:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a broker's key store and its certificate, made by Java's own keytool."""
+    folder = tmp_path_factory.mktemp("tls")
+    keytool = shutil.which("keytool") or str(Path(os.environ.get("JAVA_HOME", "/usr"), "bin", "keytool"))
+    store = ["-keystore", str(folder / "broker.p12"), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+    made = [*store, "-storetype", "PKCS12", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
+    subprocess.run([keytool, "-genkeypair", *made], check=True, capture_output=True)
+    exported = [*store, "-rfc", "-file", str(folder / "broker.pem")]
+    subprocess.run([keytool, "-exportcert", *exported], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def secure(certificate: Path) -> Iterator[KafkaBroker]:
+    plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": plain,
+        "listener.name.both.plain.sasl.jaas.config": plain,
+        "ssl.keystore.location": str(certificate / "broker.p12"),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.keystore.type": "PKCS12",
+    }
+    listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
+    with KafkaBroker(settings=settings, listeners=listeners) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def kafka(broker: KafkaBroker) -> KafkaWorld:
-    from tests.integration.kafka.kafka_world import KafkaWorld
-
-    return KafkaWorld(broker)
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.kafka.conftest import PASSWORD
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, values
 
 from holdfast.errors import InvalidRequest, Unavailable
@@ -16,38 +13,6 @@ from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.consumers import ConsumerPool
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.testing import KafkaBroker
-
-PASSWORD = "correct-horse-battery"
-STORE_PASSWORD = "keystore-password"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a broker's key store and its certificate, made by Java's own keytool."""
-    folder = tmp_path_factory.mktemp("tls")
-    keytool = shutil.which("keytool") or str(Path(os.environ.get("JAVA_HOME", "/usr"), "bin", "keytool"))
-    store = ["-keystore", str(folder / "broker.p12"), "-storepass", STORE_PASSWORD, "-alias", "broker"]
-    made = [*store, "-storetype", "PKCS12", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
-    subprocess.run([keytool, "-genkeypair", *made], check=True, capture_output=True)
-    exported = [*store, "-rfc", "-file", str(folder / "broker.pem")]
-    subprocess.run([keytool, "-exportcert", *exported], check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def secure(certificate: Path) -> Iterator[KafkaBroker]:
-    plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
-    settings = {
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.login.plain.sasl.jaas.config": plain,
-        "listener.name.both.plain.sasl.jaas.config": plain,
-        "ssl.keystore.location": str(certificate / "broker.p12"),
-        "ssl.keystore.password": STORE_PASSWORD,
-        "ssl.keystore.type": "PKCS12",
-    }
-    listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
-    with KafkaBroker(settings=settings, listeners=listeners) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

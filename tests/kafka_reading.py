@@ -1,0 +1,39 @@
+"""An independent reader of Kafka: a plain consumer, from the start of a topic to its last stable offset."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+_quiet = logging.getLogger("tests.kafka")
+WITHIN_S = 30.0
+
+
+def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:
+    """The messages of all partitions, each partition in its order."""
+    settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
+    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False}, logger=_quiet)
+    try:
+        numbers = list(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        left, found, deadline = set(numbers), [], time.monotonic() + WITHIN_S
+        while left:
+            assert time.monotonic() < deadline, f"{topic}: partitions {left} did not end within {WITHIN_S:g} s"
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error():
+                left.discard(message.partition())
+            else:
+                found.append(message)
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+    finally:
+        consumer.close()
+
+
+def read_committed(servers: str, topic: str) -> list[bytes]:
+    """The values that a read_committed consumer sees."""
+    return [message.value() for message in read_messages(servers, topic)]
