@@ -1,7 +1,8 @@
 """Test equipment: places where the crash harness kills this process, as a kill -9 would.
 
 ``HOLDFAST_FAULT_POINT=during_fold:2`` kills the process when it reaches ``during_fold`` for the second time. With
-``HOLDFAST_FAULT_MARKER=<path>``, a file that is made just before, only the first process to get there dies.
+``HOLDFAST_FAULT_MARKER=<path>``, a file that is made just before, only the first process to get there dies. With
+``HOLDFAST_FAULT_SIGNAL=SIGSTOP`` it falls asleep instead, until somebody wakes it: a zombie.
 Without the first variable a call costs one dictionary look-up and does nothing.
 """
 
@@ -30,7 +31,7 @@ def reach(point: str) -> None:
         return
     _reached[point] = _reached.get(point, 0) + 1
     if _reached[point] == int(count or 1) and _first():
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.Signals[os.environ.get("HOLDFAST_FAULT_SIGNAL", "SIGKILL")])
 
 
 def _first() -> bool:

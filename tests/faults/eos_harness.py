@@ -1,0 +1,314 @@
+"""Kills an exactly-once stream with kill -9 at named steps, starts it again, and counts what is lost or twice.
+
+    python -m tests.faults.eos_harness --kills 20 [--step after_record …] [--world module:Class] [--folder DIR]
+
+One stream lives through all kills of all steps. Its first operator draws random numbers, so that output and state of
+two attempts at one batch differ: each row's ``before`` must be its user's last visible number, and the totals must be
+the sums of what is visible. Prints a table, and the figures exactly_once.kills, .lost and .twice. Exit code 1 on any
+difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from tests.faults.eos_worlds import SCHEMA, World, world_of
+from tests.spark_sessions import ROOT, worker_path
+
+from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
+
+#: Steps of the state's own protocol between which the output is made.
+STATE_POINTS = ("mid_batch", "after_delta", "before_handle", "after_handle")
+STEPS = (*STATE_POINTS, *SINK_POINTS, *COMMIT_POINTS, "random")
+FILES = "tests.faults.eos_worlds:FilesWorld"
+_ROWS = 200
+_USERS = 60
+_KINDS = "abcdef"
+_FILES_AHEAD = 6
+_STEP_BATCHES = 12  # a step that is not reached in so many is missed
+_SECONDS = 240.0
+
+
+@dataclass
+class Tally:
+    """What one step's kills brought."""
+
+    kills: int = 0
+    missed: int = 0
+
+
+@dataclass
+class Differences:
+    """What is visible against what should be."""
+
+    lost: int = 0
+    twice: int = 0
+    other: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.twice or self.other)
+
+
+class Program:
+    """One run, from start to its death; in a session of its own, by which whatever it started is found."""
+
+    def __init__(self, folder: Path, world: str, *arguments: str, **environment: str) -> None:
+        self._log = (folder / "log.txt").open("a")
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "faults" / "eos_stream.py"), str(folder), world, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": worker_path(), **environment},
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.batch = -1
+        self.done = False
+        self.failure: str | None = None
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == "batch":
+                self.batch = int(rest)
+            elif word == "failed":
+                self.failure = rest
+            self.done = self.done or word == "done"
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_for(self, happened: Callable[[], bool], seconds: float = _SECONDS) -> bool:
+        """Polls until something happened; False when the program died or the time is over first."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if happened():
+                return True
+            if not self.running:
+                return happened()
+            time.sleep(0.02)
+        return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the driver alone."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def end(self) -> None:
+        """kill -9 for everything that it started."""
+        own = [process for process in psutil.process_iter() if _session(process.pid) == self.pid]
+        for process in own:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+        psutil.wait_procs(own, timeout=10)
+        self._reader.join(5)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+class Campaign:
+    """One stream's life through many kills. Use as a context manager."""
+
+    def __init__(self, folder: Path, seed: int, world: str = FILES) -> None:
+        self.folder = folder
+        self.world: World = world_of(world, folder)
+        self.tally: dict[str, Tally] = {}
+        self._world_name = world
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._files = 0
+        self._sequence = 0
+
+    def __enter__(self) -> Campaign:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.world.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.world.close()
+
+    def strike(self, step: str) -> Differences:
+        """One kill at a step, and what is visible then. The next strike starts the stream again."""
+        tally = self.tally.setdefault(step, Tally())
+        began = time.monotonic()
+        hit = self._strike(step)
+        tally.kills += hit
+        tally.missed += not hit
+        found = self.differences(complete=False)
+        print(f"{step:20} {'killed' if hit else 'MISSED'} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
+        return found
+
+    def _strike(self, step: str) -> bool:
+        marker = self.folder / "struck"
+        marker.unlink(missing_ok=True)
+        count = 1 if step == "during_recover" else self._random.randint(1, 3)
+        point = {"HOLDFAST_FAULT_POINT": f"{step}:{count}", "HOLDFAST_FAULT_MARKER": str(marker)}
+        last = self.committed_batches() + _STEP_BATCHES
+        with self.program(**({} if step == "random" else point)) as program:
+            if step == "random":
+                hit = program.wait_for(lambda: self._goes_on(program) >= 0)
+                time.sleep(self._random.uniform(0.0, 3.0))
+                return hit
+            program.wait_for(lambda: marker.exists() or self._goes_on(program) > last)
+            hit = marker.exists()
+            # A worker that died: Spark tries its task again; half of the time it gets to.
+            if hit and step not in COMMIT_POINTS and self._random.random() < 0.5:
+                batch = program.batch
+                program.wait_for(lambda: self._goes_on(program) > batch + 1)
+        return hit
+
+    def _goes_on(self, program: Program) -> int:
+        self.feed(max(program.batch, self.committed_batches() - 1) + _FILES_AHEAD)
+        return program.batch
+
+    def finish(self) -> Differences:
+        """Runs the stream to the end of its input, with a row of every user and kind at last: they tell the state."""
+        self.feed(self._files)
+        rows = [(self._sequence + i, self._files, f"user{i}", _KINDS[i % len(_KINDS)]) for i in range(_USERS)]
+        self._write(rows)
+        with self.program("--until-done") as program:
+            if not program.wait_for(lambda: program.done, 4 * _SECONDS):
+                return Differences(other=[f"the stream did not come to its end: {program.failure or self.log_tail()}"])
+        return self.differences(complete=True)
+
+    @contextmanager
+    def program(self, *arguments: str, **environment: str) -> Iterator[Program]:
+        """A run; killed with all it started when the block ends."""
+        self.feed(self.committed_batches() + _FILES_AHEAD)
+        program = Program(self.folder, self._world_name, *arguments, **environment)
+        try:
+            yield program
+        finally:
+            program.end()
+
+    def feed(self, up_to: int) -> None:
+        """Input for the batches to come: deterministic."""
+        while self._files < up_to:
+            draw = random.Random(self._seed * 1_000_003 + self._files)
+            self._write(
+                [
+                    (self._sequence + i, self._files, f"user{draw.randrange(_USERS)}", draw.choice(_KINDS))
+                    for i in range(_ROWS)
+                ]
+            )
+
+    def _write(self, rows: list[tuple[int, int, str, str]]) -> None:
+        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), SCHEMA)]
+        self.world.feed(pa.table(columns, schema=SCHEMA), self._files)
+        self._files += 1
+        self._sequence += len(rows)
+
+    def committed_batches(self) -> int:
+        """By Spark's log."""
+        commits = self.folder / "checkpoint" / "commits"
+        return max((int(path.name) + 1 for path in commits.glob("*") if path.name.isdigit()), default=0)
+
+    def differences(self, *, complete: bool) -> Differences:
+        """What is visible in each sink against the input, and against itself."""
+        found = Differences()
+        for index, table in enumerate(self.world.committed()):
+            rows = sorted(table.to_pylist(), key=lambda row: row["seq"])
+            counts = Counter(row["seq"] for row in rows)
+            found.twice += sum(count - 1 for count in counts.values())
+            if complete:
+                found.lost += self._sequence - len(counts)
+            found.other += [f"sink {index}: {told}" for told in (*_broken_chains(rows), *_wrong_totals(rows, complete))]
+        return found
+
+    def log_tail(self) -> str:
+        return (self.folder / "log.txt").read_text(errors="replace")[-4000:]
+
+
+def _broken_chains(rows: list[dict[str, object]]) -> Iterator[str]:
+    """Rows whose ``before`` is not the number of their user's row before."""
+    last: dict[object, object] = {}
+    for row in rows:
+        if row["before"] != last.get(row["user"]):
+            yield f"seq {row['seq']}: the state had {row['before']}, visible is {last.get(row['user'])}"
+        last[row["user"]] = row["number"]
+
+
+def _wrong_totals(rows: list[dict[str, object]], complete: bool) -> Iterator[str]:
+    """Kinds whose total is not the sum of their visible numbers."""
+    if not complete:
+        return
+    for kind in sorted({str(row["kind"]) for row in rows}):
+        mine = [row for row in rows if row["kind"] == kind]
+        found, wanted = max(int(str(row["total"])) for row in mine), sum(int(str(row["number"])) for row in mine)
+        if found != wanted:
+            yield f"kind {kind}: the state has {found}, the visible numbers make {wanted}"
+
+
+def run(
+    folder: Path, steps: tuple[str, ...], kills: int, seed: int, world: str = FILES
+) -> tuple[Campaign, Differences]:
+    """All kills of all steps on one stream, in a shuffled order; and all differences."""
+    order = [step for step in steps for _ in range(kills)]
+    random.Random(seed).shuffle(order)
+    with Campaign(folder, seed, world) as campaign:
+        found = [campaign.strike(step) for step in order]
+        end = campaign.finish()
+    other = [told for differences in (*found, end) for told in differences.other]
+    return campaign, Differences(end.lost, max(d.twice for d in (*found, end)), other)
+
+
+def show(campaign: Campaign, found: Differences) -> str:
+    """The table, and the figures."""
+    lines = [f"{'step':20} {'kills':>6} {'missed':>7}"]
+    lines += [f"{step:20} {tally.kills:6} {tally.missed:7}" for step, tally in campaign.tally.items()]
+    kills = sum(tally.kills for tally in campaign.tally.values())
+    lines += [f"exactly_once.kills {kills}", f"exactly_once.lost {found.lost}", f"exactly_once.twice {found.twice}"]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--kills", type=int, default=1, help="kills at each step")
+    arguments.add_argument("--step", action="append", choices=STEPS, help="only these steps")
+    arguments.add_argument("--world", default=FILES)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--folder", type=Path, help="kept when given")
+    given = arguments.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="holdfast-eos-"))
+    campaign, found = run(folder, tuple(given.step or STEPS), given.kills, given.seed, given.world)
+    print(show(campaign, found))
+    print(*found.other[:20], sep="\n")
+    if given.folder is None and not found:
+        shutil.rmtree(folder, ignore_errors=True)
+    raise SystemExit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Exactly once, after kill -9 at every step and with two drivers on one checkpoint. The short form; `python -m
+tests.faults.eos_harness --kills 20` is the long one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.faults.eos_harness import STEPS, Campaign, run, show
+
+from holdfast.fault_points import COMMIT_POINTS
+
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
+#: One of each kind: a task that had prepared, a driver with and without a record, one in the middle of its commit.
+SHORT = ("sink_after_prepare", "before_record", "after_record", "mid_commit")
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.timeout(1200)
+def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    strike(tmp_path, SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(36_000)
+def test_kills_at_every_step_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    strike(tmp_path, STEPS)
+
+
+def strike(folder: Path, steps: tuple[str, ...]) -> None:
+    campaign, found = run(folder / "stream", steps, KILLS, seed=KILLS)
+    print(show(campaign, found))
+    assert not found, show(campaign, found) + "\n" + "\n".join(found.other[:20])
+    assert not [step for step, tally in campaign.tally.items() if tally.missed], show(campaign, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("step", [step for step in COMMIT_POINTS if step != "during_recover"])
+def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(tmp_path: Path, step: str) -> None:
+    """The old driver falls asleep at a step of its commit; the new one goes on; the old one wakes up."""
+    with Campaign(tmp_path / "stream", seed=11) as campaign:
+        marker = tmp_path / "asleep"
+        point = {
+            "HOLDFAST_FAULT_POINT": f"{step}:2",
+            "HOLDFAST_FAULT_MARKER": str(marker),
+            "HOLDFAST_FAULT_SIGNAL": "SIGSTOP",
+        }
+        with campaign.program(**point) as old:
+            assert old.wait_for(marker.exists)
+            time.sleep(0.5)
+            with campaign.program() as new:
+                assert new.wait_for(lambda: new.batch >= 3 or not new.running), campaign.log_tail()
+                # What the old one recorded after the new one had looked is finished by the start after this.
+                assert new.running or "Unavailable" in (new.failure or ""), new.failure
+                old.signal(signal.SIGCONT)
+                assert old.wait_for(lambda: old.failure is not None), campaign.log_tail()
+        # Fenced by Holdfast; or, past its commit, by Spark's own commit log.
+        assert "Fenced" in str(old.failure) or "CONCURRENT" in str(old.failure).upper(), old.failure
+        assert not campaign.differences(complete=False)
+        assert not campaign.finish()

@@ -1,0 +1,101 @@
+"""A FileSink whose store fails or forgets its answer at each operation in turn: tried again, it is exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.faulty_file_store import FaultyFileStore
+
+from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
+from holdfast.errors import Corrupt, Unavailable, Undecided
+from holdfast.sink.files import FileSink
+from holdfast.sink.files import sink as sink_module
+from holdfast.storage import open_file_store
+
+ATTEMPTS = itertools.count()
+SCOPE = Scope("query", "run", 1, "files")
+
+
+def rows(batch: int, partition: int) -> pa.RecordBatch:
+    return pa.record_batch({"batch": pa.array([batch] * 3), "partition": pa.array([partition] * 3)})
+
+
+def attempt(sink: FileSink, batch: int, partition: int, attempt_id: int) -> Committable:
+    writer = sink.open(SinkTask(SCOPE, batch, partition, 0, attempt_id))
+    try:
+        writer.write(rows(batch, partition))
+        committable = writer.prepare()
+    except BaseException:
+        writer.abort()
+        raise
+    assert committable is not None
+    return committable
+
+
+def until_it_works(what):  # type: ignore[no-untyped-def]
+    for _ in range(5):
+        try:
+            return what(next(ATTEMPTS))
+        except Unavailable:
+            continue
+    raise AssertionError("never works")
+
+
+def play(sink: FileSink) -> None:
+    """Two batches of two partitions, each step tried again as Spark and the committer would."""
+    until_it_works(lambda _: sink.recover(SCOPE, []))
+    for batch in range(2):
+        prepared = [until_it_works(lambda n, p=p, b=batch: attempt(sink, b, p, n)) for p in range(2)]
+        assert until_it_works(lambda _, c=prepared: sink.commit(SCOPE, c)) == [Outcome.DONE] * 2
+        until_it_works(lambda _, c=prepared: sink.recover(SCOPE, c))
+
+
+@pytest.mark.parametrize("fail_after", [False, True])
+def test_a_store_that_fails_at_each_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_after: bool
+) -> None:
+    for failing in itertools.count(1):
+        path = str(tmp_path / f"out-{failing}")
+        store = FaultyFileStore(open_file_store(path), fail_at=[failing], fail_after=fail_after)
+        monkeypatch.setattr(sink_module, "open_file_store", lambda _, store=store: store)
+        play(FileSink(path))
+        monkeypatch.undo()
+        found = sorted((row["batch"], row["partition"]) for row in FileSink.read(path).to_pylist())
+        assert found == [(batch, partition) for batch in range(2) for partition in range(2) for _ in range(3)]
+        assert not list(Path(path).glob("_staging/**/*.parquet"))
+        if store.count < failing:
+            assert failing > 20
+            return
+
+
+def test_a_reader_sees_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
+    """One of two files is published, then the driver dies: a listing has one, a reader of manifests has none."""
+    sink = FileSink(str(tmp_path))
+    prepared = [attempt(sink, 0, partition, partition) for partition in range(2)]
+    store = open_file_store(str(tmp_path))
+    store.copy_if_absent(prepared[0].body["staged"], prepared[0].body["published"])
+    assert [path.name for path in tmp_path.glob("*.parquet")] == [prepared[0].body["published"]]
+    assert FileSink.files(str(tmp_path)) == []
+    assert sink.commit(SCOPE, prepared) == [Outcome.DONE, Outcome.DONE]
+    assert FileSink.read(str(tmp_path)).num_rows == 6
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    prepared = attempt(sink, 0, 0, 0)
+    sink.commit(SCOPE, [prepared])
+    published = tmp_path / prepared.body["published"]
+    published.write_bytes(published.read_bytes()[:-1])
+    with pytest.raises(Corrupt, match="is not what was committed"):
+        FileSink.read(str(tmp_path))
+
+
+def test_a_file_that_somebody_else_put_there_is_not_taken_for_ours(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    prepared = attempt(sink, 0, 0, 0)
+    (tmp_path / prepared.body["published"]).write_bytes(b"somebody else's")
+    with pytest.raises(Undecided, match="is not what the commit record says"):
+        sink.commit(SCOPE, [prepared])
