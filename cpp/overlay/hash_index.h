@@ -34,6 +34,14 @@ class HashIndex {
     return slot.hash == hash ? slot.record : nullptr;
   }
 
+  // Room for `count` records. Needed before records are inserted in the order of another index: without it they would
+  // all crowd the lower end of a growing one, in runs as long as the index.
+  void Reserve(size_t count) {
+    size_t slots = kMinSlots;
+    while (SizeMax(slots) < count) slots *= 2;
+    if (slots > slot_count_) Grow(slots);
+  }
+
   // Inserts a record that is known not to be there.
   void InsertNew(uint64_t hash, Record* record) {
     FindOrInsert(hash, [](const Record&) { return false; }, [record] { return record; });
@@ -75,13 +83,15 @@ class HashIndex {
  private:
   static constexpr size_t kMinSlots = 16;
 
+  static size_t SizeMax(size_t slots) { return slots / 8 * 5; }
+
   void Grow(size_t count) {
     const Pages<Slot> old = std::exchange(slots_, AllocatePages<Slot>(count));
     const size_t old_count = std::exchange(slot_count_, count);
     for (size_t i = 0; i < count; ++i) slots_[i] = {0, nullptr};
     mask_ = count - 1;
     shift_ = 64 - std::countr_zero(count);
-    size_max_ = count / 8 * 5;
+    size_max_ = SizeMax(count);
     // Slots are in the order of their hashes, but for runs: the new ones are written almost in sequence.
     for (size_t j = 0; j < old_count; ++j) {
       if (old[j].record == nullptr) continue;

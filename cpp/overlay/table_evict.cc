@@ -1,4 +1,6 @@
 // Eviction: what must stay moves to a new arena, the old one goes away as a whole.
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "overlay/table.h"
@@ -59,6 +61,9 @@ Entry* Table::CopyInto(Table* target, Entry* entry) {
 }
 
 void Table::MoveKept(Table* target) {
+  size_t kept = 0;
+  entries_.ForEach([&](uint64_t, const Entry* entry) { kept += MayForget(*entry) ? 0 : 1; });
+  target->entries_.Reserve(kept);
   entries_.ForEach([&](uint64_t hash, Entry* entry) {
     if (MayForget(*entry)) return;
     target->entries_.InsertNew(hash, CopyInto(target, entry));
@@ -67,6 +72,12 @@ void Table::MoveKept(Table* target) {
 }
 
 void Table::MoveHeads(Table* target) {
+  size_t kept = 0;
+  heads_.ForEach([&](uint64_t, const Head* head) {
+    const std::span<Entry* const> items(head->items, head->count);
+    kept += std::any_of(items.begin(), items.end(), [](const Entry* item) { return (item->flags & kMoved) != 0; });
+  });
+  target->heads_.Reserve(kept);
   heads_.ForEach([&](uint64_t hash, Head* head) {
     Head* copy = nullptr;
     bool loaded = head->loaded;

@@ -24,18 +24,25 @@ from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
 
+# An entry of the overlay takes a bit more than twice the bytes that are counted for it.
+_PENDING_PART = 4
 _RETRY_MS_MIN = 1_000
 _RETRY_MS_MAX = 300_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a batch left to do. ``retention``: a snapshot was newly named, so files may have become useless."""
+    """What a batch left to do.
+
+    ``retention``: a snapshot was newly named, so files may have become useless. ``pending_bytes``: what the overlay
+    must keep until there is a newer base.
+    """
 
     handle: Handle
     parent: Handle | None
     opened_ms: int
     retention: bool
+    pending_bytes: int = 0
 
 
 def is_fold_due(refs: tuple[DeltaRef, ...], settings: CheckpointSettings, factor: int = 1) -> bool:
@@ -80,7 +87,12 @@ class Maintenance:
         settings = self._context.settings
         pending = task.handle.deltas_after(base.sequence if base else 0)
         self._is_retention_due |= task.retention  # stays until it is done: this task may give way to a later one
-        due = self._is_retention_due or is_fold_due(pending, settings) or is_snapshot_due(task.handle, settings)
+        due = (
+            self._is_retention_due
+            or self._is_memory_short(task)
+            or is_fold_due(pending, settings)
+            or is_snapshot_due(task.handle, settings)
+        )
         return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
 
     def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
@@ -124,7 +136,8 @@ class Maintenance:
         context, handle = self._context, task.handle
         context.folder.clear_abandoned()
         needs_snapshot = is_snapshot_due(handle, context.settings) and self.ready_snapshot(handle) is None
-        if self._pending(handle) and (needs_snapshot or is_fold_due(self._pending(handle), context.settings)):
+        pending = self._pending(handle)
+        if pending and (needs_snapshot or self._is_memory_short(task) or is_fold_due(pending, context.settings)):
             self._fold(handle)
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
@@ -132,6 +145,11 @@ class Maintenance:
             self._is_retention_due = False
             self._retention.run(handle, task.parent, task.opened_ms)
         self._deltas.drop_copies(self._bases.discard_old(handle))
+
+    def _is_memory_short(self, task: Task) -> bool:
+        """Whether what awaits the next base takes too much of the memory that may be kept between batches."""
+        settings = self._context.settings
+        return not settings.complete and task.pending_bytes > settings.cache_memory_max_bytes // _PENDING_PART
 
     def _pending(self, handle: Handle) -> tuple[DeltaRef, ...]:
         base = next(iter(self._bases.of(handle)), None)

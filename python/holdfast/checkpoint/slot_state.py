@@ -244,6 +244,11 @@ class SlotState:
         """What the overlay takes."""
         return self._live.store.memory_bytes if self._live else 0
 
+    def forget_clean(self) -> None:
+        """Keeps in memory only what is in no base yet. Not while a batch is at hand."""
+        if self._live is not None and not self._context.settings.complete:
+            self._live.store.evict_clean()
+
     def release_memory(self) -> None:
         """Drops the overlay; the next :meth:`open` starts from what is on disk. Not while a batch is at hand."""
         if self._identity is not None:
@@ -272,7 +277,9 @@ class SlotState:
         live = self._opened()
         self._maintenance.fold_now(handle)
         self._take_newer_base(live)
-        task = Task(handle, parent, self._opened_ms, retention=snapshot is not None)
+        task = Task(
+            handle, parent, self._opened_ms, retention=snapshot is not None, pending_bytes=live.store.pending_bytes
+        )
         if self._maintenance.wanted(task, live.base):
             self._background.submit(self, lambda: self._maintenance.run(task))
 

@@ -126,8 +126,16 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
 
 
 def trim_slot_states(memory_max_bytes: int) -> None:
-    """Lets go of the states that were not used for longest, until the rest fits. Between batches only."""
+    """Lets go of what was only read, then of whole states, those first that were not used for longest, until the rest
+    fits. Between batches only.
+    """
     total = sum(state.memory_bytes for _, state in _slot_states.values())
+    for _, state in _slot_states.values():
+        if total <= memory_max_bytes:
+            return
+        total -= state.memory_bytes
+        state.forget_clean()
+        total += state.memory_bytes
     while total > memory_max_bytes and _slot_states:
         _, (_, state) = _slot_states.popitem(last=False)
         total -= state.memory_bytes

@@ -152,6 +152,18 @@ TEST(Store, ACompleteStoreForgetsKeysThatAreLongGone) {
   EXPECT_EQ(IntsOf(maps->Count(Keys({3, 4}))), (OptionalInts{1, 0}));
 }
 
+TEST(Store, EvictionOfManyPendingKeysKeepsThemAll) {  // took minutes: their new index grew in the order of hashes
+  auto store = MakeStore();
+  ValueTable* values = Value(store->ValueState(0, Int64()));
+  std::vector<int64_t> many(600000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i);
+  ExpectOk(store->Begin(1));
+  ExpectOk(values->Put(Keys(many), Keys(many)));
+  ExpectOk(store->EvictClean());
+  EXPECT_EQ(store->Counters().at("entries"), 600000);
+  EXPECT_EQ(IntsOf(values->Get(Keys({0, 599999, 600000}))), (OptionalInts{0, 599999, std::nullopt}));
+}
+
 TEST(Store, LoadMayComeBeforeSetBase) {
   auto first = MakeStore();
   ExpectOk(first->Begin(1));
