@@ -1,0 +1,132 @@
+"""What an answer to EndTxn means, and what is asked again: codes that no broker gives on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka import wire as wire_module
+from holdfast.kafka.transactions import Answer, Prepared, Transactions
+from holdfast.kafka.wire import Wire
+
+
+class ScriptedWire(Wire):
+    """Answers with codes from a script, one list a transactional id; the last one stays. No network."""
+
+    def __init__(self, **codes: list[int]) -> None:
+        super().__init__({"bootstrap.servers": "broker:9092"}, clock=self)
+        self.codes = codes
+        self.asked: list[tuple[str, int, Any]] = []
+        self.now_ms_ = 0.0
+
+    def elapsed_ms(self) -> float:
+        self.now_ms_ += 1
+        return self.now_ms_
+
+    def now_ms(self) -> int:
+        return int(self.now_ms_)
+
+    def _connected(self, within_ms: float) -> Any:
+        return self
+
+    def run(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        try:
+            question().send(None)
+        except StopIteration as done:
+            return done.value
+        raise AssertionError("the script never waits")
+
+    async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        answers = []
+        for question in questions:
+            try:
+                answers.append(await question)
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
+        self.asked.append((transactional_id, request._max_version, request))
+        codes = self.codes[transactional_id]
+        return SimpleNamespace(error_code=codes.pop(0) if len(codes) > 1 else codes[0])
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+
+
+def end(wire: ScriptedWire, commit: bool = True, patience_ms: float = 1000.0) -> list[Answer]:
+    transactions = Transactions({}, patience_ms, wire)
+    return transactions.end([Prepared(name, number, 0) for number, name in enumerate(wire.codes)], commit)
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (0, Answer.DONE),
+        (48, Answer.OPPOSITE),
+        (90, Answer.FENCED),
+        (47, Answer.FENCED),
+        (49, Answer.UNKNOWN),
+    ],
+)
+def test_an_answer_is_an_answer(code: int, answer: Answer) -> None:
+    wire = ScriptedWire(a=[code])
+    assert end(wire) == [answer]
+    assert len(wire.asked) == 1
+
+
+@pytest.mark.parametrize("code", [7, 14, 15, 16, 51])
+def test_a_broker_that_is_busy_or_moves_is_asked_again(code: int) -> None:
+    wire = ScriptedWire(a=[code, code, 0])
+    assert end(wire) == [Answer.DONE]
+    assert len(wire.asked) == 3
+
+
+def test_only_those_without_an_answer_are_asked_again() -> None:
+    wire = ScriptedWire(a=[0], b=[51, 90], c=[49])
+    assert end(wire) == [Answer.DONE, Answer.FENCED, Answer.UNKNOWN]
+    assert [name for name, _, _ in wire.asked] == ["a", "b", "c", "b"]
+
+
+def test_patience_has_an_end() -> None:
+    with pytest.raises(Unavailable, match=r"broker:9092 did not commit 1 transactions within 0.5 s: .*CONCURRENT"):
+        end(ScriptedWire(a=[51]), patience_ms=500)
+
+
+@pytest.mark.parametrize(("code", "message"), [(53, "WRITE and DESCRIBE on its transactional ids"), (42, "error 42")])
+def test_a_refusal_is_told_at_once_and_after_all_were_asked(code: int, message: str) -> None:
+    wire = ScriptedWire(a=[51], b=[code], c=[0])
+    with pytest.raises(Unavailable, match=message):
+        end(wire)
+    assert [name for name, _, _ in wire.asked] == ["a", "b", "c"]
+
+
+def test_end_txn_is_version_3_always() -> None:
+    wire = ScriptedWire(a=[0])
+    end(wire, commit=False)
+    [(_, version, request)] = wire.asked
+    assert (request._min_version, version) == (3, 3)
+    assert (request.transactional_id, request.committed) == ("a", False)
+
+
+def test_fencing_goes_on_until_all_are_fenced() -> None:
+    wire = ScriptedWire(a=[0], b=[51, 51, 0])
+    Transactions({}, 1000.0, wire).fence(["a", "b"], 60_000)
+    assert [name for name, _, _ in wire.asked] == ["a", "b", "b", "b"]
+    with pytest.raises(InvalidRequest, match="transaction.timeout.ms=60000: it is more than"):
+        Transactions({}, 1000.0, ScriptedWire(a=[50])).fence(["a"], 60_000)
+
+
+def test_nothing_to_ask_asks_nothing() -> None:
+    wire = ScriptedWire()
+    known = Transactions({}, 1000.0, wire)
+    assert known.end([], True) == []
+    assert known.describe([]) == []
+    known.fence([], 1)
+    assert wire.asked == []
