@@ -71,7 +71,7 @@ def main() -> None:
     try:
         query.awaitTermination()
     except Exception as error:
-        print("failed", " ".join(str(error).split()), flush=True)
+        print("failed", type(error).__name__, " ".join(str(error).split()), flush=True)
         raise
     print("done", flush=True)
 

@@ -144,7 +144,7 @@ def test_a_rollback_with_other_offsets_is_refused(output: Output) -> None:
     output.run(output.totals())
     before = output.rows()
     output.stream.roll_back(2)  # takes the newer batch's offsets too, so that Spark writes them anew
-    with pytest.raises(Exception, match=r"Incompatible: batch 2 runs again with other offsets"):
+    with pytest.raises(hf.Incompatible, match="batch 2 runs again with other offsets"):
         output.run(output.totals())
     assert output.rows().equals(before)
 

@@ -135,6 +135,10 @@ class Committer:
             self._newest = (record, self._finish(record))
         self._recover(record)
         self._is_started = True
+        try:
+            self._epochs.trim()
+        except HoldfastError as error:
+            self._logger.warning("old epochs are forgotten later: %s", error)
 
     def _recorded(self, batch_id: int) -> tuple[CommitRecord | None, Outcomes]:
         """The record of a batch, and what became of what it names."""

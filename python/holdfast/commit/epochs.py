@@ -44,13 +44,17 @@ class Epochs:
         """Takes the checkpoint over: every driver before this one is fenced from now on. The number of the epoch."""
         text = seal(FORMAT, VERSION, asdict(self._driver)).encode()
         while True:
-            known = self._numbers()
-            number = max(known, default=0) + 1
+            number = max(self._numbers(), default=0) + 1
             if self._store.create_if_absent(self._name(number), text):
                 break  # where an answer was lost and this is called again, the driver has two: the higher one counts
         self.mine = number
-        self._store.delete([self._name(old) for old in known if old <= number - _KEPT])
         return number
+
+    def trim(self) -> None:
+        """Forgets the oldest drivers."""
+        old = [self._name(number) for number in self._numbers() if number <= self.mine - _KEPT]
+        if old:
+            self._store.delete(old)
 
     def check(self) -> None:
         """Fenced when another driver has taken the checkpoint over."""

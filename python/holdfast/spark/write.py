@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +22,7 @@ from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import CommitLimits, Sink
-from holdfast.errors import InternalError, InvalidRequest
+from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
@@ -41,7 +43,7 @@ def write_exactly_once(
     trigger: Mapping[str, Any] | None = None,
     output_mode: str = "append",
     settings: Mapping[str, Any] | None = None,
-) -> StreamingQuery:
+) -> ExactlyOnceQuery:
     """Starts a query that writes each row of ``df`` to each sink exactly once, whatever is killed when.
 
     ``query = hf.write_exactly_once(totals, hf.FileSink("/data/totals"), checkpoint="/data/checkpoint")``
@@ -66,9 +68,9 @@ def write_exactly_once(
 
     Returns
     -------
-    StreamingQuery
-        Spark's. When it fails, the message of its exception begins with the class of Holdfast's error: Fenced (another
-        driver took over), Unavailable (start it again), Incompatible, Undecided.
+    ExactlyOnceQuery
+        Spark's StreamingQuery, whose ``awaitTermination`` raises Holdfast's own error where the driver met one: Fenced
+        (another driver took over), Unavailable (start it again), Incompatible, Undecided, Corrupt.
 
     Raises
     ------
@@ -96,13 +98,44 @@ def write_exactly_once(
         retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
+    output = BatchOutput(store, sinks, options, schema)
     writer = (
-        df.writeStream.foreachBatch(BatchOutput(store, sinks, options, schema))
+        df.writeStream.foreachBatch(output)
         .option("checkpointLocation", _spark_path(os.fspath(checkpoint)))
         .outputMode(output_mode)
         .trigger(**when)
     )
-    return (writer.queryName(query_name) if query_name is not None else writer).start()
+    query = (writer.queryName(query_name) if query_name is not None else writer).start()
+    return ExactlyOnceQuery(query, output)
+
+
+class ExactlyOnceQuery(StreamingQuery):
+    """A query of :func:`write_exactly_once`. Where Spark would wrap an error of Holdfast's driver side in its text, the
+    error itself is raised, with Spark's as its cause.
+    """
+
+    def __init__(self, query: StreamingQuery, output: BatchOutput) -> None:
+        super().__init__(query._jsq)
+        self._output = output
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
+        """As Spark's; see there."""
+        with self._own_errors():
+            return super().awaitTermination(timeout)
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """As Spark's; see there."""
+        with self._own_errors():
+            super().processAllAvailable()
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except StreamingQueryException as error:
+            if self._output.error is not None:
+                raise self._output.error from error
+            raise
 
 
 class BatchOutput:
@@ -114,9 +147,17 @@ class BatchOutput:
         self._options = options
         self._schema = schema
         self._committer: Committer | None = None
+        self.error: HoldfastError | None = None  #: what ended the query, if it was Holdfast's
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One batch."""
+        try:
+            self._run(batch, batch_id)
+        except HoldfastError as error:
+            self.error = error
+            raise
+
+    def _run(self, batch: DataFrame, batch_id: int) -> None:
         spark = batch.sparkSession.sparkContext
         if self._committer is None:
             query_id = spark.getLocalProperty("sql.streaming.queryId")
