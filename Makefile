@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
 BENCHES := keyed_sum core_ops small_batch growth upload recovery memory
@@ -43,6 +44,9 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# Files of tests side by side, each process with a JVM and a broker of its own where it needs them.
+PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile
+
 # --- the two commands of the README ---------------------------------------------------------------------------------
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
 	$(BIN)/python examples/flights/demo.py --output demo-output $(ARGS)
@@ -50,11 +54,11 @@ demo: dev  ## a year of flights through a stateful job that is killed half-way; 
 test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
-python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
+	$(PYTEST) -m "not slow" $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
