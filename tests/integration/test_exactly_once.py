@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.integration.test_totals import events, expected
+from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
 from tests.random_numbers import NUMBERS, RandomNumbers
 from tests.streams import FileStream
@@ -117,6 +118,42 @@ def test_a_replay_of_what_is_visible_takes_over_its_state(output: Output, rolled
     assert after.slice(0, before.num_rows).equals(before)
     assert after.num_rows == 2000
     check_chains(after)
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (0, 1)])
+def test_what_the_other_side_lost_is_written_again_from_the_same_state(output: Output, lost: tuple[int, ...]) -> None:
+    """Tasks whose output is visible take over their state; those whose output is lost make both anew."""
+    batches = [events(seed) for seed in range(4)]
+    output.stream.write(*batches)
+    sink = LossyFileSink(output.path, batch_id=1, partitions=lost)
+
+    def frame() -> DataFrame:
+        return output.stream.events().transform(hf.keyed("user", RandomNumbers(), NUMBERS, name="numbers"))
+
+    told = rf"this was lost .* partitions \[{', '.join(map(str, lost))}\] of sink 'files'"
+    with pytest.raises(hf.Unavailable, match=told):
+        output.run(frame(), sink)
+    assert output.rows().num_rows == 500, "of batch 1 a reader of whole batches sees nothing yet"
+    output.run(frame(), sink)
+    assert output.rows().num_rows == 2000
+    check_chains(output.rows())
+    revisions = {record.batch_id: record.revision for record in output.records()}
+    assert revisions == {0: 0, 1: 1, 2: 0, 3: 0}
+    again = next(record for record in output.records() if record.revision == 1)
+    assert again.sinks["files"].done == tuple(p for p in (0, 1) if p not in lost and len(lost) == 1)
+
+
+def test_lost_output_is_written_again_under_a_changed_number_of_partitions_only_if_all_is_lost(
+    output: Output, spark: SparkSession
+) -> None:
+    output.stream.write(*[events(seed) for seed in range(3)])
+    sink = LossyFileSink(output.path, batch_id=1, partitions=(1,))
+    with pytest.raises(hf.Unavailable):
+        output.run(output.stream.events().repartition(2, "user"), sink)
+    with pytest.raises(hf.Incompatible, match="it has 3 partitions now, recorded are 2"):
+        output.run(output.stream.events().repartition(3, "user"), sink)
+    output.run(output.stream.events().repartition(2, "user"), sink)
+    assert output.rows().num_rows == 1500
 
 
 def check_chains(rows: pa.Table) -> None:

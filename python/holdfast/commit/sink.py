@@ -17,8 +17,8 @@ An implementation holds if it keeps to this; tests/contract/test_sink.py tries e
   number. Nothing that a record may still name is opened again: the committer finishes record N - 1 before it runs batch
   N, so two parities are enough, and the epoch keeps late tasks of an overtaken driver from what its successor committed
   (without it, ending a name's transaction anew would make the one that the record names look lost: docs/rfcs/0004).
-- A writer that was superseded (another took its name, or `Sink.recover` swept it away) can not make anything visible: it
-  raises `holdfast.errors.Fenced`, or what it prepares is `Outcome.LOST`.
+- A writer that was superseded (another took its name, or `Sink.recover` swept it away) can not make anything visible:
+  it raises `holdfast.errors.Fenced`, or what it prepares is `Outcome.LOST`.
 - ``recover`` is fast: what it leaves may stall readers.
 """
 
