@@ -10,6 +10,7 @@ import click
 import holdfast
 from holdfast.cli.broker import broker
 from holdfast.cli.doctor import doctor
+from holdfast.cli.transactions import transactions
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,3 +21,4 @@ def main() -> None:
 
 main.add_command(broker)
 main.add_command(doctor)
+main.add_command(transactions)

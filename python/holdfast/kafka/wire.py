@@ -29,8 +29,9 @@ _wires: dict[tuple[int, tuple[tuple[str, str], ...]], Wire] = {}
 
 T = TypeVar("T")
 
-# At level DEBUG kafka-python logs each request; the one that logs in holds the password.
-logging.getLogger("kafka.net.connection").addFilter(lambda record: "SaslAuthenticate" not in record.getMessage())
+# At level DEBUG kafka-python logs what it sends, the password of a login among it.
+for _telltale in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl.scram", "kafka.net.sasl.oauth"):
+    logging.getLogger(_telltale).addFilter(lambda record: record.levelno >= logging.INFO)
 
 
 class Retry(Exception):
@@ -104,7 +105,7 @@ class Wire:
                 if not isinstance(error, errors.NodeNotReadyError):
                     # A connection that was lost, a broker that moved, a login that was refused: begin afresh.
                     self.close()
-                if isinstance(error, (errors.SaslAuthenticationFailedError, errors.AuthorizationError)):
+                if isinstance(error, _refusals(errors)):
                     deadline_ms = 0.0
             if self._clock.elapsed_ms() + pause_ms >= deadline_ms:
                 reason = without_secrets(str(why) or type(why).__name__, self._config)
@@ -205,6 +206,7 @@ class Wire:
                 self._net.start()
             manager = self._manager
         if not manager.bootstrapped:
+            manager.run(_greet, manager, within_ms)
             manager.bootstrap(min(within_ms, _REQUEST_MS), refresh=False)
         return manager
 
@@ -241,6 +243,25 @@ def refuse(code: int, what: str) -> None:
     if code in _FORBIDDEN:
         raise Unavailable(f"Kafka refuses {what}: {_FORBIDDEN[code]}. Grant it to the user of this query")
     raise Unavailable(f"Kafka answered {what} with error {code}; see Kafka's protocol guide, 'Error codes'")
+
+
+def _refusals(errors: Any) -> tuple[type[Exception], ...]:
+    return (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, errors.AuthorizationError)
+
+
+async def _greet(manager: Any, within_ms: float) -> None:
+    """The first connection, for its error: the client's own start would try a login that is refused again and again."""
+    errors = _kafka_python()[1]
+    brokers = manager.cluster.bootstrap_brokers()
+    flags = {"pop_on_close": False, "refresh_metadata_on_err": False, "reset_backoff_on_connect": False}
+    for broker in brokers:
+        try:
+            await manager.get_connection(broker.node_id, timeout_ms=within_ms / len(brokers), **flags)
+            return
+        except _refusals(errors):
+            raise
+        except errors.KafkaError:
+            continue
 
 
 def _kafka_python() -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PASSWORD = "correct-horse-battery"
 STORE_PASSWORD = "keystore-password"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +39,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secure(certificate: Path) -> Iterator[KafkaBroker]:
     plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
     settings = {
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.login.plain.sasl.jaas.config": plain,
         "listener.name.both.plain.sasl.jaas.config": plain,
+        "listener.name.login.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+        "listener.name.both.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
         "ssl.keystore.location": str(certificate / "broker.p12"),
         "ssl.keystore.password": STORE_PASSWORD,
         "ssl.keystore.type": "PKCS12",

@@ -18,6 +18,7 @@ from holdfast.sink.kafka.layout import Records
 
 _FULL_WAIT_S = 0.05
 _FLUSH_STEP_S = 0.2
+_CAUSE_POLLS = 20
 # The codes that say: another producer has this id now.
 _FENCED_CODES = (47, 90)
 _DEAD_STATES = ("AbortableError", "FatalError")
@@ -145,10 +146,10 @@ class SendingProducer:
 
     def raise_failure(self) -> None:
         """Raises what has failed so far."""
-        if self._failure is not None:
-            self._fail(self._failure)
         if self._fatal is not None:
             self._fail(self._fatal)
+        if self._failure is not None:
+            self._fail(self._failure)
         if self._state in _DEAD_STATES:
             raise Unavailable(f"{self._what}: the transaction cannot go on (librdkafka says {self._state})")
 
@@ -164,6 +165,8 @@ class SendingProducer:
 
     def _fail(self, error: Any) -> NoReturn:
         codes = self._kafka.KafkaError
+        if error.code() in (codes._FATAL, codes._PURGE_QUEUE, codes._PURGE_INFLIGHT):
+            error = self._cause_of(error)
         code, text = error.code(), without_secrets(error.str() or str(error), self._config)
         where = f", topic {self._failed_topic}" if self._failed_topic else ""
         if code in (*_FENCED_CODES, codes._FENCED):
@@ -175,6 +178,17 @@ class SendingProducer:
             )
         hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
         raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
+
+    def _cause_of(self, error: Any) -> Any:
+        """What made librdkafka give up: it says so in a callback of its own, which may be on its way."""
+        for _ in range(_CAUSE_POLLS):
+            if self._fatal is not None:
+                return self._fatal
+            try:
+                self.client.poll(0.01)
+            except self._kafka.KafkaException as raised:
+                return raised.args[0]
+        return error
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:

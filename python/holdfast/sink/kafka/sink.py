@@ -13,7 +13,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
-from holdfast.errors import Corrupt, Undecided
+from holdfast.errors import Corrupt, Incompatible, Undecided
 from holdfast.fault_points import reach
 from holdfast.kafka.client import logger
 from holdfast.kafka.transactional_ids import pattern_of
@@ -132,6 +132,9 @@ class KafkaSink:
     def commit(self, scope: Scope, committables: Sequence[Committable]) -> Sequence[Outcome]:
         """See `holdfast.commit.sink.Sink`."""
         if not self._transactional:
+            for committable in committables:
+                if "mode" not in committable.body:
+                    raise _other_mode(committable, EXACTLY_ONCE)
             return [Outcome.DONE] * len(committables)
         prepared = [_prepared(committable) for committable in committables]
         transactions = self._transactions()
@@ -204,11 +207,19 @@ class KafkaSink:
 
 def _prepared(committable: Committable) -> Prepared:
     body: Mapping[str, Any] = committable.body
+    if "mode" in body:
+        raise _other_mode(committable, str(body["mode"]))
     try:
         return Prepared(str(body["transactional_id"]), int(body["producer_id"]), int(body["producer_epoch"]))
     except (KeyError, TypeError, ValueError):
         raise Corrupt(
             f"The committable of partition {committable.partition} is not one of a Kafka transaction: expected"
-            f" transactional_id, producer_id and producer_epoch, found {sorted(body)}. Was the mode of the sink changed"
-            " while a batch was unfinished? Start once with the former mode"
+            f" transactional_id, producer_id and producer_epoch, found {sorted(body)}"
         ) from None
+
+
+def _other_mode(committable: Committable, mode: str) -> Incompatible:
+    return Incompatible(
+        f"Partition {committable.partition} of an unfinished batch was written with mode={mode!r}, and the sink has"
+        " another mode now. Start the query once with the former mode, until a batch is finished; then change it"
+    )

@@ -1,0 +1,64 @@
+"""Drops repeats from a topic that a KafkaSink writes with mode="at-least-once". Prints each record once.
+
+Every record has a header, the same in a replay: query id, sink, batch, partition of the batch, index in it. What one
+partition of a query writes to one partition of a topic comes in the order of (batch, index), and a replay begins again
+at a batch's start. So whatever is not higher than the highest so far is a repeat, and one pair of numbers for each
+(partition of the topic, query, sink, partition of the query) is all there is to remember.
+
+This program reads the topic from its start to its end. One that goes on where it was keeps `highest` with its offsets.
+
+    python examples/dedup.py --bootstrap-servers localhost:9092 --topic totals
+"""
+
+import argparse
+
+from confluent_kafka import Consumer, TopicPartition
+
+highest = {}
+
+
+def is_repeat(message):
+    headers = dict(message.headers() or ())
+    if "holdfast-dedup" not in headers:
+        return False  # somebody else wrote it
+    query, sink, batch, partition, index = headers["holdfast-dedup"].decode().split(":")
+    writer = (message.partition(), query, sink, partition)
+    position = (int(batch), int(index))
+    if position <= highest.get(writer, (-1, -1)):
+        return True
+    highest[writer] = position
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bootstrap-servers", default="localhost:9092")
+    parser.add_argument("--topic", required=True)
+    arguments = parser.parse_args()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": arguments.bootstrap_servers,
+            "group.id": "dedup-example",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    unread = set(consumer.list_topics(arguments.topic, timeout=10).topics[arguments.topic].partitions)
+    consumer.assign([TopicPartition(arguments.topic, number, 0) for number in unread])
+    repeats = 0
+    while unread:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            unread.discard(message.partition())
+        elif is_repeat(message):
+            repeats += 1
+        else:
+            print((message.key() or b"").decode(), (message.value() or b"").decode())
+    consumer.close()
+    print(f"{repeats} repeats dropped")
+
+
+if __name__ == "__main__":
+    main()

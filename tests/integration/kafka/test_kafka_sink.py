@@ -1,0 +1,398 @@
+"""The Kafka sink against real brokers: what it owes beside the contract of all sinks (tests/contract/test_sink.py)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from kafka.partitioner import murmur2
+from tests.integration.kafka.conftest import PASSWORD
+from tests.integration.kafka.kafka_world import KafkaWorld, eventually
+from tests.kafka_reading import read_committed, read_messages
+
+from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
+from holdfast.errors import Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
+from holdfast.kafka.transactions import EMPTY, ONGOING, Transactions
+from holdfast.sink.kafka import KafkaSink
+from holdfast.sink.kafka import sink as sink_module
+from holdfast.testing import KafkaBroker, KafkaCluster
+
+QUERY = "5b1fd7a2-6d4e-4b0a-9f56-7a5c1f0e9d11"
+LIMITS = CommitLimits(trigger_ms=1000, retry_max_ms=120_000, retry_backoff_ms=100)
+_numbers = itertools.count()
+
+
+def scope(sink: KafkaSink, query: str = QUERY) -> Scope:
+    return Scope(query, "run", 1, sink.name)
+
+
+def rows(first: int = 0, count: int = 2, **more: list[Any]) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pydict({"key": [f"k{n}" for n in numbers], "value": [f"v{n}" for n in numbers], **more})
+
+
+def make(servers: str, topic: str | None, **given: Any) -> KafkaSink:
+    """A sink whose transactions nobody else has."""
+    return KafkaSink(servers, topic, **{"name": f"sink-{next(_numbers)}", **given})
+
+
+def opened(sink: KafkaSink, batch: int = 0, partition: int = 0, attempt: int = 0) -> SinkWriter:
+    return sink.open(SinkTask(scope(sink), batch, partition, attempt, attempt))
+
+
+def prepared(sink: KafkaSink, data: pa.RecordBatch | None = None, **task: int) -> Committable:
+    writer = opened(sink, **task)
+    writer.write(rows() if data is None else data)
+    found = writer.prepare()
+    assert found is not None
+    return found
+
+
+# --- what becomes of a transaction --------------------------------------------------------------------------------
+
+
+def test_a_broker_killed_between_prepare_and_commit_loses_nothing() -> None:
+    with KafkaBroker() as broker:
+        topic = KafkaWorld(broker).topic(partitions=2)
+        sink = make(broker.bootstrap_servers, topic)
+        first = prepared(sink)
+        assert sink.commit(scope(sink), [first]) == [Outcome.DONE]
+        second = prepared(sink, rows(10), batch=1)
+        broker.kill()
+        broker.start()
+        assert sink.commit(scope(sink), [second]) == [Outcome.DONE]
+        assert sorted(read_committed(broker.bootstrap_servers, topic)) == [b"v0", b"v1", b"v10", b"v11"]
+
+
+def test_a_broker_that_is_away_is_to_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "PATIENCE_MS", 1500.0)
+    with KafkaBroker() as broker:
+        topic = KafkaWorld(broker).topic()
+        sink = make(broker.bootstrap_servers, topic)
+        one = prepared(sink)
+        broker.kill()
+        for question in (
+            lambda: sink.commit(scope(sink), [one]),
+            lambda: sink.abort(scope(sink), [one]),
+            lambda: sink.recover(scope(sink), [one]),
+        ):
+            with pytest.raises(Unavailable, match=r"did not (commit|abort|list).* within 1.5 s"):
+                question()
+        broker.start()
+        monkeypatch.undo()
+        assert sink.recover(scope(sink), [one]) == 0
+        assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+        assert read_committed(broker.bootstrap_servers, topic) == [b"v0", b"v1"]
+
+
+def test_a_coordinator_that_moves_is_found_again() -> None:
+    with KafkaCluster(2) as cluster:
+        topic = KafkaWorld(cluster.brokers[0]).topic(name="moving")  # on one broker only
+        sink = make(cluster.bootstrap_servers, topic)
+        servers = cluster.bootstrap_servers
+        transactions = Transactions({"bootstrap.servers": servers}, 60_000)
+        one = prepared(sink)
+        [found] = transactions.describe([one.body["transactional_id"]])
+        assert found is not None
+        cluster.broker(found.coordinator).kill()
+        outcome = sink.commit(scope(sink), [one])
+        cluster.broker(found.coordinator).start()
+        assert outcome == [Outcome.DONE]
+        eventually(lambda: read_committed(servers, topic) == [b"v0", b"v1"])
+
+
+def test_a_transaction_that_timed_out_is_lost_and_can_be_written_again(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(kafka.servers, topic, options={"kafka.transaction.timeout.ms": 1000})
+    one = prepared(sink)
+    states = Transactions({"bootstrap.servers": kafka.servers}, 10_000)
+    eventually(lambda: states.describe([one.body["transactional_id"]])[0].state != ONGOING)  # type: ignore[union-attr]
+    assert sink.commit(scope(sink), [one]) == [Outcome.LOST]
+    again = prepared(sink, attempt=1)
+    assert sink.commit(scope(sink), [again]) == [Outcome.DONE]
+    assert read_committed(kafka.servers, topic) == [b"v0", b"v1"]
+
+
+def test_a_zombie_that_wakes_up_after_its_successor_committed_changes_nothing(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(kafka.servers, topic)
+    zombie = opened(sink)
+    zombie.write(rows(100))
+    successor = prepared(sink)
+    assert sink.commit(scope(sink), [successor]) == [Outcome.DONE]
+    with pytest.raises(Fenced, match=r"another writer or a recovery took over"):
+        for _ in range(50):
+            zombie.write(rows(100))
+            time.sleep(0.05)
+    zombie.abort()
+    assert read_committed(kafka.servers, topic) == [b"v0", b"v1"]
+
+
+def test_what_a_successor_took_over_is_lost(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(kafka.servers, topic)
+    first = prepared(sink, rows(100))
+    second = prepared(sink)
+    assert sink.commit(scope(sink), [first, second]) == [Outcome.LOST, Outcome.DONE]
+    assert read_committed(kafka.servers, topic) == [b"v0", b"v1"]
+
+
+def test_what_kafka_no_longer_knows_is_decided_by_a_person(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(kafka.servers, topic)
+    name = f"holdfast-{QUERY}-{sink.name}-0-0-0"
+    forgotten = Committable(0, 0, 1, 1, {"transactional_id": name, "producer_id": 4711, "producer_epoch": 3})
+    with pytest.raises(Undecided, match=rf"{name} \(producer id 4711, epoch 3\).*`holdfast transactions show {name}`"):
+        sink.commit(scope(sink), [forgotten])
+    for told, outcome in (("done", Outcome.DONE), ("lost", Outcome.LOST)):
+        decided = make(kafka.servers, topic, name=sink.name, when_undecided=told)
+        assert decided.commit(scope(sink), [forgotten]) == [outcome]
+    sink.abort(scope(sink), [forgotten])
+
+
+def test_recovery_sweeps_its_own_query_and_sink_only_and_unblocks_readers(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink, neighbour = make(kafka.servers, topic, name="one"), make(kafka.servers, topic, name="one-1")
+    strays = [prepared(sink, partition=number) for number in range(3)]
+    kept = prepared(neighbour, rows(10))
+    other = Scope("another-query", "run", 1, "one")
+    assert sink.recover(other, []) == 0
+    assert sink.recover(scope(sink), strays) == 0
+    assert kafka.end_of(topic) == 0, "an open transaction stalls all readers"
+    assert sink.recover(scope(sink), strays[:1]) == 2
+    assert neighbour.commit(scope(neighbour), [kept]) == [Outcome.DONE]
+    assert sink.commit(scope(sink), strays) == [Outcome.DONE, Outcome.LOST, Outcome.LOST]
+    eventually(lambda: sorted(read_committed(kafka.servers, topic)) == [b"v0", b"v1", b"v10", b"v11"])
+
+
+def test_recovery_leaves_ended_transactions_to_their_record(kafka: KafkaWorld) -> None:
+    sink = make(kafka.servers, kafka.topic())
+    one = prepared(sink)
+    sink.commit(scope(sink), [one])
+    assert sink.recover(scope(sink), []) == 0
+    assert sink.commit(scope(sink), [one]) == [Outcome.DONE], "a record that still names it must not read 'lost'"
+
+
+def test_a_task_without_rows_leaves_no_transaction_open(kafka: KafkaWorld) -> None:
+    sink = make(kafka.servers, kafka.topic())
+    writer = opened(sink)
+    writer.write(rows(0, 0))
+    assert writer.prepare() is None
+    listed = Transactions({"bootstrap.servers": kafka.servers}, 10_000).listing(f".*-{sink.name}-0-0-0")
+    assert [state for _, state in listed] == [EMPTY]
+
+
+def test_producers_and_names_do_not_grow_with_the_batches(kafka: KafkaWorld) -> None:
+    sink = make(kafka.servers, kafka.topic())
+    threads = []
+    for batch in range(24):
+        sink.commit(scope(sink), [prepared(sink, batch=batch)])
+        threads.append(len(os.listdir("/proc/self/task")))
+    assert max(threads[4:]) <= max(threads[:4]) + 1
+    listed = Transactions({"bootstrap.servers": kafka.servers}, 10_000).listing(f".*-{sink.name}-.*")
+    assert len(listed) == 2
+
+
+# --- what is written ----------------------------------------------------------------------------------------------
+
+
+def test_records_have_keys_headers_topics_and_partitions_from_columns(kafka: KafkaWorld) -> None:
+    first, second = kafka.topic(partitions=3), kafka.topic(partitions=3)
+    kind = pa.map_(pa.string(), pa.binary())
+    data = rows(
+        count=3,
+        to=[first, second, second],
+        at=[2, None, 0],
+        heads=pa.array([[("h", b"1"), ("g", None)], [], None], kind),
+    )
+    sink = make(kafka.servers, None, topic_column="to", partition_column="at", headers="heads")
+    assert sink.commit(scope(sink), [prepared(sink, data)]) == [Outcome.DONE]
+    [one] = read_messages(kafka.servers, first)
+    assert (one.partition(), one.key(), one.value()) == (2, b"k0", b"v0")
+    assert one.headers() == [("h", b"1"), ("g", None)]
+    found = {message.value(): message for message in read_messages(kafka.servers, second)}
+    assert found[b"v2"].partition() == 0
+    assert found[b"v1"].partition() == (murmur2(b"k1") & 0x7FFFFFFF) % 3, "where Kafka's Java client would put it"
+    assert found[b"v1"].headers() is None
+
+
+def test_order_is_kept_over_many_rows_in_little_memory(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(
+        kafka.servers,
+        topic,
+        options={"kafka.queue.buffering.max.messages": 500, "kafka.compression.type": "lz4"},
+    )
+    done = prepared(sink, rows(count=30_000))
+    assert (done.rows, done.size_bytes) == (30_000, sum(2 * len(f"k{n}") for n in range(30_000)))
+    sink.commit(scope(sink), [done])
+    assert read_committed(kafka.servers, topic) == [f"v{n}".encode() for n in range(30_000)]
+
+
+def test_a_record_that_cannot_be_written_fails_the_task(kafka: KafkaWorld) -> None:
+    small = kafka.topic(max__message__bytes="2000")
+    sink = make(kafka.servers, small)
+    writer = opened(sink)
+    with pytest.raises(InvalidRequest, match=rf"topic {small}: a record cannot be written: .*max.message.bytes"):
+        writer.write(pa.RecordBatch.from_pydict({"key": ["k"], "value": ["x" * 5000]}))
+        writer.prepare()
+    writer.abort()
+    placed = make(kafka.servers, small, partition_column="at")
+    writer = opened(placed)
+    with pytest.raises(InvalidRequest, match="a record cannot be written: .*nknown partition"):
+        writer.write(rows(at=[0, 7]))
+        writer.prepare()
+    writer.abort()
+    assert read_committed(kafka.servers, small) == []
+
+
+def test_at_least_once_marks_each_record_so_that_repeats_can_be_told(kafka: KafkaWorld) -> None:
+    topic = kafka.topic(partitions=2)
+    sink = make(kafka.servers, topic, mode="at-least-once")
+    for _ in range(2):
+        done = prepared(sink, rows(count=4), batch=3, partition=1)
+        assert sink.commit(scope(sink), [done]) == [Outcome.DONE]
+    assert sink.recover(scope(sink), []) == 0
+    sink.abort(scope(sink), [done])
+    marks = [message.headers()[0] for message in read_messages(kafka.servers, topic)]
+    assert {name for name, _ in marks} == {"holdfast-dedup"}
+    texts = sorted(value.decode() for _, value in marks)
+    assert texts == sorted(2 * [f"{QUERY}:{sink.name}:3:1:{index}" for index in range(4)])
+    assert opened(sink).prepare() is None
+
+
+def test_the_example_drops_what_is_there_twice(kafka: KafkaWorld) -> None:
+    topic = kafka.topic(partitions=2)
+    sink = make(kafka.servers, topic, mode="at-least-once")
+    for batch in (0, 1, 1, 1, 2):
+        prepared(sink, rows(10 * batch, 10), batch=batch)
+        prepared(sink, rows(100 + 10 * batch, 5), batch=batch, partition=1)
+    program = Path(__file__).resolve().parents[3] / "examples" / "dedup.py"
+    command = [sys.executable, str(program), "--bootstrap-servers", kafka.servers, "--topic", topic]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    expected = [*range(30), *(100 + 10 * batch + n for batch in range(3) for n in range(5))]
+    assert sorted(shown[:-1]) == sorted(f"k{n} v{n}" for n in expected)
+    assert shown[-1] == "30 repeats dropped"
+
+
+def test_at_least_once_keeps_a_users_headers_behind_its_own(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    data = rows(count=1, heads=pa.array([[("h", b"1")]], pa.map_(pa.string(), pa.binary())))
+    prepared(make(kafka.servers, topic, mode="at-least-once", headers="heads"), data)
+    [message] = read_messages(kafka.servers, topic)
+    assert [name for name, _ in message.headers()] == ["holdfast-dedup", "h"]
+
+
+def test_mode_none_only_writes(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    sink = make(kafka.servers, topic, mode="none", options={"kafka.acks": 1})
+    prepared(sink)
+    [first, _] = read_messages(kafka.servers, topic)
+    assert (first.key(), first.value(), first.headers()) == (b"k0", b"v0", None)
+
+
+def test_a_change_of_mode_in_the_middle_of_a_batch_is_refused(kafka: KafkaWorld) -> None:
+    topic = kafka.topic()
+    modes = {mode: make(kafka.servers, topic, name=f"modes-{topic}", mode=mode) for mode in ("exactly-once", "none")}
+    for mode, other in (("exactly-once", "none"), ("none", "exactly-once")):
+        one = prepared(modes[mode])
+        with pytest.raises(Incompatible, match=f"was written with mode='{mode}'"):
+            modes[other].commit(scope(modes[other]), [one])
+
+
+# --- at start -----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_missing_is_said_at_start(kafka: KafkaWorld) -> None:
+    with pytest.raises(InvalidRequest, match=r"topic 'no-such-topic', which Kafka at .* does not have"):
+        make(kafka.servers, "no-such-topic").check(rows().schema, LIMITS)
+    make(kafka.servers, kafka.topic()).check(rows().schema, LIMITS)
+    make(kafka.servers, None, topic_column="value").check(rows().schema, LIMITS)
+
+
+def test_a_timeout_that_the_brokers_do_not_allow_is_said_at_start_and_in_a_task(kafka: KafkaWorld) -> None:
+    sink = make(kafka.servers, kafka.topic(), options={"kafka.transaction.timeout.ms": 3_600_001})
+    with pytest.raises(InvalidRequest, match=r"is 3600001, and Kafka at .* allows 3600000 \(transaction.max.timeout"):
+        sink.check(rows().schema, LIMITS)
+    writer = opened(sink)
+    with pytest.raises(InvalidRequest, match=r"the brokers refuse kafka.transaction.timeout.ms=3600001"):
+        writer.write(rows())
+    writer.abort()
+
+
+def test_brokers_that_do_not_answer_are_said_at_start() -> None:
+    from holdfast.sink.kafka.fitness import Fitness
+
+    with pytest.raises(Unavailable, match=r"Kafka at 127.0.0.1:1 did not describe topic t"):
+        Fitness(make("127.0.0.1:1", "t").options, answer_within_ms=1000).check()
+
+
+# --- security -----------------------------------------------------------------------------------------------------
+
+
+def test_transactions_are_ended_over_tls_with_a_login(
+    secure: KafkaBroker, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    topic = KafkaWorld(secure).topic(name="sink-over-tls")
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "me",
+        "kafka.sasl.password": PASSWORD,
+        "kafka.ssl.ca.location": str(certificate / "broker.pem"),
+    }
+    sink = make(secure.address("BOTH"), topic, options=login)
+    sink.check(rows().schema, LIMITS)
+    assert sink.commit(scope(sink), [prepared(sink)]) == [Outcome.DONE]
+    stray = prepared(sink, batch=1)
+    assert sink.recover(scope(sink), []) == 1
+    sink.abort(scope(sink), [stray])
+    assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
+    assert PASSWORD not in caplog.text
+    assert "me\\x00" + PASSWORD not in caplog.text
+
+
+def test_transactions_are_ended_with_a_scram_login(secure: KafkaBroker) -> None:
+    world = KafkaWorld(secure)
+    topic = world.topic(name="sink-with-scram")
+    kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    for done in world.admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("scrammer", kind, PASSWORD.encode())]
+    ).values():
+        done.result(30)
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    jaas = f'{module} required username="scrammer" password="{PASSWORD}";'
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": jaas,
+    }
+    sink = make(secure.address("LOGIN"), topic, options=login)
+    assert sink.commit(scope(sink), [prepared(sink)]) == [Outcome.DONE]
+    assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
+
+
+def test_a_refused_login_is_said_without_the_password(
+    secure: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "me",
+        "kafka.sasl.password": "wrong-and-secret",
+    }
+    sink = make(secure.address("LOGIN"), "any", options=login)
+    one = Committable(0, 0, 1, 1, {"transactional_id": "holdfast-q-s-0-0-0", "producer_id": 1, "producer_epoch": 0})
+    with pytest.raises(Unavailable, match="did not commit 1 transactions") as raised:
+        sink.commit(scope(sink), [one])
+    assert "wrong-and-secret" not in str(raised.value) + caplog.text
