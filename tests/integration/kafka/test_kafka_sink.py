@@ -381,9 +381,7 @@ def test_transactions_are_ended_with_a_scram_login(secure: KafkaBroker) -> None:
     assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
 
 
-def test_a_refused_login_is_said_without_the_password(
-    secure: KafkaBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_login_is_said_without_the_password(secure: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     login = {
         "kafka.security.protocol": "SASL_PLAINTEXT",
