@@ -82,7 +82,7 @@ def main() -> int:
     """Runs the demo; 0 when no figure differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo-output"))
-    parser.add_argument("--days", type=int, default=5, help="days of flights in a file, and so in a batch")
+    parser.add_argument("--days", type=int, default=7, help="days of flights in a file, and so in a batch")
     arguments = parser.parse_args()
     folder = arguments.output.resolve()
     console = Console()
