@@ -6,6 +6,7 @@ Spark and Holdfast are imported in the fixtures: most tests need neither.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +61,16 @@ def streams(spark: SparkSession, tmp_path: Path) -> Callable[[str], FileStream]:
         return FileStream(spark, folder)
 
     return make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_connection_outlives_its_tests() -> Iterator[None]:
+    """Connections to brokers that are gone would go on asking, in a thread that later tests can hear."""
+    yield
+    wire = sys.modules.get("holdfast.kafka.wire")
+    if wire is not None:
+        for connection in wire._wires.values():
+            connection.close()
 
 
 @pytest.fixture(scope="session")

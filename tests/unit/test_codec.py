@@ -351,7 +351,7 @@ def test_damaged_rows_are_corrupt_or_values(values: pa.Array, data: st.DataObjec
         pa.array(codec.decode(pa.array([bytes(damaged)], pa.binary()))).validate()
     except errors.Corrupt as error:
         assert "row 0" in str(error)
-    with pytest.raises(errors.Corrupt, match="after its end"):
+    with pytest.raises(errors.Corrupt, match="after its end|expected .* bytes of"):
         codec.decode(pa.array([rows[0] + b"\x00"], pa.binary()))
 
 
