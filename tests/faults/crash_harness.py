@@ -39,7 +39,7 @@ STEPS = (
     "after_handle", "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot",
     "during_retention", "during_restore", "random",
 )  # fmt: skip
-SHORT = ("after_delta", "during_spill", "before_handle", "after_handle", "during_snapshot", "random")
+SHORT = ("after_delta", "during_spill", "before_handle", "random")
 TARGETS = ("worker", "driver", "group")
 _ROWS = (6_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
 _USERS = 3_000

@@ -15,8 +15,8 @@ from tests.faults.eos_harness import STEPS, Campaign, run, show
 from holdfast.fault_points import COMMIT_POINTS
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
-#: One of each kind: a task that had prepared, a driver with and without a record, one in the middle of its commit.
-SHORT = ("sink_after_prepare", "before_record", "after_record", "mid_commit")
+#: A task that had prepared, a driver with a record, one in the middle of its commit.
+SHORT = ("sink_after_prepare", "after_record", "mid_commit")
 
 pytestmark = pytest.mark.spark
 

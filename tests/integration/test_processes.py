@@ -12,12 +12,14 @@ from tests.faults.crash_harness import Campaign, Stream
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_workers_that_end_after_each_task(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "stream", seed=11)
     campaign.write_ahead(-4)
     assert campaign.finish("--conf", "spark.python.worker.reuse=false") == []
 
 
+@pytest.mark.slow
 def test_a_new_host_in_each_run(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "stream", seed=12)
     for batch in (-5, -2):
