@@ -76,7 +76,7 @@ define ctest
 @mkdir -p build
 cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 cmake --build --preset $(1) --parallel $(JOBS) >build/$(1).log 2>&1 || { tail -80 build/$(1).log; exit 1; }
-HOLDFAST_ROCKSDB_LIBRARY="$(ROCKSDB)" $(if $(filter tsan,$(1)),$$(command -v setarch >/dev/null && echo setarch -R)) \
+HOLDFAST_ROCKSDB_LIBRARY="$(ROCKSDB)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/cpp/tsan.supp" $(if $(filter tsan,$(1)),$$(command -v setarch >/dev/null && echo setarch -R)) \
  ctest --preset $(1) --parallel $(JOBS) >build/$(1)-tests.log 2>&1 || { tail -200 build/$(1)-tests.log; exit 1; }
 @grep 'tests passed' build/$(1)-tests.log
 endef
