@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,8 @@ class ScriptedWire(Wire):
         self.codes = codes
         self.asked: list[tuple[str, int, Any]] = []
         self.now_ms_ = 0.0
+        self.leader_of: dict[tuple[str, int], list[int]] = {}
+        self.pinged: list[int] = []
 
     def elapsed_ms(self) -> float:
         self.now_ms_ += 1
@@ -49,10 +51,30 @@ class ScriptedWire(Wire):
                 answers.append(error)
         return answers
 
+    async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {place: codes.pop(0) for place, codes in self.leader_of.items() if place in places}
+
+    async def ping(self, node: int) -> None:
+        self.pinged.append(node)
+
     async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
+        if request.name == "DescribeTransactionsRequest":
+            return SimpleNamespace(transaction_states=[self._described()])
         self.asked.append((transactional_id, request._max_version, request))
         codes = self.codes[transactional_id]
         return SimpleNamespace(error_code=codes.pop(0) if len(codes) > 1 else codes[0])
+
+    def _described(self) -> Any:
+        topics = [SimpleNamespace(topic=topic, partitions=[number]) for topic, number in self.leader_of]
+        return SimpleNamespace(
+            error_code=0,
+            transaction_state="Ongoing",
+            transaction_timeout_ms=1000,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=topics,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +143,19 @@ def test_fencing_goes_on_until_all_are_fenced() -> None:
     assert [name for name, _, _ in wire.asked] == ["a", "b", "b", "b"]
     with pytest.raises(InvalidRequest, match="transaction.timeout.ms=60000: it is more than"):
         Transactions({}, 1000.0, ScriptedWire(a=[50])).fence(["a"], 60_000)
+
+
+def test_no_transaction_is_ended_while_a_partition_has_no_leader() -> None:
+    wire = ScriptedWire(a=[0])
+    wire.leader_of = {("t", 0): [1, 1, 1], ("t", 1): [-1, -1, 2]}
+    assert end(wire) == [Answer.DONE]
+    assert len(wire.asked) == 1
+    assert sorted(wire.pinged) == [1, 2]
+    wire = ScriptedWire(a=[0])
+    wire.leader_of = {("t", 3): [-1] * 1000}
+    with pytest.raises(Unavailable, match="partitions without a leader: t-3"):
+        end(wire, patience_ms=500)
+    assert wire.asked == []
 
 
 def test_nothing_to_ask_asks_nothing() -> None:

@@ -114,7 +114,9 @@ class Transactions:
             answers[number] = _ANSWERS[code]
 
         async def ask_all() -> None:
-            await self._all(ask_one(number) for number in range(len(prepared)) if number not in answers)
+            left = [number for number in range(len(prepared)) if number not in answers]
+            await self._wait_for_leaders([prepared[number].transactional_id for number in left])
+            await self._all(ask_one(number) for number in left)
 
         if prepared:
             verb = "commit" if commit else "abort"
@@ -156,31 +158,8 @@ class Transactions:
     def describe(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
         """What is known of each; None: nothing."""
 
-        async def ask_one(transactional_id: str) -> Transaction | None:
-            from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-
-            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            answer = await self._wire.to_coordinator(transactional_id, request)
-            found = answer.transaction_states[0]
-            if found.error_code == _NOT_FOUND:
-                return None
-            if found.error_code:
-                refuse(found.error_code, f"a description of transaction {transactional_id}")
-            return Transaction(
-                transactional_id=transactional_id,
-                state=found.transaction_state,
-                producer_id=found.producer_id,
-                producer_epoch=found.producer_epoch,
-                timeout_ms=found.transaction_timeout_ms,
-                started_ms=found.transaction_start_time_ms,
-                coordinator=self._wire.coordinator_of(transactional_id),
-                partitions=tuple(
-                    sorted((topic.topic, number) for topic in found.topics for number in topic.partitions)
-                ),
-            )
-
         async def ask_all() -> list[Transaction | None]:
-            return await self._all(ask_one(transactional_id) for transactional_id in transactional_ids)
+            return await self._all(self._describe(transactional_id) for transactional_id in transactional_ids)
 
         return self._wire.call("describe transactions", self._patience_ms, ask_all) if transactional_ids else []
 
@@ -207,11 +186,53 @@ class Transactions:
             fenced.add(transactional_id)
 
         async def ask_all() -> None:
-            await self._all(ask_one(one) for one in transactional_ids if one not in fenced)
+            left = [one for one in transactional_ids if one not in fenced]
+            await self._wait_for_leaders(left)
+            await self._all(ask_one(one) for one in left)
 
         fenced: set[str] = set()
         if transactional_ids:
             self._wire.call(f"fence {len(transactional_ids)} transactional ids", self._patience_ms, ask_all)
+
+    async def _describe(self, transactional_id: str) -> Transaction | None:
+        from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        answer = await self._wire.to_coordinator(transactional_id, request)
+        found = answer.transaction_states[0]
+        if found.error_code == _NOT_FOUND:
+            return None
+        if found.error_code:
+            refuse(found.error_code, f"a description of transaction {transactional_id}")
+        return Transaction(
+            transactional_id=transactional_id,
+            state=found.transaction_state,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            timeout_ms=found.transaction_timeout_ms,
+            started_ms=found.transaction_start_time_ms,
+            coordinator=self._wire.coordinator_of(transactional_id),
+            partitions=tuple(sorted((topic.topic, number) for topic in found.topics for number in topic.partitions)),
+        )
+
+    async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> None:
+        """Not now, while a partition of an open transaction has no leader, or its leader does not answer.
+
+        Kafka's coordinator takes a partition without a leader for a deleted one: it leaves out the marker that ends the
+        transaction there, and calls the transaction complete. When the partition comes back, its rows are invisible
+        and its readers stand still, for ever. (Seen with 4.3.1: one replica, its broker killed.)
+        """
+        described = await self._all(self._describe(transactional_id) for transactional_id in transactional_ids)
+        places: dict[int, set[tuple[str, int]]] = {}
+        for one in described:
+            if one is not None and one.state == ONGOING:
+                places.setdefault(one.coordinator, set()).update(one.partitions)
+        found = await self._all(self._wire.leaders(node, sorted(wanted)) for node, wanted in places.items())
+        leaders = {place: leader for leaders in found for place, leader in leaders.items()}
+        missing = [f"{topic}-{number}" for (topic, number), leader in sorted(leaders.items()) if leader < 0]
+        if missing:
+            raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
+        await self._all(self._wire.ping(leader) for leader in set(leaders.values()))
 
     async def _all(self, questions: Any) -> list[Any]:
         """All answers; the first failure when there is one, but not before all have answered."""

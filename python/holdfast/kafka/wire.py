@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, SystemClock
@@ -133,6 +133,29 @@ class Wire:
         manager = self._live()
         await manager.cluster.refresh_metadata(self._any_broker())
         return [broker.node_id for broker in manager.cluster.brokers()]
+
+    async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The leader of each (topic, partition) by what a broker knows, -1: none; only inside of a question.
+
+        Topics that do not exist are left out.
+        """
+        from kafka.protocol.metadata import MetadataRequest
+
+        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted({topic for topic, _ in places})]
+        answer = await self.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), node)
+        found = {
+            (topic.name, partition.partition_index): int(partition.leader_id)
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+        return {place: found[place] for place in places if place in found}
+
+    async def ping(self, node: int) -> None:
+        """Whether a broker answers; only inside of a question."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        await self._know(node)
+        await self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), node)
 
     async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
         """The answers of all, or the exceptions of those that failed; asked side by side."""

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,18 +96,46 @@ def test_a_broker_that_is_away_is_to_be_tried_again(monkeypatch: pytest.MonkeyPa
 
 def test_a_coordinator_that_moves_is_found_again() -> None:
     with KafkaCluster(2) as cluster:
-        topic = KafkaWorld(cluster.brokers[0]).topic(name="moving")  # on one broker only
-        sink = make(cluster.bootstrap_servers, topic)
         servers = cluster.bootstrap_servers
-        transactions = Transactions({"bootstrap.servers": servers}, 60_000)
-        one = prepared(sink)
-        [found] = transactions.describe([one.body["transactional_id"]])
-        assert found is not None
-        cluster.broker(found.coordinator).kill()
-        outcome = sink.commit(scope(sink), [one])
-        cluster.broker(found.coordinator).start()
-        assert outcome == [Outcome.DONE]
+        world = KafkaWorld(cluster.brokers[0])
+        topic = world.topic(name="moving")
+        leader = world.admin.list_topics(topic, 10).topics[topic].partitions[0].leader
+        sink, one = _prepared_with(servers, topic, lambda coordinator: coordinator != leader)
+        cluster.broker(3 - leader).kill()
+        assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
         eventually(lambda: read_committed(servers, topic) == [b"v0", b"v1"])
+
+
+def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka would leave out its marker and call the transaction complete: invisible for ever."""
+    with KafkaCluster(2) as cluster:
+        servers = cluster.bootstrap_servers
+        world = KafkaWorld(cluster.brokers[0])
+        topic = world.topic(name="leaderless")  # one replica
+        leader = world.admin.list_topics(topic, 10).topics[topic].partitions[0].leader
+        sink, one = _prepared_with(servers, topic, lambda coordinator: coordinator == leader)
+        monkeypatch.setattr(sink_module, "PATIENCE_MS", 6000.0)
+        cluster.broker(leader).kill()
+        for question in (lambda: sink.commit(scope(sink), [one]), lambda: sink.recover(scope(sink), [])):
+            with pytest.raises(Unavailable):
+                question()
+        cluster.broker(leader).start()
+        monkeypatch.undo()
+        assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+        eventually(lambda: read_committed(servers, topic) == [b"v0", b"v1"])
+
+
+def _prepared_with(servers: str, topic: str, fits: Callable[[int], bool]) -> tuple[KafkaSink, Committable]:
+    """A transaction whose coordinator is the one wanted: ids spread over the brokers by their hash."""
+    known = Transactions({"bootstrap.servers": servers}, 60_000)
+    while True:
+        sink = make(servers, topic)
+        one = prepared(sink)
+        [found] = known.describe([one.body["transactional_id"]])
+        assert found is not None
+        if fits(found.coordinator):
+            return sink, one
+        sink.abort(scope(sink), [one])
 
 
 def test_a_transaction_that_timed_out_is_lost_and_can_be_written_again(kafka: KafkaWorld) -> None:
@@ -148,7 +177,7 @@ def test_what_a_successor_took_over_is_lost(kafka: KafkaWorld) -> None:
 def test_what_kafka_no_longer_knows_is_decided_by_a_person(kafka: KafkaWorld) -> None:
     topic = kafka.topic()
     sink = make(kafka.servers, topic)
-    name = f"holdfast-{QUERY}-{sink.name}-0-0-0"
+    name = f"holdfast-{QUERY}-{sink.name}-e1-0-0-0"
     forgotten = Committable(0, 0, 1, 1, {"transactional_id": name, "producer_id": 4711, "producer_epoch": 3})
     with pytest.raises(Undecided, match=rf"{name} \(producer id 4711, epoch 3\).*`holdfast transactions show {name}`"):
         sink.commit(scope(sink), [forgotten])
@@ -186,7 +215,7 @@ def test_a_task_without_rows_leaves_no_transaction_open(kafka: KafkaWorld) -> No
     writer = opened(sink)
     writer.write(rows(0, 0))
     assert writer.prepare() is None
-    listed = Transactions({"bootstrap.servers": kafka.servers}, 10_000).listing(f".*-{sink.name}-0-0-0")
+    listed = Transactions({"bootstrap.servers": kafka.servers}, 10_000).listing(f".*-{sink.name}-e1-0-0-0")
     assert [state for _, state in listed] == [EMPTY]
 
 
