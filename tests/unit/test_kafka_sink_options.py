@@ -157,17 +157,19 @@ def test_a_trigger_longer_than_the_transaction_timeout_is_refused_unless_it_is_m
 def test_transactions_have_two_names_for_each_partition_and_attempt() -> None:
     scope = Scope(QUERY, "run", 1, "out-1")
     names = {transactional_id(SinkTask(scope, batch, 7, 2, 99)) for batch in range(10)}
-    assert names == {f"holdfast-{QUERY}-out-1-7-0-2", f"holdfast-{QUERY}-out-1-7-1-2"}
+    assert names == {f"holdfast-{QUERY}-out-1-e1-7-0-2", f"holdfast-{QUERY}-out-1-e1-7-1-2"}
 
 
 @pytest.mark.parametrize("sink_name", ["kafka", "a-b", "a-1", "0", "x.y_z"])
 @pytest.mark.parametrize("query", [QUERY, "q1"])
 def test_a_transactions_name_is_read_back(query: str, sink_name: str) -> None:
-    made = TransactionalId(query, sink_name, 12, 1, 3)
+    made = TransactionalId(query, sink_name, 41, 12, 1, 3)
     assert TransactionalId.parse(str(made)) == made
 
 
-@pytest.mark.parametrize("text", ["", "holdfast", "mine-1-2-3", f"holdfast-{QUERY}-kafka-1-2-0", "holdfast-q-1-0-0"])
+@pytest.mark.parametrize(
+    "text", ["", "holdfast", "mine-1-2-3", f"holdfast-{QUERY}-kafka-e1-1-2-0", "holdfast-q-e1-1-0-0"]
+)
 def test_other_names_are_not_ours(text: str) -> None:
     assert TransactionalId.parse(text) is None
 
@@ -176,7 +178,7 @@ def test_a_sinks_names_are_not_those_of_its_neighbours() -> None:
     import re
 
     pattern = re.compile(pattern_of(QUERY, "out"))
-    assert pattern.fullmatch(f"holdfast-{QUERY}-out-0-1-0")
+    assert pattern.fullmatch(f"holdfast-{QUERY}-out-e1-0-1-0")
     for other in ("out-1", "out-x", "ou", "Out", "out.", "xout"):
-        assert not pattern.fullmatch(f"holdfast-{QUERY}-{other}-0-1-0"), other
-    assert not re.fullmatch(pattern_of(QUERY, "o.t"), f"holdfast-{QUERY}-out-0-1-0")
+        assert not pattern.fullmatch(f"holdfast-{QUERY}-{other}-e1-0-1-0"), other
+    assert not re.fullmatch(pattern_of(QUERY, "o.t"), f"holdfast-{QUERY}-out-e1-0-1-0")

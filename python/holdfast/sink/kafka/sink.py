@@ -16,7 +16,7 @@ from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink
 from holdfast.errors import Corrupt, Incompatible, Undecided
 from holdfast.fault_points import reach
 from holdfast.kafka.client import logger
-from holdfast.kafka.transactional_ids import pattern_of
+from holdfast.kafka.transactional_ids import TransactionalId, pattern_of
 from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Transactions
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
@@ -154,12 +154,13 @@ class KafkaSink:
         """See `holdfast.commit.sink.Sink`.
 
         Ids whose transaction has ended stay as they are: were one of them fenced, a record that still names it would
-        read 'lost' where it is done.
+        read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over.
         """
         if not self._transactional:
             return 0
         transactions = self._transactions()
-        found = transactions.listing(pattern_of(scope.query_id, scope.sink), (ONGOING, EMPTY))
+        listed = transactions.listing(pattern_of(scope.query_id, scope.sink), (ONGOING, EMPTY))
+        found = [(name, state) for name, state in listed if _epoch_of(name) <= scope.epoch]
         kept = {_prepared(committable) for committable in keep}
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.
@@ -223,3 +224,9 @@ def _other_mode(committable: Committable, mode: str) -> Incompatible:
         f"Partition {committable.partition} of an unfinished batch was written with mode={mode!r}, and the sink has"
         " another mode now. Start the query once with the former mode, until a batch is finished; then change it"
     )
+
+
+def _epoch_of(name: str) -> int:
+    """Of a name that `pattern_of` matched."""
+    parts = TransactionalId.parse(name)
+    return parts.epoch if parts is not None else 0

@@ -34,7 +34,9 @@ _INVALID_TIMEOUT, _FORBIDDEN = 50, (31, 53)
 def transactional_id(task: SinkTask) -> str:
     """The name of a task's transaction."""
     scope = task.scope
-    return str(TransactionalId(scope.query_id, scope.sink, task.partition, task.batch_id % 2, task.attempt))
+    return str(
+        TransactionalId(scope.query_id, scope.sink, scope.epoch, task.partition, task.batch_id % 2, task.attempt)
+    )
 
 
 class TransactionalWriter:
