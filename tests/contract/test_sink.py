@@ -30,13 +30,7 @@ QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
 
 
 class Bench(Protocol):
-    """A sink under test.
-
-    ``knows_epochs``: what a newer driver prepared survives an older one's recovery. Where it does not, it is lost,
-    which is safe, and told.
-    """
-
-    knows_epochs: bool
+    """A sink under test."""
 
     def make(self) -> Sink:
         """The sink, anew: as another process would have it."""
@@ -46,8 +40,6 @@ class Bench(Protocol):
 
 
 class FileBench:
-    knows_epochs = True
-
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.path = str(request.getfixturevalue("tmp_path") / "out")
 
@@ -59,8 +51,6 @@ class FileBench:
 
 
 class KafkaBench:
-    knows_epochs = False  # a transactional id does not say who its driver was
-
     def __init__(self, request: pytest.FixtureRequest) -> None:
         broker: KafkaBroker = request.getfixturevalue("broker")
         self.servers = broker.bootstrap_servers
@@ -205,9 +195,8 @@ def test_recovery_leaves_a_newer_driver_alone(bench: Bench) -> None:
     newer = prepared(bench, [1], epoch=2)
     sink = bench.make()
     sink.recover(scope(sink, 1), [])
-    [outcome] = sink.commit(scope(sink, 2), [newer])
-    assert outcome is Outcome.DONE or not bench.knows_epochs
-    assert bench.visible() == ([1] if outcome is Outcome.DONE else [])
+    assert sink.commit(scope(sink, 2), [newer]) == [Outcome.DONE]
+    assert bench.visible() == [1]
 
 
 def test_a_process_that_dies_after_it_prepared_can_be_committed_by_another(bench: Bench, tmp_path: Path) -> None:
