@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +88,17 @@ class FileStream:
         """Forgets Spark's checkpoint, and with it the query."""
         shutil.rmtree(self.checkpoint)
         self.output.clear()
+
+
+def tell_batches(query: StreamingQuery) -> None:
+    """Prints a line for each batch that ``query`` commits, until it ends: what the crash harnesses read."""
+    told = -1
+    while query.isActive:
+        progress = query.lastProgress
+        if progress is not None and progress.batchId > told:
+            told = progress.batchId
+            print("batch", told, flush=True)
+        time.sleep(0.05)
 
 
 def rows(tables: Iterable[pa.Table]) -> list[dict[str, object]]:

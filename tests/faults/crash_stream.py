@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.spark_sessions import start_session
+from tests.streams import tell_batches
 
 import holdfast as hf
 
@@ -130,13 +130,7 @@ def main() -> None:
         .start()
     )
     print("started", os.getpid(), flush=True)
-    told = -1
-    while query.isActive:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId > told:
-            told = progress.batchId
-            print("batch", told, flush=True)
-        time.sleep(0.05)
+    tell_batches(query)
     query.awaitTermination()
     handles = [
         row["handle"]

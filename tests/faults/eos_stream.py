@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 from tests.faults.eos_worlds import EVENTS, OUTPUT, world_of
 from tests.random_numbers import RandomNumbers
 from tests.spark_sessions import start_session
+from tests.streams import tell_batches
 
 import holdfast as hf
 
@@ -61,13 +61,7 @@ def main() -> None:
         trigger={"availableNow": True} if given.until_done else {"processingTime": "0 seconds"},
     )
     print("started", os.getpid(), flush=True)
-    told = -1
-    while query.isActive:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId > told:
-            told = progress.batchId
-            print("batch", told, flush=True)
-        time.sleep(0.05)
+    tell_batches(query)
     try:
         query.awaitTermination()
     except Exception as error:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from holdfast.errors import HoldfastError
+from holdfast.cli.failures import said_on_failure
 from holdfast.testing.kafka_broker import KafkaBroker, read_running, stop_running
 
 _DEFAULT_PORT = 9092
@@ -39,7 +37,7 @@ def broker() -> None:
 def start(port: int, data: Path | None, as_json: bool) -> None:
     """Start a broker that goes on after this command. Its data is kept."""
     folder = data or _default_data()
-    with _said_on_failure():
+    with said_on_failure():
         running = KafkaBroker(folder, port=port, detached=True).start()
     found = {
         "bootstrap_servers": running.bootstrap_servers,
@@ -62,7 +60,7 @@ def stop(data: Path | None, as_json: bool) -> None:
     """Stop the broker that runs on a folder. Exit code 1 when there is none."""
     folder = data or _default_data()
     running = read_running(folder)
-    with _said_on_failure():
+    with said_on_failure():
         stopped = stop_running(folder)
     if as_json:
         pid = running["pid"] if running else None
@@ -72,15 +70,6 @@ def stop(data: Path | None, as_json: bool) -> None:
     else:
         click.echo(f"No broker runs on {folder}", err=True)
     raise SystemExit(0 if stopped else 1)
-
-
-@contextmanager
-def _said_on_failure() -> Iterator[None]:
-    """An error of Holdfast's becomes a message and exit code 1."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _default_data() -> Path:

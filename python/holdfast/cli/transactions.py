@@ -7,15 +7,15 @@ Exit codes: 0 done, or it could be done; 1 not done; 2 wrong usage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
 import click
 
+from holdfast.cli.failures import said_on_failure
 from holdfast.clock import SystemClock
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import InvalidRequest
 from holdfast.kafka.client_config import client_config
 from holdfast.kafka.transactional_ids import TransactionalId, pattern_of
 from holdfast.kafka.transactions import ONGOING, OPEN_STATES, Answer, Prepared, Transaction, Transactions
@@ -66,7 +66,7 @@ def list_transactions(
     all_states: bool,
 ) -> None:
     """Those that are open: id, state, age, timeout, what they write to."""
-    with _said_on_failure():
+    with said_on_failure():
         known = _connect(bootstrap_servers, options)
         names = known.listing(pattern_of(query, sink), () if all_states else OPEN_STATES)
         found = [one for one in known.describe([name for name, _ in names]) if one is not None]
@@ -85,7 +85,7 @@ def list_transactions(
 @_cluster
 def show(bootstrap_servers: str, options: Sequence[str], as_json: bool, transactional_id: str) -> None:
     """All that the coordinator knows of one. Exit code 1 when it knows nothing."""
-    with _said_on_failure():
+    with said_on_failure():
         one = _connect(bootstrap_servers, options).describe([transactional_id])[0]
     if one is None:
         _give_up(f"Kafka does not know {transactional_id}: it never was, or it has expired", as_json)
@@ -120,7 +120,7 @@ def commit(
     """
     if (producer_id is None) != (producer_epoch is None):
         raise click.UsageError("--producer-id and --producer-epoch are given together, or neither is")
-    with _said_on_failure():
+    with said_on_failure():
         known = _connect(bootstrap_servers, options)
         one = known.describe([transactional_id])[0]
         if producer_id is None or producer_epoch is None:
@@ -162,7 +162,7 @@ def abort(
         raise click.UsageError("expected transactional ids, or --query, one of them")
     if sink is not None and query is None:
         raise click.UsageError("--sink goes with --query")
-    with _said_on_failure():
+    with said_on_failure():
         known = _connect(bootstrap_servers, options)
         if query is not None:
             transactional_ids = [name for name, _ in known.listing(pattern_of(query, sink), (ONGOING,))]
@@ -194,15 +194,6 @@ def _connect(servers: str, options: Sequence[str]) -> Transactions:
         return Transactions(client_config(texts, {}), PATIENCE_MS)
     except InvalidRequest as error:
         raise click.UsageError(str(error)) from None
-
-
-@contextmanager
-def _said_on_failure() -> Iterator[None]:
-    """An error of Holdfast's becomes a message and exit code 1."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _as_data(one: Transaction, now_ms: int) -> dict[str, Any]:
