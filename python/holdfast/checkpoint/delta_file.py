@@ -88,15 +88,13 @@ def ref_of_file(identity: DeltaIdentity, path: str) -> DeltaRef:
 def identity_of(data: bytes, where: str) -> DeltaIdentity:
     """What a delta says of itself, for one that no handle names yet; Corrupt when it is none."""
     try:
-        metadata = pa.ipc.open_file(pa.py_buffer(data)).schema.metadata or {}
-        found = {key.decode().removeprefix("holdfast."): value.decode() for key, value in metadata.items()}
+        metadata = _metadata(pa.ipc.open_file(pa.py_buffer(data)).schema)
+        found: dict[str, Any] = {key.removeprefix("holdfast."): value for key, value in metadata.items()}
         if found.pop("format") != FORMAT or not 1 <= int(found.pop("version")) <= VERSION:
             raise Corrupt(f"{where} is no delta that this Holdfast reads: its metadata is {metadata}")
         numbers = {name: int(found[name]) for name in ("slot", "sequence", "batch_id")}
         return DeltaIdentity(**{**found, **numbers})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, Corrupt):
-            raise
         raise Corrupt(
             f"{where} is damaged: expected a delta, found {len(data)} bytes that are none: {error}"
         ) from error
@@ -133,8 +131,12 @@ def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: st
         raise Corrupt(f"{named} has the right checksum but is no Arrow file: {error}") from error
 
 
+def _metadata(schema: pa.Schema) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+
+
 def _check_identity(schema: pa.Schema, ref: DeltaRef, operator: str, slot: int, named: str) -> None:
-    metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    metadata = _metadata(schema)
     version = metadata.get("holdfast.version", "")
     if metadata.get("holdfast.format") != FORMAT or not version.isdigit():
         raise Corrupt(f"{named} is an Arrow file, but not a delta: its metadata is {metadata}")

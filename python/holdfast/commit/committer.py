@@ -287,7 +287,7 @@ class Committer:
 
     def _recover(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            keep = record.sinks[name].committables if record and name in record.sinks else ()
+            keep = _named_by(record, name)
             scope = self.scope(name)
             strays = self._retries.call(
                 f"aborting strays of sink {name!r}",
@@ -302,8 +302,7 @@ class Committer:
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                keep = record.sinks[name].committables if record and name in record.sinks else ()
-                sink.recover(self.scope(name), keep)
+                sink.recover(self.scope(name), _named_by(record, name))
         except HoldfastError as error:
             self._logger.warning("strays of attempts that failed are aborted later: %s", error)
 
@@ -357,6 +356,11 @@ class Committer:
 def _committables(results: Sequence[TaskResult], sink: str) -> tuple[Committable, ...]:
     found = [result.committables[sink] for result in results if sink in result.committables]
     return tuple(sorted(found, key=lambda one: one.partition))
+
+
+def _named_by(record: CommitRecord | None, sink: str) -> tuple[Committable, ...]:
+    """What a record names of a sink: no stray."""
+    return record.sinks[sink].committables if record and sink in record.sinks else ()
 
 
 def _check_repeats(replay: Replay, results: Sequence[TaskResult]) -> None:

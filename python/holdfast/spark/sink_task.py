@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.commit.batch import TaskResult
+from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.record import committables_from_rows, committables_to_rows
 from holdfast.commit.sink import Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import InternalError
@@ -32,18 +32,18 @@ class SinkPlan:
     ----------
     scopes
         By sink.
-    writes
-        In a replay, the partitions that each sink takes rows of; None: all do.
+    replay
+        What each sink takes rows of, when the batch runs again; None: all do, of all.
     """
 
     sinks: Sequence[Sink]
     scopes: Mapping[str, Scope]
     batch_id: int
     schema: pa.Schema
-    writes: Mapping[str, frozenset[int]] | None = None
+    replay: Replay | None = None
 
     def opens(self, sink: str, partition: int) -> bool:
-        return self.writes is None or partition in self.writes.get(sink, ())
+        return self.replay is None or self.replay.writes(sink, partition)
 
 
 def sink_function(plan: SinkPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -175,7 +175,7 @@ class BatchOutput:
                 scopes={sink.name: committer.scope(sink.name) for sink in self._sinks},
                 batch_id=batch_id,
                 schema=self._schema,
-                writes=None if replay is None else replay.lost,
+                replay=replay,
             )
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
