@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from tests.integration.kafka.kafka_world import KafkaWorld
+from tests.integration.kafka.kafka_world import KafkaWorld, eventually
 from tests.kafka_reading import read_committed
 
 from holdfast.cli import main
@@ -82,6 +82,8 @@ def test_list_shows_what_is_open(output: Output) -> None:
 
 def test_list_tells_sinks_apart_and_shows_ended_ones_when_asked(output: Output) -> None:
     output.sink.commit(output.scope, output.prepared[:1])
+    # Kafka answers once the end is decided; the transaction stays open until its markers are written.
+    eventually(lambda: output.data("show", output.ids[0])["state"] == "CompleteCommit")
     assert [one["transactional_id"] for one in output.data("list", "--query", output.query)] == output.ids[1:]
     assert len(output.data("list", "--query", output.query, "--all")) == 2
     assert output.data("list", "--query", output.query, "--sink", "other") == []
