@@ -8,12 +8,23 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from holdfast.kafka.transactions import Transactions
+
 _quiet = logging.getLogger("tests.kafka")
 WITHIN_S = 30.0
 
 
+def wait_for_markers(servers: str) -> None:
+    """Until each transaction whose end is decided has ended: Kafka answers first, and writes the markers after."""
+    known, deadline = Transactions({"bootstrap.servers": servers}, WITHIN_S * 1000), time.monotonic() + WITHIN_S
+    while left := known.listing(".*", ("PrepareCommit", "PrepareAbort")):
+        assert time.monotonic() < deadline, f"{left} did not end within {WITHIN_S:g} s"
+        time.sleep(0.02)
+
+
 def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:
     """The messages of all partitions, each partition in its order."""
+    wait_for_markers(servers)
     settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
     consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False}, logger=_quiet)
     try:

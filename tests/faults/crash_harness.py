@@ -145,11 +145,17 @@ class Stream:
         self._log.close()
 
 
-def _is_python_worker(process: psutil.Process) -> bool:
+def command_of(process: psutil.Process) -> list[str]:
+    """How it was started; empty when it has ended meanwhile."""
     try:
-        return "pyspark.daemon" in process.cmdline()
+        return process.cmdline()
     except psutil.Error:
-        return True
+        return []
+
+
+def _is_python_worker(process: psutil.Process) -> bool:
+    command = command_of(process)
+    return not command or "pyspark.daemon" in command
 
 
 def _parent(process: psutil.Process) -> int | None:

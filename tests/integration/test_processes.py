@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.faults.crash_harness import Campaign, Stream
+from tests.faults.crash_harness import Campaign, Stream, command_of
 
 pytestmark = pytest.mark.spark
 
@@ -33,9 +33,7 @@ def test_an_executor_that_dies(tmp_path: Path) -> None:
 
     def kill_one_executor(stream: Stream) -> None:
         assert stream.wait_for(lambda: stream.batch >= 1, 120)
-        executors = [
-            p for p in stream.processes() if any("CoarseGrainedExecutorBackend" in part for part in p.cmdline())
-        ]
+        executors = [p for p in stream.processes() if "CoarseGrainedExecutorBackend" in " ".join(command_of(p))]
         assert len(executors) == 2
         executors[0].kill()
         psutil.wait_procs(executors[:1], timeout=10)

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from tests.integration.kafka.kafka_world import KafkaWorld, eventually
-from tests.kafka_reading import read_committed
+from tests.integration.kafka.kafka_world import KafkaWorld
+from tests.kafka_reading import read_committed, wait_for_markers
 
 from holdfast.cli import main
 from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
@@ -82,8 +82,7 @@ def test_list_shows_what_is_open(output: Output) -> None:
 
 def test_list_tells_sinks_apart_and_shows_ended_ones_when_asked(output: Output) -> None:
     output.sink.commit(output.scope, output.prepared[:1])
-    # Kafka answers once the end is decided; the transaction stays open until its markers are written.
-    eventually(lambda: output.data("show", output.ids[0])["state"] == "CompleteCommit")
+    wait_for_markers(output.servers)
     assert [one["transactional_id"] for one in output.data("list", "--query", output.query)] == output.ids[1:]
     assert len(output.data("list", "--query", output.query, "--all")) == 2
     assert output.data("list", "--query", output.query, "--sink", "other") == []
@@ -126,6 +125,7 @@ def test_commit_of_what_a_record_names_is_exact_and_may_be_repeated(output: Outp
 
 def test_commit_of_what_is_not_open_is_not_done(output: Output) -> None:
     output.sink.abort(output.scope, output.prepared)
+    wait_for_markers(output.servers)
     refused = output.run("commit", output.ids[0], "--yes")
     assert refused.exit_code == 1
     assert f"{output.ids[0]} is not open: it is CompleteAbort" in refused.output
@@ -141,6 +141,7 @@ def test_abort_only_says_so_until_it_is_told_yes(output: Output) -> None:
     assert told.exit_code == 0
     assert "2 transactions; nothing was changed" in told.output
     assert output.run("abort", "--query", output.query, "--sink", "kafka", "--yes").exit_code == 0
+    wait_for_markers(output.servers)
     assert output.data("list", "--query", output.query) == []
     assert output.sink.commit(output.scope, output.prepared) == [Outcome.LOST] * 2
     assert output.visible() == []
