@@ -1,16 +1,18 @@
-"""Test equipment: places where the crash harness kills this process, as a kill -9 would.
+"""Test equipment: places where a crash harness kills this process, as a kill -9 would.
 
-``HOLDFAST_FAULT_POINT=during_fold:2`` kills the process when it reaches ``during_fold`` for the second time. With
-``HOLDFAST_FAULT_MARKER=<path>``, a file that is made just before, only the first process to get there dies. With
-``HOLDFAST_FAULT_SIGNAL=SIGSTOP`` it falls asleep instead, until somebody wakes it: a zombie.
-Without the first variable a call costs one dictionary look-up and does nothing.
+``HOLDFAST_FAULT_FILE=<path>`` names a file that may come and go while processes run. While it says ``during_fold:2``,
+the first process to reach ``during_fold`` twice from then on dies there; with ``during_fold:2:SIGSTOP`` it falls asleep
+instead, until somebody wakes it: a zombie. Just before, it renames the file to ``<path>.struck``: so only one process
+is struck, and the harness knows. Without the variable a call costs one look-up in a dictionary; with it, one stat.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 
+VARIABLE = "HOLDFAST_FAULT_FILE"
 POINTS = (
     "after_open", "during_restore", "during_spill", "before_delta", "after_delta", "during_fold", "after_fold",
     "during_snapshot", "before_manifest", "after_snapshot", "during_retention",
@@ -18,28 +20,49 @@ POINTS = (
 #: Of exactly-once output: in a sink's task, and on the driver.
 SINK_POINTS = ("sink_open", "sink_mid", "sink_before_prepare", "sink_after_prepare")
 COMMIT_POINTS = ("before_record", "after_record", "mid_commit", "after_commit", "during_recover")
-_reached: dict[str, int] = {}
+
+
+@dataclass
+class _Fault:
+    """What the file says, and how often this process has been there since it says so."""
+
+    file: tuple[int, int]
+    point: str
+    count: int
+    signal: signal.Signals
+    reached: int = 0
+
+
+_armed: _Fault | None = None
 
 
 def reach(point: str) -> None:
     """Says that ``point`` was reached; does not return when the harness wants a crash here."""
-    wanted = os.environ.get("HOLDFAST_FAULT_POINT")
-    if not wanted:
-        return
-    name, _, count = wanted.partition(":")
-    if name != point:
-        return
-    _reached[point] = _reached.get(point, 0) + 1
-    if _reached[point] == int(count or 1) and _first():
-        os.kill(os.getpid(), signal.Signals[os.environ.get("HOLDFAST_FAULT_SIGNAL", "SIGKILL")])
+    path = os.environ.get(VARIABLE)
+    if path:
+        _strike(path, point)
 
 
-def _first() -> bool:
-    marker = os.environ.get("HOLDFAST_FAULT_MARKER")
-    if not marker:
-        return True
+def _strike(path: str, point: str) -> None:
     try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except FileExistsError:
-        return False
-    return True
+        fault = _fault_of(path)
+        if fault.point != point:
+            return
+        fault.reached += 1
+        if fault.reached != fault.count:
+            return
+        os.rename(path, path + ".struck")
+    except FileNotFoundError:  # nothing is wanted, or another process was the first
+        return
+    os.kill(os.getpid(), fault.signal)
+
+
+def _fault_of(path: str) -> _Fault:
+    global _armed
+    found = os.stat(path)
+    file = (found.st_mtime_ns, found.st_ino)
+    if _armed is None or _armed.file != file:
+        with open(path) as text:
+            name, count, *kind = text.read().split(":")
+        _armed = _Fault(file, name, int(count), signal.Signals[kind[0] if kind else "SIGKILL"])
+    return _armed

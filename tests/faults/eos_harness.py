@@ -11,25 +11,21 @@ difference.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 from tests.faults.eos_worlds import SCHEMA, World, world_of
-from tests.spark_sessions import ROOT, worker_path
+from tests.faults.program import SECONDS, FaultFile, Program, Strike, Strikes, Tally
 
 from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
 
@@ -42,15 +38,6 @@ _USERS = 60
 _KINDS = "abcdef"
 _FILES_AHEAD = 6
 _STEP_BATCHES = 12  # a step that is not reached in so many is missed
-_SECONDS = 240.0
-
-
-@dataclass
-class Tally:
-    """What one step's kills brought."""
-
-    kills: int = 0
-    missed: int = 0
 
 
 @dataclass
@@ -65,78 +52,6 @@ class Differences:
         return bool(self.lost or self.twice or self.other)
 
 
-class Program:
-    """One run, from start to its death; in a session of its own, by which whatever it started is found."""
-
-    def __init__(self, folder: Path, world: str, *arguments: str, **environment: str) -> None:
-        self._log = (folder / "log.txt").open("a")
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "faults" / "eos_stream.py"), str(folder), world, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": worker_path(), **environment},
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
-        self.batch = -1
-        self.done = False
-        self.failure: str | None = None
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            word, _, rest = line.strip().partition(" ")
-            if word == "batch":
-                self.batch = int(rest)
-            elif word == "failed":
-                self.failure = rest
-            self.done = self.done or word == "done"
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def wait_for(self, happened: Callable[[], bool], seconds: float = _SECONDS) -> bool:
-        """Polls until something happened; False when the program died or the time is over first."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if happened():
-                return True
-            if not self.running:
-                return happened()
-            time.sleep(0.02)
-        return False
-
-    def signal(self, number: signal.Signals) -> None:
-        """To the driver alone."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def end(self) -> None:
-        """kill -9 for everything that it started."""
-        own = [process for process in psutil.process_iter() if _session(process.pid) == self.pid]
-        for process in own:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._process.wait()
-        psutil.wait_procs(own, timeout=10)
-        self._reader.join(5)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._log.close()
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
-
-
 class Campaign:
     """One stream's life through many kills. Use as a context manager."""
 
@@ -144,11 +59,12 @@ class Campaign:
         self.folder = folder
         self.world: World = world_of(world, folder)
         self.tally: dict[str, Tally] = {}
+        self.faults = FaultFile(folder / "fault")
         self._world_name = world
-        self._random = random.Random(seed)
         self._seed = seed
         self._files = 0
         self._sequence = 0
+        self._strikes = Strikes(self.start, self.faults, _STEP_BATCHES, seed)
 
     def __enter__(self) -> Campaign:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -156,61 +72,64 @@ class Campaign:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._strikes.end()
         self.world.close()
 
     def strike(self, step: str) -> Differences:
-        """One kill at a step, and what is visible then. The next strike starts the stream again."""
+        """One kill at a step; what is visible then, where the next strike must start the stream again."""
         tally = self.tally.setdefault(step, Tally())
         began = time.monotonic()
-        hit = self._strike(step)
-        tally.kills += hit
-        tally.missed += not hit
-        found = self.differences(complete=False)
-        print(f"{step:20} {'killed' if hit else 'MISSED'} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
+        strike = self._strike(step)
+        tally.kills += strike.hit
+        tally.missed += not strike.hit
+        found = self.differences(complete=False) if strike.target != "worker" else Differences()
+        if strike.failure:
+            found.other.append(f"{step}: {strike.failure}")
+        killed = "killed" if strike.hit else "MISSED"
+        print(f"{step:20} {strike.target:7} {killed} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
         return found
 
-    def _strike(self, step: str) -> bool:
-        marker = self.folder / "struck"
-        marker.unlink(missing_ok=True)
-        count = 1 if step == "during_recover" else self._random.randint(1, 3)
-        point = {"HOLDFAST_FAULT_POINT": f"{step}:{count}", "HOLDFAST_FAULT_MARKER": str(marker)}
-        last = self.committed_batches() + _STEP_BATCHES
-        with self.program(**({} if step == "random" else point)) as program:
-            if step == "random":
-                hit = program.wait_for(lambda: self._goes_on(program) >= 0)
-                time.sleep(self._random.uniform(0.0, 3.0))
-                return hit
-            program.wait_for(lambda: marker.exists() or self._goes_on(program) > last)
-            hit = marker.exists()
-            # A worker that died: Spark tries its task again; half of the time it gets to.
-            if hit and step not in COMMIT_POINTS and self._random.random() < 0.5:
-                batch = program.batch
-                program.wait_for(lambda: self._goes_on(program) > batch + 1)
-        return hit
-
-    def _goes_on(self, program: Program) -> int:
-        self.feed(max(program.batch, self.committed_batches() - 1) + _FILES_AHEAD)
-        return program.batch
+    def _strike(self, step: str) -> Strike:
+        if step == "random":
+            return self._strikes.at_random()
+        if step in COMMIT_POINTS:  # the driver is who gets there
+            return self._strikes.at_step(step, target="driver", starting=step == "during_recover")
+        return self._strikes.at_step(step)
 
     def finish(self) -> Differences:
         """Runs the stream to the end of its input, with a row of every user and kind at last: they tell the state."""
-        self.feed(self._files)
+        self._strikes.end()
         rows = [(self._sequence + i, self._files, f"user{i}", _KINDS[i % len(_KINDS)]) for i in range(_USERS)]
         self._write(rows)
         with self.program("--until-done") as program:
-            if not program.wait_for(lambda: program.done, 4 * _SECONDS):
+            if not program.wait_for(lambda: program.done, 4 * SECONDS):
                 return Differences(other=[f"the stream did not come to its end: {program.failure or self.log_tail()}"])
         return self.differences(complete=True)
 
+    def start(self, *arguments: str) -> Program:
+        """A run, which strikes when the fault file is armed, and is fed until it is to end by itself."""
+        self._feed(-1)
+        return Program(
+            "eos_stream.py",
+            self.folder,
+            self._world_name,
+            *arguments,
+            meanwhile=lambda batch: None if arguments else self._feed(batch),
+            environment=self.faults.environment,
+        )
+
     @contextmanager
-    def program(self, *arguments: str, **environment: str) -> Iterator[Program]:
+    def program(self, *arguments: str) -> Iterator[Program]:
         """A run; killed with all it started when the block ends."""
-        self.feed(self.committed_batches() + _FILES_AHEAD)
-        program = Program(self.folder, self._world_name, *arguments, **environment)
+        program = self.start(*arguments)
         try:
             yield program
         finally:
             program.end()
+
+    def _feed(self, batch: int) -> None:
+        """Input for the batches to come."""
+        self.feed(max(batch, self.committed_batches() - 1) + _FILES_AHEAD)
 
     def feed(self, up_to: int) -> None:
         """Input for the batches to come: deterministic."""

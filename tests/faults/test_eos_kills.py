@@ -45,14 +45,9 @@ def strike(folder: Path, steps: tuple[str, ...]) -> None:
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(tmp_path: Path, step: str) -> None:
     """The old driver falls asleep at a step of its commit; the new one goes on; the old one wakes up."""
     with Campaign(tmp_path / "stream", seed=11) as campaign:
-        marker = tmp_path / "asleep"
-        point = {
-            "HOLDFAST_FAULT_POINT": f"{step}:2",
-            "HOLDFAST_FAULT_MARKER": str(marker),
-            "HOLDFAST_FAULT_SIGNAL": "SIGSTOP",
-        }
-        with campaign.program(**point) as old:
-            assert old.wait_for(marker.exists)
+        campaign.faults.arm(step, 2, signal.SIGSTOP)
+        with campaign.program() as old:
+            assert old.wait_for(lambda: campaign.faults.has_struck)
             time.sleep(0.5)
             with campaign.program() as new:
                 assert new.wait_for(lambda: new.batch >= 3 or not new.running), campaign.log_tail()

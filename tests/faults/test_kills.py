@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.checkpoint_crash_worker import load
+from tests.faults.program import FaultFile
 
 from holdfast.checkpoint import Host
 from holdfast.fault_points import POINTS
@@ -17,10 +19,10 @@ BATCHES = 40
 
 
 def work(folder, *, local="local-a", batches=BATCHES, spills=False, point=None):
-    environment = {**os.environ, "HOLDFAST_FAULT_MARKER": os.path.join(folder, "killed")}
-    environment.pop("HOLDFAST_FAULT_POINT", None)
+    fault = FaultFile(Path(folder, "fault"))
     if point:
-        environment["HOLDFAST_FAULT_POINT"] = point
+        fault.arm(*point)
+    environment = {**os.environ, **fault.environment}
     command = [sys.executable, "-m", "tests.checkpoint_crash_worker", folder, local, str(batches)]
     return subprocess.run(
         [*command, "spills" if spills else ""], env=environment, capture_output=True, text=True, timeout=300
@@ -39,9 +41,9 @@ def check(folder, *, spills=False, local="local-a"):
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in ("during_restore", "during_spill")])
 def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path, point, count):
     folder = str(tmp_path)
-    killed = work(folder, point=f"{point}:{count}")
+    killed = work(folder, point=(point, count))
     assert killed.returncode == -9, (killed.returncode, killed.stderr[-2000:])
-    finished = work(folder, point=f"{point}:{count}")
+    finished = work(folder)
     assert finished.returncode == 0, finished.stderr[-2000:]
     check(folder)
 
@@ -49,7 +51,7 @@ def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path, point, c
 def test_a_kill_in_a_restore_leaves_a_restore(tmp_path):
     folder = str(tmp_path)
     assert work(folder, batches=30).returncode == 0
-    assert work(folder, local="local-b", point="during_restore:1").returncode == -9
+    assert work(folder, local="local-b", point=("during_restore", 1)).returncode == -9
     finished = work(folder, local="local-b")
     assert finished.returncode == 0, finished.stderr[-2000:]
     check(folder, local="local-b")
@@ -57,7 +59,7 @@ def test_a_kill_in_a_restore_leaves_a_restore(tmp_path):
 
 def test_a_kill_in_a_spill_leaves_nothing_of_it(tmp_path):
     folder = str(tmp_path)
-    assert work(folder, spills=True, point="during_spill:3").returncode == -9
+    assert work(folder, spills=True, point=("during_spill", 3)).returncode == -9
     finished = work(folder, spills=True)
     assert finished.returncode == 0, finished.stderr[-2000:]
     check(folder, spills=True)
@@ -65,7 +67,7 @@ def test_a_kill_in_a_spill_leaves_nothing_of_it(tmp_path):
 
 def test_what_killed_uploads_left_is_removed_after_the_grace_time(tmp_path):
     folder = str(tmp_path)
-    assert work(folder, point="before_manifest:2").returncode == -9
+    assert work(folder, point=("before_manifest", 2)).returncode == -9
     assert work(folder).returncode == 0
     driver = load(folder, False)
     strays = set(driver.stored("sst/*"))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.faults.crash_harness import Campaign, Stream, command_of
+from tests.faults.crash_harness import Campaign
+from tests.faults.program import Program, command_of
 
 pytestmark = pytest.mark.spark
 
@@ -31,9 +32,9 @@ def test_a_new_host_in_each_run(tmp_path: Path) -> None:
 def test_an_executor_that_dies(tmp_path: Path) -> None:
     """Its slots move to the other executor."""
 
-    def kill_one_executor(stream: Stream) -> None:
-        assert stream.wait_for(lambda: stream.batch >= 1, 120)
-        executors = [p for p in stream.processes() if "CoarseGrainedExecutorBackend" in " ".join(command_of(p))]
+    def kill_one_executor(program: Program) -> None:
+        assert program.wait_for(lambda: program.batch >= 1)
+        executors = [p for p in program.processes() if "CoarseGrainedExecutorBackend" in " ".join(command_of(p))]
         assert len(executors) == 2
         executors[0].kill()
         psutil.wait_procs(executors[:1], timeout=10)
