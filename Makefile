@@ -13,7 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
-BENCHES := keyed_sum core_ops small_batch growth upload recovery memory
+BENCHES := keyed_sum core_ops small_batch growth upload recovery memory eos
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -24,7 +24,7 @@ export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
-.PHONY: help dev demo test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel oldest clean
+.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel oldest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile
 # --- the two commands of the README ---------------------------------------------------------------------------------
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
 	$(BIN)/python examples/flights/demo.py --output demo-output $(ARGS)
+
+demo-kafka: dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
+	$(BIN)/python examples/flights/kafka_demo.py --output demo-output-kafka $(ARGS)
 
 test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
@@ -130,5 +133,5 @@ $(OLDEST)/environment.stamp: pyproject.toml CMakeLists.txt $(CORE_SOURCES) $(she
 	@touch $@
 
 clean:  ## remove what was built, but .venv
-	rm -rf build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks spark-warehouse
+	rm -rf build dist demo-output demo-output-kafka .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks spark-warehouse
 	rm -f $(VENV)/built.stamp

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def run_engine(folder: Path, engine: str) -> None:
     query.awaitTermination()
     ms = [batch.durationMs["triggerExecution"] for batch in query.recentProgress if batch.numInputRows]
     print("MS " + json.dumps(ms), flush=True)
-    os._exit(0)  # the JVM goes with its parent; nothing is closed in order
+    os.killpg(0, signal.SIGKILL)  # the JVM too: nothing is closed in order
 
 
 def restart_cost(folder: Path, engine: str, stored: int, large_rows: int) -> float:
@@ -145,8 +146,10 @@ def restart_cost(folder: Path, engine: str, stored: int, large_rows: int) -> flo
 
 def _child(folder: Path, engine: str) -> list[float]:
     command = [sys.executable, "-m", "benchmarks.recovery.recovery", "--child", engine, "--folder", str(folder)]
-    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    (line,) = [line for line in output.splitlines() if line.startswith("MS ")]
+    child = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    if child.returncode != -signal.SIGKILL:
+        raise RuntimeError(f"the {engine} query ended with exit code {child.returncode}")
+    (line,) = [line for line in child.stdout.splitlines() if line.startswith("MS ")]
     found: list[float] = json.loads(line.removeprefix("MS "))
     return found
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.figures import arguments, at_least, figure, machine, spread, work_folder
+from benchmarks.stream.workload import start_session
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from figures import arguments, at_least, figure, machine, spread, work_folder
+from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.source.kafka.consumers import _DEFAULTS as SOURCE_SETTINGS
@@ -28,8 +29,6 @@ from holdfast.testing import KafkaBroker
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
-
-    from pyspark.sql import SparkSession
 
 TOPIC = "messages"
 PARTITIONS = 4
@@ -103,17 +102,6 @@ def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Pat
     return [batch["numInputRows"] / batch["durationMs"]["triggerExecution"] * 1000 for batch in progress[1:]]
 
 
-def session(folder: Path) -> SparkSession:
-    """local[2]."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{PROCESSES}]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "2g").config("spark.local.dir", str(folder / "spark"))
-    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
-    return builder.getOrCreate()
-
-
 def main() -> None:
     """Turns: bare, Spark, bare, Spark, …"""
     parser = arguments(__doc__, rows=8_000_000, batch_rows=1_000_000, rounds=3)
@@ -128,7 +116,7 @@ def main() -> None:
     with work_folder(given.folder) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
         servers = broker.bootstrap_servers
         fill(servers, rows)
-        spark = session(folder)
+        spark = start_session(folder)
         hf.register_sources(spark)
         for turn in range(rounds):
             theirs.append(bare(servers, rows, {}))

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.figures import ROOT
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 BATCH_SECONDS_MAX = 1200
@@ -64,10 +65,12 @@ def start_session(folder: Path, **settings: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def made_rows(spark: SparkSession, rows_a_batch: int, key: str, amount: str = "value % 100") -> DataFrame:
+def made_rows(
+    spark: SparkSession, rows_a_batch: int, key: str, amount: str = "value % 100", partitions: int = 2
+) -> DataFrame:
     """Rows (key, amount), exactly so many a batch; `key` and `amount` are SQL over `value`, which counts the rows."""
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_a_batch).option("numPartitions", 2)
-    return source.load().selectExpr(f"{key} AS key", f"{amount} AS amount")
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_a_batch)
+    return source.option("numPartitions", partitions).load().selectExpr(f"{key} AS key", f"{amount} AS amount")
 
 
 def run(
@@ -78,6 +81,11 @@ def run(
     query = (
         rows.writeStream.format("noop").outputMode(output_mode).option("checkpointLocation", str(checkpoint)).start()
     )
+    return watch(query, rows_a_batch, measured=measured, warm_up=warm_up)
+
+
+def watch(query: StreamingQuery, rows_a_batch: int, *, measured: int, warm_up: int) -> Batches:
+    """Waits until a query has run so many batches, and stops it."""
     last, moved = -1, time.monotonic()
     while last + 1 < warm_up + measured:
         if query.exception() is not None:

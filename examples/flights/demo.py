@@ -6,7 +6,6 @@ Run it with `make demo`. It can be run again and again; Ctrl-C stops it and the 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,16 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from session import JobSession, committed_batches, committed_files, planned_batches, progress
+from screen import carrier_table
+from session import (
+    Session,
+    check_running,
+    clear,
+    committed_batches,
+    committed_files,
+    planned_batches,
+    progress,
+)
 
 # All that the demo ever writes below its output folder; a new run starts by removing them.
 LEFT = [
@@ -35,7 +43,6 @@ LEFT = [
     "flights.png",
     "report.md",
 ]
-JOB_SECONDS_MAX = 600
 
 
 class Screen:
@@ -65,17 +72,10 @@ class Screen:
         self.live.update(Group(self._bar, self._figures))
 
     def _latest(self) -> Table:
-        table = Table(title=f"after batch {self._shown - 1}", title_justify="left")
-        for name in ("carrier", "flights", "mean delay", "standard deviation", "destinations"):
-            table.add_column(name, justify="left" if name == "carrier" else "right")
         files = committed_files(self._folder)[-4:]
         rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["kind"] == "carrier"]
         newest = {row["key"]: row for row in sorted(rows, key=lambda row: row["flight"])}
-        for row in sorted(newest.values(), key=lambda row: -row["flights"])[:8]:
-            spread = "" if row["stddev_delay"] is None else f"{row['stddev_delay']:.2f}"
-            mean = "" if row["mean_delay"] is None else f"{row['mean_delay']:.2f}"
-            table.add_row(row["key"], f"{row['flights']:,}", mean, spread, str(row["destinations"]))
-        return table
+        return carrier_table(f"after batch {self._shown - 1}", newest)
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.output.resolve()
     console = Console()
-    _clear(folder)
+    clear(folder, LEFT)
     story = Story()
     flights = write_replay(folder / "input", arguments.days)
     story.flights = flights.num_rows
@@ -115,10 +115,10 @@ def _first_run(folder: Path, story: Story, screen: Screen) -> None:
     """Runs the job up to the middle of the batch after the middle one, and kills it."""
     half = story.files // 2
     began = time.monotonic()
-    job = JobSession(folder)
+    job = Session(folder / "job.log", "job.py", folder)
     try:
         while committed_batches(folder) < half:
-            _check_running(job, folder, began)
+            check_running(job, folder, began)
             screen.show("running", committed_batches(folder))
             time.sleep(0.05)
         while planned_batches(folder) <= committed_batches(folder) and job.exit_code is None:
@@ -136,16 +136,16 @@ def _first_run(folder: Path, story: Story, screen: Screen) -> None:
 def _second_run(folder: Path, story: Story, screen: Screen) -> None:
     """Starts the job again and waits for its end."""
     began = time.monotonic()
-    job = JobSession(folder)
+    job = Session(folder / "job.log", "job.py", folder)
     try:
         while job.exit_code is None:
-            _check_running(job, folder, began)
+            check_running(job, folder, began)
             committed = committed_batches(folder)
             if committed > story.killed_after_batches and "resume" not in story.seconds:
                 story.seconds["resume"] = time.monotonic() - began
             screen.show("running again" if "resume" in story.seconds else "starting again", committed)
             time.sleep(0.05)
-        _check_running(job, folder, began)
+        check_running(job, folder, began)
     finally:
         job.kill()
     story.seconds["second"] = time.monotonic() - began
@@ -153,31 +153,10 @@ def _second_run(folder: Path, story: Story, screen: Screen) -> None:
     screen.show("done", committed_batches(folder))
 
 
-def _check_running(job: JobSession, folder: Path, began: float) -> None:
-    """Ends the demo when the job has failed, or hangs."""
-    if job.exit_code:
-        tail = (folder / "job.log").read_text(encoding="utf-8", errors="replace").splitlines()[-40:]
-        raise SystemExit(
-            "\n".join([*tail, f"the job ended with exit code {job.exit_code}; all of its log: {folder}/job.log"])
-        )
-    if time.monotonic() - began > JOB_SECONDS_MAX:
-        raise SystemExit(f"the job has not finished in {JOB_SECONDS_MAX} s; its log: {folder}/job.log")
-
-
 def _tell(console: Console, verdicts: list[Verdict]) -> None:
     for verdict in verdicts:
         outcome = "[green]no difference[/]" if verdict.ok else f"[red]differences: {verdict}[/]"
         console.print(f"{verdict.kind}: {verdict.figures:,} figures of {verdict.keys:,} keys against DuckDB: {outcome}")
-
-
-def _clear(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in LEFT:
-        path = folder / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import holdfast as hf
 
@@ -123,8 +125,8 @@ def _shaped(rows: DataFrame, kind: str) -> DataFrame:
     return rows.selectExpr(*columns)
 
 
-def run(folder: Path) -> None:
-    """Runs until all files are read, and writes a line to progress.jsonl for each finished batch."""
+def start_session(folder: Path) -> SparkSession:
+    """Two cores, state and its local copies below the folder."""
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("holdfast flights")
@@ -138,6 +140,31 @@ def run(folder: Path) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def tell_progress(query: StreamingQuery, folder: Path, is_done: Callable[[], bool] = lambda: False) -> None:
+    """Writes a line to progress.jsonl for each finished batch, until the query ends or is done: then it is stopped."""
+    told = -1
+    with open(folder / "progress.jsonl", "a", encoding="utf-8") as progress:
+        active = True
+        while active:
+            active = query.isActive and not is_done()
+            for batch in query.recentProgress:
+                if batch.batchId > told and "triggerExecution" in batch.durationMs:
+                    told = batch.batchId
+                    line = {"batch": told, "rows": batch.numInputRows, "ms": batch.durationMs["triggerExecution"]}
+                    progress.write(json.dumps(line) + "\n")
+            progress.flush()
+            time.sleep(0.1)
+    if query.isActive:
+        query.stop()
+    query.awaitTermination()
+
+
+def run(folder: Path) -> None:
+    """Runs until all files are read."""
+    spark = start_session(folder)
     flights = spark.readStream.schema(FLIGHTS).option("maxFilesPerTrigger", 1).parquet(str(folder / "input"))
     query = (
         figures(flights)
@@ -147,19 +174,7 @@ def run(folder: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    told = -1
-    with open(folder / "progress.jsonl", "a", encoding="utf-8") as progress:
-        active = True
-        while active:
-            active = query.isActive
-            for batch in query.recentProgress:
-                if batch.batchId > told and "triggerExecution" in batch.durationMs:
-                    told = batch.batchId
-                    line = {"batch": told, "rows": batch.numInputRows, "ms": batch.durationMs["triggerExecution"]}
-                    progress.write(json.dumps(line) + "\n")
-            progress.flush()
-            time.sleep(0.1)
-    query.awaitTermination()
+    tell_progress(query, folder)
     spark.stop()
 
 

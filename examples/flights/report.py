@@ -144,22 +144,32 @@ def write_report(story: Story, verdicts: list[Verdict], latest: pa.Table, path: 
         during="while it worked on the next" if story.killed_in_batch else "between two batches",
         killed=story.killed_processes,
         **story.seconds,
-        verdicts="\n".join(
-            f"| {v.kind} | {v.keys:,} | {v.rows:,} | {v.figures:,} | {v.missing} | {v.extra} | {v.repeated} "
-            f"| {sum(v.wrong.values())} |"
-            for v in verdicts
-        ),
+        verdicts=verdict_lines(verdicts),
         outcome="No figure differs." if all(v.ok for v in verdicts) else "**There are differences.**",
         told=len(ms),
         median=ms[len(ms) // 2],
         slowest=ms[-1],
-        carriers="\n".join(
-            f"| {carrier} | {n:,} | {mean:.2f} | {stddev:.2f} | {worst:.0f} | {places} |"
-            for carrier, n, mean, stddev, worst, places in db.execute(CARRIERS).fetchall()
-        ),
+        carriers=carrier_lines(db),
         moved="\n".join(
             f"| {aircraft} | {n:,} | {moves} | {gaps} | {airport} |"
             for aircraft, n, moves, gaps, airport in db.execute(MOVED).fetchall()
         ),
     )
     path.write_text(page, encoding="utf-8")
+
+
+def verdict_lines(verdicts: list[Verdict]) -> str:
+    """A line of a table for each operator."""
+    return "\n".join(
+        f"| {v.kind} | {v.keys:,} | {v.rows:,} | {v.figures:,} | {v.missing} | {v.extra} | {v.repeated} "
+        f"| {sum(v.wrong.values())} |"
+        for v in verdicts
+    )
+
+
+def carrier_lines(db: duckdb.DuckDBPyConnection) -> str:
+    """A line of a table for each of the largest carriers; `db` has the last row of each key as `latest`."""
+    return "\n".join(
+        f"| {carrier} | {n:,} | {mean:.2f} | {stddev:.2f} | {worst:.0f} | {places} |"
+        for carrier, n, mean, stddev, worst, places in db.execute(CARRIERS).fetchall()
+    )

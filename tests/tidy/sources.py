@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "holdfast"
-_SKIPPED = {".git", ".venv", "build", "dist", "demo-output", "__pycache__"}
+_SKIPPED = {".git", ".venv", "build", "dist", "demo-output", "demo-output-kafka", "__pycache__"}
 
 
 def files(*suffixes: str, under: str = ".") -> list[Path]:

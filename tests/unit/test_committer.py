@@ -124,6 +124,23 @@ def test_what_is_undecided_stops_every_start_until_somebody_decides() -> None:
     assert name in world.files
 
 
+def test_what_spark_has_committed_is_not_asked_for_again() -> None:
+    """After long enough the other side may have forgotten it, and would answer Undecided."""
+    world = World(batches=4)
+    assert drive(world, 2) is None
+    world.files["commits/1"] = b"v1"
+    run = Run(world)
+
+    def commit(scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
+        raise Undecided("forgotten")
+
+    for sink in run.sinks:
+        sink.commit = commit  # type: ignore[method-assign]
+    run.committer.start()
+    assert drive(world, 4) is None
+    world.check()
+
+
 def test_a_sink_that_has_output_in_flight_cannot_be_left_out() -> None:
     world = World(batches=2, plan={18: "crash"})
     drive(world, 2)

@@ -132,7 +132,7 @@ class Committer:
         if record is not None:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
-            self._newest = (record, self._finish(record))
+            self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
         self._recover(record)
         self._is_started = True
         try:
@@ -157,9 +157,14 @@ class Committer:
             return self._newest
         # A later batch's record was only written once all of this one was visible. Its names at the other side may be
         # in use again, so it must not be committed once more.
-        return record, {
-            name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()
-        }
+        return record, _all_done(record)
+
+    def _is_committed(self, record: CommitRecord) -> bool:
+        """Whether Spark has committed the batch: then all of it was visible. Nobody needs to be asked, and a query that
+        comes back after so long that the other side has forgotten its names goes on.
+        """
+        name = f"commits/{record.batch_id}"
+        return self._retries.call("reading Spark's commits", lambda: self._store.get(name)) is not None
 
     def _run(self, run_job: Job, replay: Replay | None, record: CommitRecord | None = None) -> list[TaskResult]:
         try:
@@ -356,6 +361,10 @@ class Committer:
 def _committables(results: Sequence[TaskResult], sink: str) -> tuple[Committable, ...]:
     found = [result.committables[sink] for result in results if sink in result.committables]
     return tuple(sorted(found, key=lambda one: one.partition))
+
+
+def _all_done(record: CommitRecord) -> Outcomes:
+    return {name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()}
 
 
 def _named_by(record: CommitRecord | None, sink: str) -> tuple[Committable, ...]:

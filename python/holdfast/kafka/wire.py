@@ -57,7 +57,8 @@ class Wire:
         self._config = dict(config)
         self._arguments = wire_config(config)
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
+        # One question at a time: who fails closes the connections, and nobody may wait for an answer over them then.
+        self._lock = threading.RLock()
         self._net: Any = None
         self._manager: Any = None
         self._coordinators: dict[str, int] = {}
@@ -89,22 +90,16 @@ class Wire:
         pause_ms = _BACKOFF_MS
         while True:
             try:
-                answer: T = self._connected(max(1.0, deadline_ms - self._clock.elapsed_ms())).run(question)
-                return answer
+                with self._lock:
+                    return self._ask(question, max(1.0, deadline_ms - self._clock.elapsed_ms()))
             except Retry as retry:
                 why: Exception = retry
-                if retry.coordinator_moved:
-                    self._coordinators.clear()
             except errors.IncompatibleBrokerVersion as error:
                 raise InvalidRequest(
                     f"Kafka at {self.servers} is too old to {what}: {error}. 3.0 or later is"
                 ) from None
             except (errors.KafkaError, OSError, RuntimeError) as error:
                 why = error
-                self._coordinators.clear()
-                if not isinstance(error, errors.NodeNotReadyError):
-                    # A connection that was lost, a broker that moved, a login that was refused: begin afresh.
-                    self.close()
                 if isinstance(error, _refusals(errors)):
                     deadline_ms = 0.0
             if self._clock.elapsed_ms() + pause_ms >= deadline_ms:
@@ -112,6 +107,25 @@ class Wire:
                 raise Unavailable(f"Kafka at {self.servers} did not {what} within {within_ms / 1000:g} s: {reason}")
             time.sleep(pause_ms / 1000)
             pause_ms = min(_BACKOFF_MAX_MS, pause_ms * 2)
+
+    def _ask(self, question: Callable[[], Coroutine[Any, Any, T]], within_ms: float) -> T:
+        """One attempt. What it cannot rely on any more when it fails, it forgets."""
+        _, errors = _kafka_python()
+        try:
+            answer: T = self._connected(within_ms).run(question)
+            return answer
+        except Retry as retry:
+            if retry.coordinator_moved:
+                self._coordinators.clear()
+            raise
+        except errors.NodeNotReadyError:
+            self._coordinators.clear()
+            raise
+        except (errors.KafkaError, OSError, RuntimeError):
+            # A connection that was lost, a broker that moved, a login that was refused: begin afresh.
+            self._coordinators.clear()
+            self.close()
+            raise
 
     async def send(self, request: Any, node: int) -> Any:
         """One request to one broker; only inside of a question of ``call``."""
@@ -177,10 +191,10 @@ class Wire:
         with self._lock:
             net, manager = self._net, self._manager
             self._net = self._manager = None
-        if manager is not None:
-            manager.call_soon(manager.close)
-            net.stop(timeout_ms=1000)
-            net.close()
+            if manager is not None:
+                manager.call_soon(manager.close)
+                net.stop(timeout_ms=1000)
+                net.close()
 
     async def _find_coordinator(self, transactional_id: str) -> int:
         from kafka.protocol.metadata import FindCoordinatorRequest
@@ -212,22 +226,21 @@ class Wire:
 
     def _connected(self, within_ms: float) -> Any:
         manager_type, _ = _kafka_python()
-        with self._lock:
-            if self._manager is None:
-                from kafka.net.selector import NetworkSelector
+        if self._manager is None:
+            from kafka.net.selector import NetworkSelector
 
-                arguments = {
-                    "reconnect_backoff_ms": 20,
-                    "reconnect_backoff_max_ms": 500,
-                    "request_timeout_ms": _REQUEST_MS,
-                    "max_in_flight_requests_per_connection": _IN_FLIGHT_MAX,
-                    "receive_message_max_bytes": 100_000_000,
-                    **self._arguments,
-                }
-                self._net = NetworkSelector(**arguments)
-                self._manager = manager_type(self._net, **arguments)
-                self._net.start()
-            manager = self._manager
+            arguments = {
+                "reconnect_backoff_ms": 20,
+                "reconnect_backoff_max_ms": 500,
+                "request_timeout_ms": _REQUEST_MS,
+                "max_in_flight_requests_per_connection": _IN_FLIGHT_MAX,
+                "receive_message_max_bytes": 100_000_000,
+                **self._arguments,
+            }
+            self._net = NetworkSelector(**arguments)
+            self._manager = manager_type(self._net, **arguments)
+            self._net.start()
+        manager = self._manager
         if not manager.bootstrapped:
             manager.run(_greet, manager, within_ms)
             manager.bootstrap(min(within_ms, _REQUEST_MS), refresh=False)

@@ -278,7 +278,7 @@ def test_an_open_transaction_holds_readers_back(kafka: KafkaWorld, pool: Consume
 
 
 def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     topic = kafka.topic()
     kafka.produce(topic, values(0, 7))
@@ -298,9 +298,41 @@ def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     eventually(lambda: committed(f"app-{unnamed.offset['source']}") == 7)
     groups = [group.group_id for group in kafka.admin.list_consumer_groups().result(30).valid]
     assert not any(str(silent.offset["source"]) in group for group in groups)
-    # What is committed there is for eyes only: the stream goes on where its own offset is.
+    # What is committed there is for eyes only: the stream goes on where its own offset is, whoever moves the group.
+    moved = ConsumerGroupTopicPartitions("mine", [TopicPartition(topic, 0, 2)])
+    kafka.admin.alter_consumer_group_offsets([moved])["mine"].result(30)
     kafka.produce(topic, [b"more"])
-    assert named.resume().batch() == [b"more"]
+    resumed = named.resume()
+    assert resumed.batch() == [b"more"]
+    assert resumed.batch() == []
+    eventually(lambda: committed("mine") == 8)
+
+
+def test_lag_tools_see_what_is_in_a_checkpoint_and_not_what_is_planned(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """A batch that is killed must not be seen as done."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    group = f"group-of-{topic}"
+    options = kafka.source(
+        subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4, **{"kafka.group.id": group}
+    )
+
+    def committed() -> int:
+        places = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+        return places.topic_partitions[0].offset if places.topic_partitions else -1
+
+    stream = Stream(options, pool)
+    assert stream.batch() == values(0, 4)
+    # Spark asks for the end of the next batch only after the one before is in its log of commits.
+    end = stream.planner.latest(stream.offset)
+    assert stream.read(stream.planner.ranges(stream.offset, end)) == values(4, 8)
+    eventually(lambda: committed() == 4)
+    replayed = stream.resume()
+    assert replayed.batch() == values(4, 8)
+    replayed.planner.latest(replayed.offset)
+    eventually(lambda: committed() == 8)
 
 
 def test_the_end_can_be_fixed(kafka: KafkaWorld, pool: ConsumerPool) -> None:

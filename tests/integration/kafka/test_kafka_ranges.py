@@ -138,6 +138,15 @@ def test_a_task_that_stops_half_way_leaves_the_pool_in_order(kafka: KafkaWorld, 
     assert read_all(options, Range(topic, 0, 5, 25_000), pool)["value"].to_pylist() == values(5, 25_000)
 
 
+def test_large_messages_come_in_small_batches(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [bytes([number]) * 900_000 for number in range(70)])
+    batches = list(read_range(kafka.source(subscribe=topic), Range(topic, 0, 0, 70), pool))
+    assert [value[0] for batch in batches for value in batch["value"].to_pylist()] == list(range(70))
+    # Less than a batch's worth was pending, and librdkafka queues about as much again.
+    assert max(batch.nbytes for batch in batches) < 48 << 20
+
+
 @pytest.mark.parametrize("first", [40, 100])
 def test_retention_overtakes_the_reader(kafka: KafkaWorld, pool: ConsumerPool, first: int) -> None:
     topic = kafka.topic()

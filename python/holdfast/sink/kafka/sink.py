@@ -26,6 +26,8 @@ from holdfast.sink.kafka.transactional_writer import TransactionalWriter
 
 #: How long one call of commit, abort or recover goes on before it is the committer's turn to retry.
 PATIENCE_MS = 15_000.0
+#: Drivers, this one among them, whose tasks may have begun a transaction and not written yet: they are fenced too.
+EPOCHS_FENCED = 8
 
 _OUTCOMES = {Answer.DONE: Outcome.DONE, Answer.OPPOSITE: Outcome.LOST, Answer.FENCED: Outcome.LOST}
 
@@ -154,13 +156,18 @@ class KafkaSink:
         """See `holdfast.commit.sink.Sink`.
 
         Ids whose transaction has ended stay as they are: were one of them fenced, a record that still names it would
-        read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over.
+        read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over. Those of drivers
+        long ago, in which nothing is open, are left alone: each touch would keep the broker from forgetting them.
         """
         if not self._transactional:
             return 0
         transactions = self._transactions()
         listed = transactions.listing(pattern_of(scope.query_id, scope.sink), (ONGOING, EMPTY))
-        found = [(name, state) for name, state in listed if _epoch_of(name) <= scope.epoch]
+        found = [
+            (name, state)
+            for name, state in listed
+            if _epoch_of(name) <= scope.epoch and (state == ONGOING or _epoch_of(name) > scope.epoch - EPOCHS_FENCED)
+        ]
         kept = {_prepared(committable) for committable in keep}
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.

@@ -92,6 +92,8 @@ class TransactionalWriter:
                 producer.client.abort_transaction(_ABORT_WITHIN_S)
             except confluent_kafka().KafkaException as error:
                 logger.info("%s was not aborted (%s): recovery does it", self._what, error)
+        elif producer is not None:
+            self._initialised.wait_whatever_comes()
         self._drop()
 
     def _begin(self) -> SendingProducer:

@@ -20,7 +20,10 @@ from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.records import record_batch
 
+# An Arrow batch is handed over when it has so many rows, or so many bytes in values: memory is bounded, however large
+# messages are.
 BATCH_ROWS = 10_000
+BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
 
 
@@ -38,11 +41,13 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
     intact = False
     try:
         pending: list[Any] = []
+        size_bytes = 0
         for messages in _RangeReader(options, wanted, consumer).messages():
             pending = pending + messages if pending else messages
-            if len(pending) >= BATCH_ROWS:
+            size_bytes += sum(map(len, messages))
+            if len(pending) >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
                 yield record_batch(pending, wanted.topic, wanted.partition, options.include_headers)
-                pending = []
+                pending, size_bytes = [], 0
         intact = True
         if pending:
             yield record_batch(pending, wanted.topic, wanted.partition, options.include_headers)
@@ -97,7 +102,7 @@ class _RangeReader:
         """The messages before the end of the range; later ones are kept for the range after, errors are handled."""
         if not got:
             return got
-        if any(message.error() for message in got):
+        if any(map(type(got[0]).error, got)):
             got = [message for message in got if not message.error() or self._handled(message)]
             if not got:
                 return got
