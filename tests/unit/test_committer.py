@@ -20,6 +20,7 @@ def roll_back(world: World, batches: int, keep_offsets: bool = True) -> None:
     """Spark's checkpoint goes back by some batches."""
     for batch in range(world.next_batch - batches, world.next_batch):
         del world.spark_state[batch]
+        del world.files[f"commits/{batch}"]
         if not keep_offsets:
             world.files[f"offsets/{batch}"] = b"written anew"
 
@@ -128,7 +129,6 @@ def test_what_spark_has_committed_is_not_asked_for_again() -> None:
     """After long enough the other side may have forgotten it, and would answer Undecided."""
     world = World(batches=4)
     assert drive(world, 2) is None
-    world.files["commits/1"] = b"v1"
     run = Run(world)
 
     def commit(scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:

@@ -164,7 +164,10 @@ class Committer:
         comes back after so long that the other side has forgotten its names goes on.
         """
         name = f"commits/{record.batch_id}"
-        return self._retries.call("reading Spark's commits", lambda: self._store.get(name)) is not None
+        is_committed = self._retries.call("reading Spark's commits", lambda: self._store.get(name)) is not None
+        # A newer driver may have committed another revision than the newest that was listed here.
+        self._check_epoch()
+        return is_committed
 
     def _run(self, run_job: Job, replay: Replay | None, record: CommitRecord | None = None) -> list[TaskResult]:
         try:
