@@ -32,7 +32,9 @@ class Session:
 
     def __init__(self, log: Path, program: str, *arguments: str | Path, **environment: str) -> None:
         self._log = open(log, "ab")  # noqa: SIM115  (closed with the session)
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        # Python workers import what a job's processors are defined in.
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name(program)), *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -55,8 +57,10 @@ class Session:
         return self.exit_code
 
     def kill(self) -> int:
-        """SIGKILL to every process of the session. Returns how many there were."""
+        """SIGKILL to every process of the session. Returns how many there were. Harmless when repeated."""
         killed = 0
+        if self._log.closed:
+            return killed  # its process id may be another's by now
         while members := self._members():
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
