@@ -1,7 +1,8 @@
 """memory: the peak of a Python worker against what it was told to stay within, and what Spark's provider takes.
 
 The same query as keyed_sum over more keys than the budget holds. What a worker takes with nothing to do (Python,
-pyarrow, pandas) is measured with the empty pipe and taken off; so is the JVM's.
+pyarrow, pandas) is measured with the empty pipe and taken off; so is the JVM's. And the peak with one batch of many
+rows against one of a tenth of them: a batch is as large as it likes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -71,37 +72,49 @@ class PeakMemory:
 
 def main() -> None:
     """6M keys, some of them in every batch, under a budget of 64 MiB of changes and 64 MiB of cache a worker."""
-    parser = arguments(__doc__, rows=1_000_000, keys=6_000_000, batches=12, budget_mib=64)
+    parser = arguments(__doc__, rows=1_000_000, keys=6_000_000, batches=12, budget_mib=64, large_batch=100_000_000)
+    parser.add_argument("--only", choices=["budget", "large-batch"], help="one part")
     given = parser.parse_args()
     if given.short:
-        given.rows, given.keys, given.batches, given.budget_mib = 100_000, 400_000, 4, 8
+        given.rows, given.keys, given.batches, given.budget_mib, given.large_batch = 100_000, 400_000, 4, 8, 1_000_000
     machine()
     settings = {
         "memory.batch.max": given.budget_mib * MIB,
         "memory.cache.max": given.budget_mib * MIB,
         "memory.spool.max": given.budget_mib * MIB // 4,
     }
-    # A worker of two slots by turns: the batch at hand, the cache, the spool, and three times the pack memory (32 MiB).
-    budget = sum(settings.values()) + 3 * 32 * MIB
     with work_folder(given.folder) as folder:
         spark = start_session(folder)
-        idle = _measure(spark, folder, given.rows, given.keys, given.batches, lambda rows: empty_pipe(rows), "append")
-        ours = _measure(
-            spark, folder, given.rows, given.keys, given.batches, lambda rows: holdfast(rows, **settings), "append"
-        )
-        theirs = _measure(spark, folder, given.rows, given.keys, given.batches, spark_sql, "update")
+        if given.only in (None, "budget"):
+            _budget(spark, folder, given.rows, given.keys, given.batches, settings)
+        if given.only in (None, "large-batch"):
+            _large_batch(spark, folder, given.large_batch, given.keys, settings)
         spark.stop()
+
+
+def _budget(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, settings: Mapping[str, int]) -> None:
+    # A worker of two slots by turns: the batch at hand, the cache, the spool, and three times the pack memory (32 MiB).
+    budget = sum(settings.values()) + 3 * 32 * MIB
+    idle = _measure(spark, folder, rows, keys, batches, empty_pipe, "append")
+    ours = _measure(spark, folder, rows, keys, batches, lambda made: holdfast(made, **settings), "append")
+    theirs = _measure(spark, folder, rows, keys, batches, spark_sql, "update")
     worker = ours.worker_bytes - idle.worker_bytes
     note = f"peak {ours.worker_bytes / MIB:.0f} MiB, {idle.worker_bytes / MIB:.0f} MiB of them without state"
     figure("memory.worker_mib", worker / MIB, note=note)
     figure("memory.budget_mib", budget / MIB, note="batch, cache, spool and pack memory")
     figure("memory.of_budget", worker / budget, at_most(1.0))
     jvm = max(0, theirs.jvm_bytes - ours.jvm_bytes)
-    figure(
-        "memory.spark_provider_mib",
-        jvm / MIB,
-        note=f"rise of the JVM to {theirs.jvm_bytes / MIB:.0f} MiB",
-    )
+    figure("memory.spark_provider_mib", jvm / MIB, note=f"rise of the JVM to {theirs.jvm_bytes / MIB:.0f} MiB")
+
+
+def _large_batch(spark: SparkSession, folder: Path, rows: int, keys: int, settings: Mapping[str, int]) -> None:
+    peaks = []
+    for size in (rows // 10, rows):
+        peak = _measure(spark, folder, size, keys, 1, lambda made: holdfast(made, **settings), "append")
+        print(f"one batch of {size:,} rows: a worker's peak is {peak.worker_bytes / MIB:.0f} MiB", flush=True)
+        peaks.append(peak.worker_bytes)
+    note = f"a worker's peak with a batch of {rows:,} rows ÷ with one of {rows // 10:,}"
+    figure("memory.large_batch", peaks[1] / peaks[0], at_most(1.1), note)
 
 
 def _measure(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, way: Way, mode: str) -> PeakMemory:
