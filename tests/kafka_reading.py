@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -22,14 +23,16 @@ def wait_for_markers(servers: str) -> None:
         time.sleep(0.02)
 
 
-def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:
-    """The messages of all partitions, each partition in its order."""
+def read_messages(
+    servers: str, topic: str, isolation: str = "read_committed", starts: Mapping[int, int] | None = None, **config: str
+) -> list[Any]:
+    """The messages of all partitions, each partition in its order, from ``starts`` on where it has the partition."""
     wait_for_markers(servers)
     settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
     consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False}, logger=_quiet)
     try:
         numbers = list(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        consumer.assign([TopicPartition(topic, number, (starts or {}).get(number, 0)) for number in numbers])
         left, found, deadline = set(numbers), [], time.monotonic() + WITHIN_S
         while left:
             assert time.monotonic() < deadline, f"{topic}: partitions {left} did not end within {WITHIN_S:g} s"

@@ -54,11 +54,10 @@ def main() -> None:
     world = world_of(given.world, given.folder)
     numbers = hf.keyed("user", RandomNumbers(), f"{EVENTS}, before long, number long", name="numbers")
     sums = hf.keyed("kind", Sums(), OUTPUT, name="sums")
-    query = hf.write_exactly_once(
+    query = world.write(
         world.events(spark).transform(numbers).transform(sums),
-        *world.sinks(),
-        checkpoint=given.folder / "checkpoint",
-        trigger={"availableNow": True} if given.until_done else {"processingTime": "0 seconds"},
+        given.folder / "checkpoint",
+        {"availableNow": True} if given.until_done else {"processingTime": "0 seconds"},
     )
     print("started", os.getpid(), flush=True)
     tell_batches(query)

@@ -6,22 +6,43 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import holdfast as hf
-from holdfast.commit.sink import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 #: What goes in, and what must come out of each row.
 EVENTS = "seq long, file int, user string, kind string"
 OUTPUT = f"{EVENTS}, before long, number long, total long"
 SCHEMA = pa.schema([("seq", "i8"), ("file", "i4"), ("user", "str"), ("kind", "str")])
+
+
+@dataclass(frozen=True)
+class Visible:
+    """What a reader sees of one sink.
+
+    Attributes
+    ----------
+    rows
+        In the columns of `OUTPUT`; in the sink's order, if it has one.
+    key
+        The column by which it has one; None: rows may come in any order.
+    whole_batches
+        Whether a reader never sees a part of a batch.
+    """
+
+    rows: list[dict[str, Any]]
+    key: str | None = None
+    whole_batches: bool = True
 
 
 class World(Protocol):
@@ -42,11 +63,11 @@ class World(Protocol):
     def events(self, spark: SparkSession) -> DataFrame:
         """The streaming DataFrame of `EVENTS`, of few files a batch."""
 
-    def sinks(self) -> list[Sink]:
-        """What the program writes to."""
+    def write(self, output: DataFrame, checkpoint: Path, trigger: Mapping[str, Any]) -> StreamingQuery:
+        """Starts the query, with the sinks."""
 
-    def committed(self) -> list[pa.Table]:
-        """What an independent reader sees of each sink: the columns of `OUTPUT`."""
+    def committed(self) -> list[Visible]:
+        """What an independent reader sees of each sink."""
 
 
 class FilesWorld:
@@ -72,18 +93,17 @@ class FilesWorld:
     def events(self, spark: SparkSession) -> DataFrame:
         return spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(self._source))
 
-    def sinks(self) -> list[Sink]:
-        return [hf.FileSink(self._paths[0]), hf.FileSink(self._paths[1], name="copy")]
+    def write(self, output: DataFrame, checkpoint: Path, trigger: Mapping[str, Any]) -> StreamingQuery:
+        sinks = [hf.FileSink(self._paths[0]), hf.FileSink(self._paths[1], name="copy")]
+        return hf.write_exactly_once(output, *sinks, checkpoint=checkpoint, trigger=trigger)
 
-    def committed(self) -> list[pa.Table]:
-        return [
-            hf.FileSink.read(path) if hf.FileSink.files(path) else pa.table({name: [] for name in _output_names()})
-            for path in self._paths
-        ]
+    def committed(self) -> list[Visible]:
+        return [Visible(read_files(path)) for path in self._paths]
 
 
-def _output_names() -> list[str]:
-    return [column.split()[0] for column in OUTPUT.split(", ")]
+def read_files(path: str) -> list[dict[str, Any]]:
+    """What a reader of a FileSink's manifests sees."""
+    return hf.FileSink.read(path).to_pylist() if hf.FileSink.files(path) else []
 
 
 def world_of(name: str, folder: Path) -> World:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -24,7 +24,9 @@ from tests.spark_sessions import ROOT, worker_path
 from holdfast.fault_points import VARIABLE
 
 #: Whom a strike kills, by turns: most only a worker, since a start of the program takes as long as five of those.
-TARGETS = ("worker", "driver", "worker", "group", "worker", "worker", "worker", "worker")
+TARGETS = (
+    "worker", "worker", "driver", "worker", "worker", "worker", "group", "worker", "worker", "worker", "jvm", "worker",
+)  # fmt: skip
 SECONDS = 240.0  # for whatever must come
 
 
@@ -34,6 +36,7 @@ class Tally:
 
     kills: int = 0
     missed: int = 0
+    differences: list[str] = field(default_factory=list)
 
 
 class FaultFile:
@@ -143,11 +146,14 @@ class Program:
         return [process for process in python.values() if _parent(process) in python]
 
     def kill(self, target: str) -> None:
-        """kill -9: some worker; the driver with its JVM, while what else it started lives on for a moment; or all."""
+        """kill -9: some worker; the JVM, while the driver's Python goes on with what it does; the driver with its JVM,
+        while workers live on for a moment; or the whole group.
+        """
         everything = self.processes()
         workers = self.workers()
         victims = {
             "worker": workers[:1] if not workers else [random.choice(workers)],
+            "jvm": [process for process in everything if _is_java(process)],
             "driver": [process for process in everything if not is_python_worker(process)],
             "group": everything,
         }[target]
@@ -155,10 +161,11 @@ class Program:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def signal(self, number: signal.Signals) -> None:
-        """To the driver alone."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+    def signal(self, number: signal.Signals, *, to_all: bool = False) -> None:
+        """To the driver alone, or to all."""
+        for pid in [process.pid for process in self.processes()] if to_all else [self.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def end(self) -> None:
         """Everything dead, and the pipes closed."""
@@ -184,6 +191,11 @@ def is_python_worker(process: psutil.Process) -> bool:
     """Or the daemon that starts them; or something that has ended meanwhile."""
     command = command_of(process)
     return not command or "pyspark.daemon" in command
+
+
+def _is_java(process: psutil.Process) -> bool:
+    command = command_of(process)
+    return bool(command) and Path(command[0]).name == "java"
 
 
 def _parent(process: psutil.Process) -> int | None:

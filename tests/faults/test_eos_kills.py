@@ -1,5 +1,5 @@
-"""Exactly once, after kill -9 at every step and with two drivers on one checkpoint. The short form; `python -m
-tests.faults.eos_harness --kills 20` is the long one.
+"""Exactly once, after kill -9 at every step and with two drivers on one checkpoint. The short form; `make faults
+KILLS=20` and `make bench BENCH=exactly_once` are the long ones.
 """
 
 from __future__ import annotations
@@ -10,33 +10,47 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.eos_harness import STEPS, Campaign, run, show
+from tests.faults import eos_spark_pattern
+from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, run, show
 
 from holdfast.fault_points import COMMIT_POINTS
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
-#: A task that had prepared, a driver with a record, one in the middle of its commit.
-SHORT = ("sink_after_prepare", "after_record", "mid_commit")
+#: Two tasks, of which one had prepared; then a driver in the middle of its commit, for which the stream starts again.
+SHORT = ("sink_mid", "sink_after_prepare", "mid_commit")
+SPARK_PATTERN = "tests.faults.eos_spark_pattern:SparkPatternWorld"
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.timeout(1200)
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    strike(tmp_path, SHORT)
+    strike(tmp_path, SHORT, KAFKA, kills=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(36_000)
-def test_kills_at_every_step_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    strike(tmp_path, STEPS)
+@pytest.mark.parametrize("world", [KAFKA, FILES])
+def test_kills_at_every_step_lose_nothing_and_repeat_nothing(tmp_path: Path, world: str) -> None:
+    strike(tmp_path, STEPS, world, KILLS if world == KAFKA else min(KILLS, 5))
 
 
-def strike(folder: Path, steps: tuple[str, ...]) -> None:
-    campaign, found = run(folder / "stream", steps, KILLS, seed=KILLS)
+def strike(folder: Path, steps: tuple[str, ...], world: str, kills: int) -> None:
+    campaign, found = run(folder / "stream", steps, kills, seed=kills, world=world)
     print(show(campaign, found))
     assert not found, show(campaign, found) + "\n" + "\n".join(found.other[:20])
     assert not [step for step, tally in campaign.tally.items() if tally.missed], show(campaign, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_harness_finds_what_sparks_own_pattern_repeats(tmp_path: Path) -> None:
+    """A harness that finds nothing here would prove nothing elsewhere."""
+    steps = ("sink_after_prepare", "after_commit")
+    assert set(steps) <= set(eos_spark_pattern.STEPS)
+    campaign, found = run(tmp_path / "stream", steps, kills=1, seed=3, world=SPARK_PATTERN)
+    assert found.twice > 0, show(campaign, found)
+    assert found.lost == 0, show(campaign, found)
 
 
 @pytest.mark.slow

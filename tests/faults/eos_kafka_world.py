@@ -1,0 +1,112 @@
+"""Kafka in, Kafka out and files out, in one record; a real broker, in a process that outlives the program's runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import pyarrow as pa
+from tests.faults.eos_worlds import EVENTS, OUTPUT, Visible, read_files
+from tests.faults.kafka_reader import TopicReader
+from tests.integration.kafka import kafka_world
+
+import holdfast as hf
+from holdfast.testing import KafkaBroker
+from holdfast.testing.kafka_broker import read_running
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_COLUMNS = tuple(column.split()[0] for column in OUTPUT.split(", "))
+_BATCH_ROWS = 200
+_IN_PARTITIONS = 3
+_OUT_PARTITIONS = 2
+
+
+class KafkaWorld:
+    """The rows of a user come by one partition. Out go two topics, each keyed, and a copy in files."""
+
+    #: Output topics, and the column that each is keyed by.
+    topics: Mapping[str, str] = {"by-kind": "kind", "by-user": "user"}
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "kafka"
+        self._files = str(folder / "out")
+        self._broker: KafkaBroker | None = None
+        self._kafka: kafka_world.KafkaWorld | None = None
+        self._readers: dict[str, TopicReader] = {}
+
+    def open(self) -> None:
+        self._broker = KafkaBroker(self._data, settings=self.broker_settings()).start()
+        self._kafka = kafka_world.KafkaWorld(self._broker)
+        self._kafka.topic(_IN_PARTITIONS, "events")
+        for topic in self.topics:
+            self._kafka.topic(_OUT_PARTITIONS, topic)
+            self._readers[topic] = TopicReader(self._broker.bootstrap_servers, topic)
+
+    def broker_settings(self) -> dict[str, str]:
+        """Lines for server.properties."""
+        return {}
+
+    def close(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+
+    @property
+    def broker(self) -> KafkaBroker:
+        """In the harness."""
+        assert self._broker is not None, "open it first"
+        return self._broker
+
+    def feed(self, rows: pa.Table, file: int) -> None:
+        assert self._kafka is not None, "open it first"
+        by_partition: dict[int, list[bytes]] = {}
+        for row in rows.to_pylist():
+            partition = crc32(row["user"].encode()) % _IN_PARTITIONS
+            by_partition.setdefault(partition, []).append(json.dumps(row).encode())
+        for partition, values in by_partition.items():
+            self._kafka.produce("events", values, partition)
+
+    def events(self, spark: SparkSession) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        hf.register_sources(spark)
+        records = (
+            spark.readStream.format("holdfast-kafka")
+            .option("kafka.bootstrap.servers", self._servers())
+            .option("subscribe", "events")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", _BATCH_ROWS)
+            .load()
+        )
+        return records.select(f.from_json(f.col("value").cast("string"), EVENTS).alias("event")).select("event.*")
+
+    def write(self, output: DataFrame, checkpoint: Path, trigger: Mapping[str, Any]) -> StreamingQuery:
+        sinks = [
+            hf.KafkaSink(self._servers(), topic, key=key, value=_COLUMNS, name=topic)
+            for topic, key in self.topics.items()
+        ]
+        files = hf.FileSink(self._files)
+        return hf.write_exactly_once(output, *sinks, files, checkpoint=checkpoint, trigger=trigger)
+
+    def committed(self) -> list[Visible]:
+        return [*self.seen_in_topics(), Visible(read_files(self._files))]
+
+    def seen_in_topics(self) -> list[Visible]:
+        """A batch's transactions end one by one, so a reader may see some of them."""
+        found = []
+        for topic, key in self.topics.items():
+            records = self._readers[topic].records()
+            rows = [json.loads(value) for _, _, _, value in records]
+            assert all(key_ == row[key] for (_, _, key_, _), row in zip(records, rows)), f"{topic}: keys of other rows"
+            found.append(Visible(rows, key, whole_batches=False))
+        return found
+
+    def _servers(self) -> str:
+        running = read_running(self._data)
+        assert running is not None, "no broker runs"
+        return str(running["bootstrap_servers"])
