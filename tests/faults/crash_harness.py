@@ -8,8 +8,8 @@ DuckDB's over the input so far; in the end all output and all state is. Prints w
 differences. Exit code 1 on any difference.
 
 A named step kills the Python worker that reaches it (holdfast.fault_points). Most times that is all, and the stream
-must go on; by turns the driver and its JVM are killed with it, while other workers live on for a moment, or every
-process at once (tests.faults.program).
+must go on; by turns the JVM dies with it, or with the driver's Python, while other workers live on for a moment, or
+every process at once (tests.faults.program).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.crash_oracle import committed_files, output_differences, state_differences
-from tests.faults.program import SECONDS, FaultFile, Program, Strike, Strikes, Tally
+from tests.faults.program import ALONE, SECONDS, FaultFile, Program, Strike, Strikes, Tally
 
 STEPS = (
     "mid_pack", "after_open", "mid_batch", "during_spill", "before_delta", "after_delta", "before_handle",
@@ -64,7 +64,7 @@ class Campaign:
         tally.kills += strike.hit
         tally.missed += not strike.hit
         found = [strike.failure] if strike.failure else []
-        if strike.target != "worker":
+        if strike.target != ALONE:
             found += output_differences(self.folder, complete=False)
         tally.differences += found
         reached = len(committed_files(self.folder / "output"))

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.faults.eos_worlds import SCHEMA, Visible, World, world_of
-from tests.faults.program import SECONDS, FaultFile, Program, Strike, Strikes, Tally
+from tests.faults.program import ALONE, SECONDS, FaultFile, Program, Strike, Strikes, Tally
 
 from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
 
@@ -68,7 +68,7 @@ class Campaign:
         self._files = 0
         self._sequence = 0
         self._input: dict[int, list[object]] = {}
-        self._strikes = Strikes(self.start, self.faults, _STEP_BATCHES, seed)
+        self._strikes = Strikes(self.start, self.faults, _STEP_BATCHES, seed, alone=("worker", "python"))
 
     def __enter__(self) -> Campaign:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class Campaign:
         tally.kills += strike.hit
         tally.missed += not strike.hit
         tally.differences += [strike.failure] if strike.failure else []
-        found = self.differences(complete=False) if strike.target != "worker" else Differences()
+        found = self.differences(complete=False) if strike.target != ALONE else Differences()
         found.other += [f"{step}: {told}" for told in tally.differences]
         killed = "killed" if strike.hit else "MISSED"
         print(f"{step:20} {strike.target:7} {killed} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
@@ -96,9 +96,7 @@ class Campaign:
     def _strike(self, step: str) -> Strike:
         if step == "random":
             return self._strikes.at_random()
-        if step in COMMIT_POINTS:  # the driver is who gets there
-            return self._strikes.at_step(step, target="driver", starting=step == "during_recover")
-        return self._strikes.at_step(step)
+        return self._strikes.at_step(step, starting=step == "during_recover")
 
     def finish(self) -> Differences:
         """Runs the stream to the end of its input, with a row of every user and kind at last: they tell the state."""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 from tests.faults.eos_worlds import EVENTS, OUTPUT, world_of
+from tests.faults.supervised import supervised_session
 from tests.random_numbers import RandomNumbers
-from tests.spark_sessions import start_session
 from tests.streams import tell_batches
 
 import holdfast as hf
@@ -40,7 +40,7 @@ def main() -> None:
     arguments.add_argument("--master", default="local[2,4]")
     arguments.add_argument("--conf", action="append", default=[], help="setting=value")
     given = arguments.parse_args()
-    spark = start_session(
+    spark = supervised_session(
         given.master,
         given.folder / f"spark-{os.getpid()}",  # a zombie may still have another one
         spark__holdfast__checkpoint__dir=str(given.folder / "state"),

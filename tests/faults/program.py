@@ -1,7 +1,8 @@
-"""A program that a harness kills, and the kills: at a named step or at random, of a worker, of the driver, of all.
+"""A program that a harness kills, and the kills: at a named step or at random, of one process or of many.
 
-A worker's death is survived by the running program: Spark tries its task again. The program is started again only
-where its driver has died, which costs a JVM's start.
+Most strikes kill only the process that reaches the step. The running program survives that: a worker's task is tried
+again by Spark, and a driver's Python is started again for the same JVM (tests.faults.supervised). So a kill takes
+seconds. By turns more is killed, and the program is started again, which takes a JVM's start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,10 @@ from tests.spark_sessions import ROOT, worker_path
 
 from holdfast.fault_points import VARIABLE
 
-#: Whom a strike kills, by turns: most only a worker, since a start of the program takes as long as five of those.
-TARGETS = (
-    "worker", "worker", "driver", "worker", "worker", "worker", "group", "worker", "worker", "worker", "jvm", "worker",
-)  # fmt: skip
+ALONE = "alone"
+_MANY = (ALONE,) * 7
+#: Whom a strike kills beside the process that reaches the step, by turns.
+TARGETS = (*_MANY[:3], "driver", *_MANY, "group", *_MANY, "jvm", *_MANY[:4])
 SECONDS = 240.0  # for whatever must come
 
 
@@ -146,13 +147,14 @@ class Program:
         return [process for process in python.values() if _parent(process) in python]
 
     def kill(self, target: str) -> None:
-        """kill -9: some worker; the JVM, while the driver's Python goes on with what it does; the driver with its JVM,
-        while workers live on for a moment; or the whole group.
+        """kill -9: some worker; the driver's Python; the JVM, while the driver's Python goes on with what it does; the
+        driver with its JVM, while workers live on for a moment; or the whole group.
         """
         everything = self.processes()
         workers = self.workers()
         victims = {
             "worker": workers[:1] if not workers else [random.choice(workers)],
+            "python": [p for p in everything if _parent(p) == self.pid and not _is_java(p)],
             "jvm": [process for process in everything if _is_java(process)],
             "driver": [process for process in everything if not is_python_worker(process)],
             "group": everything,
@@ -161,11 +163,11 @@ class Program:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def signal(self, number: signal.Signals, *, to_all: bool = False) -> None:
-        """To the driver alone, or to all."""
-        for pid in [process.pid for process in self.processes()] if to_all else [self.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+    def signal(self, number: signal.Signals) -> None:
+        """To all its processes."""
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
     def end(self) -> None:
         """Everything dead, and the pipes closed."""
@@ -221,7 +223,7 @@ class Strike:
     hit
         Whether there was a kill at all; a step may not be reached.
     failure
-        Why the stream did not go on after a worker's death; None where it did, or was not to.
+        Why the stream did not go on after one process's death; None where it did, or was not to.
     """
 
     target: str
@@ -238,9 +240,19 @@ class Strikes:
         Starts the program, with the fault file in its environment.
     step_batches
         A step that is not reached within so many batches is missed.
+    alone
+        Which processes the program survives: ``worker``, and ``python`` if it is supervised.
     """
 
-    def __init__(self, start: Callable[[], Program], faults: FaultFile, step_batches: int, seed: int) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Program],
+        faults: FaultFile,
+        step_batches: int,
+        seed: int,
+        alone: Sequence[str] = ("worker",),
+    ) -> None:
+        self._alone = alone
         self._start = start
         self._faults = faults
         self._step_batches = step_batches
@@ -249,14 +261,12 @@ class Strikes:
         self._program: Program | None = None
         self._left: Program | None = None
 
-    def at_step(self, step: str, *, target: str | None = None, starting: bool = False) -> Strike:
-        """Kills at a named step: the process that reaches it, and its whole target. ``starting``: the step is part of
-        a start, so the stream is started for it.
-        """
-        target = target or self._next_target()
-        if starting:
-            self.end()
+    def at_step(self, step: str, *, starting: bool = False) -> Strike:
+        """Kills at a named step. ``starting``: it is part of a start, so the driver's Python starts for it."""
+        target = self._next_target()
         self._faults.arm(step, 1 if starting else self._random.randint(1, 3))
+        if starting and self._program is not None:
+            self._program.kill("python")
         program = self._running()
         last = program.batches + self._step_batches
         program.wait_for(lambda: self._faults.has_struck or program.batches > last, 2 * SECONDS)
@@ -269,10 +279,10 @@ class Strikes:
         program = self._running()
         begun = program.wait_for(lambda: program.batches > 0)
         time.sleep(self._random.uniform(0.0, 3.0))
-        if not begun or (target == "worker" and not program.workers()):
+        if not begun:
             return Strike(target, False, program.failure)
-        if target == "worker":
-            program.kill("worker")
+        if target == ALONE:
+            program.kill(self._random.choice(self._alone))
         return self._after_hit(program, target)
 
     def end(self) -> None:
@@ -289,7 +299,7 @@ class Strikes:
         return self._program
 
     def _after_hit(self, program: Program, target: str) -> Strike:
-        if target == "worker":  # Spark tries its task again
+        if target == ALONE:
             went_on = program.wait_for_batches(2)
             return Strike(target, True, None if went_on else program.failure or "no batch since")
         program.kill(target)

@@ -16,8 +16,8 @@ from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, run, show
 from holdfast.fault_points import COMMIT_POINTS
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
-#: Two tasks, of which one had prepared; then a driver in the middle of its commit, for which the stream starts again.
-SHORT = ("sink_mid", "sink_after_prepare", "mid_commit")
+#: A task that had prepared; a driver with a record; a task half way; a driver in its commit, and its JVM with it.
+SHORT = ("sink_after_prepare", "after_record", "sink_mid", "mid_commit")
 SPARK_PATTERN = "tests.faults.eos_spark_pattern:SparkPatternWorld"
 
 pytestmark = pytest.mark.spark

@@ -51,10 +51,10 @@ def test_a_machine_that_hangs_in_a_task_and_wakes_up_after_another_committed(tmp
         assert old.wait_for_batches(2), old.failure
         campaign.faults.arm(step, 1, signal.SIGSTOP)
         assert old.wait_for(lambda: campaign.faults.has_struck)
-        old.signal(signal.SIGSTOP, to_all=True)
+        old.signal(signal.SIGSTOP)
         with campaign.program() as new:
             assert new.wait_for_batches(2), new.failure
-            old.signal(signal.SIGCONT, to_all=True)
+            old.signal(signal.SIGCONT)
             assert old.wait_for(lambda: not old.running), campaign.log_tail()
             assert "Fenced" in str(old.failure) or "CONCURRENT" in str(old.failure).upper(), old.failure
             assert new.wait_for_batches(2), new.failure
@@ -103,7 +103,7 @@ def test_a_broker_that_dies_under_spark_and_comes_back(tmp_path: Path) -> None:
                 campaign.faults.arm(step, 1, signal.SIGSTOP)
                 assert program.wait_for(lambda: campaign.faults.has_struck)
                 world.broker.kill()
-                program.signal(signal.SIGCONT, to_all=True)
+                program.signal(signal.SIGCONT)
                 time.sleep(0.5)
                 world.broker.start()
             assert program.wait_for_batches(2), program.failure
