@@ -158,9 +158,21 @@ def test_no_transaction_is_ended_while_a_partition_has_no_leader() -> None:
     assert wire.asked == []
 
 
+def test_leaders_are_looked_for_once_before_a_commit_in_two_goes_and_before_each_repeat() -> None:
+    wire = ScriptedWire(a=[51, 0])
+    wire.leader_of = {("t", 0): [-1, 1, -1, 1]}
+    known, prepared = Transactions({}, 1000.0, wire), [Prepared("a", 0, 0)]
+    known.wait_until_ready(prepared)
+    assert (wire.asked, wire.pinged) == ([], [1])
+    assert known.end(prepared, True, ready=True) == [Answer.DONE]
+    assert len(wire.asked) == 2
+    assert wire.leader_of == {("t", 0): []}
+
+
 def test_nothing_to_ask_asks_nothing() -> None:
     wire = ScriptedWire()
     known = Transactions({}, 1000.0, wire)
+    known.wait_until_ready([])
     assert known.end([], True) == []
     assert known.describe([]) == []
     known.fence([], 1)

@@ -86,8 +86,26 @@ class Transactions:
         self._wire = wire or wire_to(config)
         self._patience_ms = patience_ms
 
-    def end(self, prepared: Sequence[Prepared], commit: bool) -> list[Answer]:
+    def wait_until_ready(self, prepared: Sequence[Prepared]) -> None:
+        """Until each partition of these has a leader that answers: before that, none of them may be committed.
+
+        Raises
+        ------
+        Unavailable
+            Not within the patience.
+        """
+        names = [one.transactional_id for one in prepared]
+        if prepared:
+            what = f"commit {len(prepared)} transactions"
+            self._wire.call(what, self._patience_ms, lambda: self._wait_for_leaders(names))
+
+    def end(self, prepared: Sequence[Prepared], commit: bool, *, ready: bool = False) -> list[Answer]:
         """Commit or abort; all side by side; one answer each. May be repeated.
+
+        Parameters
+        ----------
+        ready
+            `wait_until_ready` has just returned. What must be asked again looks again.
 
         Raises
         ------
@@ -95,6 +113,7 @@ class Transactions:
             Not all answered. Those that did are ended nevertheless: call again with the same.
         """
         answers: dict[int, Answer] = {}
+        attempts = 0
 
         async def ask_one(number: int) -> None:
             from kafka.protocol.producer.transaction import EndTxnRequest
@@ -114,8 +133,11 @@ class Transactions:
             answers[number] = _ANSWERS[code]
 
         async def ask_all() -> None:
+            nonlocal attempts
+            attempts += 1
             left = [number for number in range(len(prepared)) if number not in answers]
-            await self._wait_for_leaders([prepared[number].transactional_id for number in left])
+            if attempts > 1 or not ready:
+                await self._wait_for_leaders([prepared[number].transactional_id for number in left])
             await self._all(ask_one(number) for number in left)
 
         if prepared:
@@ -232,7 +254,8 @@ class Transactions:
         missing = [f"{topic}-{number}" for (topic, number), leader in sorted(leaders.items()) if leader < 0]
         if missing:
             raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
-        await self._all(self._wire.ping(leader) for leader in set(leaders.values()))
+        # Coordinators have just answered.
+        await self._all(self._wire.ping(leader) for leader in set(leaders.values()) - places.keys())
 
     async def _all(self, questions: Any) -> list[Any]:
         """All answers; the first failure when there is one, but not before all have answered."""

@@ -140,11 +140,12 @@ class KafkaSink:
             return [Outcome.DONE] * len(committables)
         prepared = [_prepared(committable) for committable in committables]
         transactions = self._transactions()
-        answers = transactions.end(prepared[:1], commit=True)
+        transactions.wait_until_ready(prepared)
+        answers = transactions.end(prepared[:1], commit=True, ready=True)
         if prepared:
             # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
             reach("mid_commit")
-        answers += transactions.end(prepared[1:], commit=True)
+        answers += transactions.end(prepared[1:], commit=True, ready=True)
         return [self._outcome(one, answer) for one, answer in zip(prepared, answers)]
 
     def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
