@@ -103,7 +103,7 @@ def draw_progress(story: KafkaStory, path: Path) -> None:
         axes.plot([line["at"] - began for line in lines], [line["rows"] for line in lines], label=name, color=color)
     for kill in story.kills:
         axes.axvline(kill.at - began, color="black", linestyle="--", linewidth=1)
-        axes.annotate(f" kill -9: {kill.what}", (kill.at - began, 0), rotation=90, va="bottom", ha="right")
+        axes.annotate(f" kill -9: {kill.what}", (kill.at - began, 0), rotation=90, va="bottom", ha="left")
     axes.set(title="Rows for a read_committed consumer", xlabel="seconds since the first flight was fed", ylabel="rows")
     axes.legend(frameon=False, loc="upper left")
     figure.tight_layout()
