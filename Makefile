@@ -13,7 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
-BENCHES := keyed_sum core_ops small_batch growth upload recovery memory eos exactly_once
+BENCHES := keyed_sum core_ops small_batch growth upload recovery memory kafka_source eos exactly_once
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
