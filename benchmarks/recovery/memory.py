@@ -1,8 +1,8 @@
 """memory: the peak of a Python worker against what it was told to stay within, and what Spark's provider takes.
 
 The same query as keyed_sum over more keys than the budget holds. What a worker takes with nothing to do (Python,
-pyarrow, pandas) is measured with the empty pipe and taken off; so is the JVM's. And the peak with one batch of many
-rows against one of a tenth of them: a batch is as large as it likes.
+pyarrow, pandas) is measured with the same query over a thousand rows and taken off; so is the JVM's. And the peak with
+one batch of many rows against one of a tenth of them: a batch is as large as it likes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.figures import arguments, at_most, figure, machine, work_folder
-from benchmarks.stream.ways import empty_pipe, holdfast, spark_sql
+from benchmarks.stream.ways import holdfast, spark_sql
 from benchmarks.stream.workload import made_rows, run, start_session
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,13 +45,14 @@ class PeakMemory:
         while not self._stop.wait(0.05):
             for process in self._descendants(os.getpid()):
                 with contextlib.suppress(OSError):
-                    name = Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
+                    # A process that the JVM has forked and that is not another program yet has the JVM's memory.
+                    program, *arguments = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
                     # Mapped files (the library, the state's) are the page cache's: anonymous memory counts.
                     size_bytes = self._anonymous_bytes(process)
-                    if name == "java":
-                        self.jvm_bytes = max(self.jvm_bytes, size_bytes)
-                    else:
+                    if b"pyspark.daemon" in arguments:
                         self.worker_bytes = max(self.worker_bytes, size_bytes)
+                    elif program.endswith(b"/java"):
+                        self.jvm_bytes = max(self.jvm_bytes, size_bytes)
 
     @staticmethod
     def _anonymous_bytes(process: int) -> int:
@@ -93,15 +94,16 @@ def main() -> None:
 
 
 def _budget(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, settings: Mapping[str, int]) -> None:
-    # A worker of two slots by turns: the batch at hand, the cache, the spool, and three times the pack memory (32 MiB).
-    budget = sum(settings.values()) + 3 * 32 * MIB
-    idle = _measure(spark, folder, rows, keys, batches, empty_pipe, "append")
+    # A worker of two slots by turns: the batch at hand, a fold in the background, the cache, the spool, and three times
+    # the pack memory (32 MiB).
+    budget = sum(settings.values()) + settings["memory.batch.max"] + 3 * 32 * MIB
+    idle = _measure(spark, folder, 1000, 100, 3, lambda made: holdfast(made, **settings), "append")
     ours = _measure(spark, folder, rows, keys, batches, lambda made: holdfast(made, **settings), "append")
     theirs = _measure(spark, folder, rows, keys, batches, spark_sql, "update")
     worker = ours.worker_bytes - idle.worker_bytes
     note = f"peak {ours.worker_bytes / MIB:.0f} MiB, {idle.worker_bytes / MIB:.0f} MiB of them without state"
     figure("memory.worker_mib", worker / MIB, note=note)
-    figure("memory.budget_mib", budget / MIB, note="batch, cache, spool and pack memory")
+    figure("memory.budget_mib", budget / MIB, note="batch, fold, cache, spool and pack memory")
     figure("memory.of_budget", worker / budget, at_most(1.0))
     jvm = max(0, theirs.jvm_bytes - ours.jvm_bytes)
     figure("memory.spark_provider_mib", jvm / MIB, note=f"rise of the JVM to {theirs.jvm_bytes / MIB:.0f} MiB")

@@ -128,7 +128,7 @@ class Settings:
     batch_memory_max_bytes: int = _setting(
         "memory.batch.max",
         _size(_MIB),
-        "Changes of the batch at hand that one slot holds in memory before it spills them to the local disk.",
+        "Changes of the batch at hand that one slot holds in memory before it spills them to the local disk. A fold in the background holds as much again at most.",
         256 * _MIB,
     )
     cache_memory_max_bytes: int = _setting(

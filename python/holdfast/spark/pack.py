@@ -21,6 +21,7 @@ from pyspark.sql import types as spark
 from holdfast import _core
 from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
+from holdfast.spark.worker_memory import return_freed_memory
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
 #: Spark tells the slots the watermark; declaring it a second time is refused.
@@ -168,6 +169,7 @@ def pack_function(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     """The function for `mapInArrow`."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return_freed_memory()
         task = TaskContext.get()
         assert task is not None, "pack runs in Spark tasks only"
         return Pack(plan, plan.labels(), task.partitionId()).run(batches)

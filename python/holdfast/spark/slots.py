@@ -21,6 +21,7 @@ from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
+from holdfast.spark.worker_memory import return_freed_memory
 from holdfast.state import BoundProcessor, Context, Processor
 
 STATE_SCHEMA = "handle string"
@@ -37,6 +38,7 @@ def slot_function(plan: OperatorPlan, processor: Processor) -> SlotFunction:
     def run_slot(
         key: tuple[Any, ...], frames: Iterator[pd.DataFrame], group_state: GroupState
     ) -> Iterator[pd.DataFrame]:
+        return_freed_memory()
         return _run_slot(plan, processor, int(key[0]), frames, group_state)
 
     return run_slot
