@@ -24,6 +24,8 @@ class ScriptedWire(Wire):
         self.now_ms_ = 0.0
         self.leader_of: dict[tuple[str, int], list[int]] = {}
         self.pinged: list[int] = []
+        self.described: list[list[str]] = []
+        self.forgotten: set[str] = set()
 
     def elapsed_ms(self) -> float:
         self.now_ms_ += 1
@@ -57,17 +59,24 @@ class ScriptedWire(Wire):
     async def ping(self, node: int) -> None:
         self.pinged.append(node)
 
+    async def find_coordinator(self, transactional_id: str) -> None:
+        self._coordinators[transactional_id] = 7
+
+    async def send(self, request: Any, node: int) -> Any:
+        assert node == 7
+        self.described.append(list(request.transactional_ids))
+        return SimpleNamespace(transaction_states=[self._described(one) for one in request.transactional_ids])
+
     async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
-        if request.name == "DescribeTransactionsRequest":
-            return SimpleNamespace(transaction_states=[self._described()])
         self.asked.append((transactional_id, request._max_version, request))
         codes = self.codes[transactional_id]
         return SimpleNamespace(error_code=codes.pop(0) if len(codes) > 1 else codes[0])
 
-    def _described(self) -> Any:
+    def _described(self, transactional_id: str) -> Any:
         topics = [SimpleNamespace(topic=topic, partitions=[number]) for topic, number in self.leader_of]
         return SimpleNamespace(
-            error_code=0,
+            error_code=105 if transactional_id in self.forgotten else 0,
+            transactional_id=transactional_id,
             transaction_state="Ongoing",
             transaction_timeout_ms=1000,
             transaction_start_time_ms=0,
@@ -167,6 +176,15 @@ def test_leaders_are_looked_for_once_before_a_commit_in_two_goes_and_before_each
     assert known.end(prepared, True, ready=True) == [Answer.DONE]
     assert len(wire.asked) == 2
     assert wire.leader_of == {("t", 0): []}
+
+
+def test_a_coordinator_is_asked_for_many_descriptions_at_once() -> None:
+    wire = ScriptedWire()
+    wire.forgotten = {"id-3"}
+    names = [f"id-{number}" for number in range(1200)]
+    found = Transactions({}, 1000.0, wire).describe(names)
+    assert [one and one.transactional_id for one in found] == [None if name == "id-3" else name for name in names]
+    assert [len(asked) for asked in wire.described] == [500, 500, 200]
 
 
 def test_nothing_to_ask_asks_nothing() -> None:

@@ -21,6 +21,7 @@ _NOT_FOUND = 105
 _INVALID_TIMEOUT = 50
 # Questions at once. The first failures are then told early, and the brokers are not flooded.
 _SIDE_BY_SIDE = 64
+_DESCRIBED_AT_ONCE = 500
 
 ONGOING = "Ongoing"
 EMPTY = "Empty"
@@ -181,7 +182,7 @@ class Transactions:
         """What is known of each; None: nothing."""
 
         async def ask_all() -> list[Transaction | None]:
-            return await self._all(self._describe(transactional_id) for transactional_id in transactional_ids)
+            return await self._described(transactional_ids)
 
         return self._wire.call("describe transactions", self._patience_ms, ask_all) if transactional_ids else []
 
@@ -216,26 +217,42 @@ class Transactions:
         if transactional_ids:
             self._wire.call(f"fence {len(transactional_ids)} transactional ids", self._patience_ms, ask_all)
 
-    async def _describe(self, transactional_id: str) -> Transaction | None:
+    async def _described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
+        """What is known of each, asked of its coordinator, which takes many at once."""
+        strange = [one for one in transactional_ids if self._wire.coordinator_of(one) < 0]
+        await self._all(self._wire.find_coordinator(one) for one in strange)
+        by_node: dict[int, list[str]] = {}
+        for one in dict.fromkeys(transactional_ids):
+            by_node.setdefault(self._wire.coordinator_of(one), []).append(one)
+        asked = [
+            self._describe(node, names[start : start + _DESCRIBED_AT_ONCE])
+            for node, names in by_node.items()
+            for start in range(0, len(names), _DESCRIBED_AT_ONCE)
+        ]
+        found = {name: one for part in await self._all(asked) for name, one in part.items()}
+        return [found[one] for one in transactional_ids]
+
+    async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
         from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = await self._wire.to_coordinator(transactional_id, request)
-        found = answer.transaction_states[0]
-        if found.error_code == _NOT_FOUND:
-            return None
-        if found.error_code:
-            refuse(found.error_code, f"a description of transaction {transactional_id}")
-        return Transaction(
-            transactional_id=transactional_id,
-            state=found.transaction_state,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-            timeout_ms=found.transaction_timeout_ms,
-            started_ms=found.transaction_start_time_ms,
-            coordinator=self._wire.coordinator_of(transactional_id),
-            partitions=tuple(sorted((topic.topic, number) for topic in found.topics for number in topic.partitions)),
-        )
+        answer = await self._wire.send(DescribeTransactionsRequest(transactional_ids=transactional_ids), node)
+        found: dict[str, Transaction | None] = dict.fromkeys(transactional_ids)
+        for one in answer.transaction_states:
+            if one.error_code == _NOT_FOUND:
+                continue
+            if one.error_code:
+                refuse(one.error_code, f"a description of transaction {one.transactional_id}")
+            found[one.transactional_id] = Transaction(
+                transactional_id=one.transactional_id,
+                state=one.transaction_state,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                timeout_ms=one.transaction_timeout_ms,
+                started_ms=one.transaction_start_time_ms,
+                coordinator=node,
+                partitions=tuple(sorted((topic.topic, number) for topic in one.topics for number in topic.partitions)),
+            )
+        return found
 
     async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> None:
         """Not now, while a partition of an open transaction has no leader, or its leader does not answer.
@@ -244,7 +261,7 @@ class Transactions:
         transaction there, and calls the transaction complete. When the partition comes back, its rows are invisible
         and its readers stand still, for ever. (Seen with 4.3.1: one replica, its broker killed.)
         """
-        described = await self._all(self._describe(transactional_id) for transactional_id in transactional_ids)
+        described = await self._described(transactional_ids)
         places: dict[int, set[tuple[str, int]]] = {}
         for one in described:
             if one is not None and one.state == ONGOING:

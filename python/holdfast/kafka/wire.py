@@ -133,13 +133,23 @@ class Wire:
 
     async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
         """One request to the coordinator of a transactional id; only inside of a question of ``call``."""
-        node = self._coordinators.get(transactional_id)
-        if node is None:
-            node = self._coordinators[transactional_id] = await self._find_coordinator(transactional_id)
-        return await self.send(request, node)
+        if transactional_id not in self._coordinators:
+            await self.find_coordinator(transactional_id)
+        return await self.send(request, self._coordinators[transactional_id])
+
+    async def find_coordinator(self, transactional_id: str) -> None:
+        """Learns which broker answers for a transactional id; only inside of a question."""
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION, max_version=3)
+        answer = await self.send(request, self._any_broker())
+        if answer.error_code:
+            refuse(answer.error_code, f"transactional id {transactional_id}")
+        await self._know(answer.node_id)
+        self._coordinators[transactional_id] = int(answer.node_id)
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """The broker that answered last for a transactional id; -1: none yet."""
+        """The broker that was last found to answer for a transactional id; -1: none yet."""
         return self._coordinators.get(transactional_id, -1)
 
     async def brokers(self) -> list[int]:
@@ -195,16 +205,6 @@ class Wire:
                 manager.call_soon(manager.close)
                 net.stop(timeout_ms=1000)
                 net.close()
-
-    async def _find_coordinator(self, transactional_id: str) -> int:
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
-        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION, max_version=3)
-        answer = await self.send(request, self._any_broker())
-        if answer.error_code:
-            refuse(answer.error_code, f"transactional id {transactional_id}")
-        await self._know(answer.node_id)
-        return int(answer.node_id)
 
     def _any_broker(self) -> int:
         node = self._live().least_loaded_node()
