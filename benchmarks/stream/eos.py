@@ -1,8 +1,8 @@
 """eos: what exactly-once output to Kafka costs, against at-least-once output of the same query on the same broker.
 
 Throughput: Spark makes rows and writes them, 100k a batch, in turns. Latency: Kafka in, Kafka out, few rows a batch, a
-process beside it that produces and reads. The commit phase: as the committer of that query measures it. Transactional
-ids: the committer and the sink without Spark, over 10,000 batches.
+process beside it that produces and reads. The commit phase and the transactional ids: the committer and the sink over
+10,000 batches without Spark; and the phase once more, as the committer of that query measures it.
 """
 
 from __future__ import annotations
@@ -110,13 +110,15 @@ def one_query(
     return batches
 
 
-def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, rounds: int, measured: int) -> None:
+def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, rounds: int, measured: int) -> None:
     """All modes in turns, each round the other way round."""
     modes = (*MODES, PLAIN)
     rates: dict[str, list[float]] = {mode: [] for mode in modes}
     for turn in range(rounds):
         for mode in modes if turn % 2 else modes[::-1]:
-            rates[mode] += one_query(spark, servers, folder, mode, rows, measured=measured, warm_up=4).rows_per_s
+            rates[mode] += one_query(
+                spark, servers, folder, mode, rows, measured=measured, warm_up=measured // 3
+            ).rows_per_s
     ratio("eos.vs_alo", rates[MODES[0]], rates[MODES[1]], at_least(0.85), f"{rows:,} rows a batch")
     ratio("eos.vs_plain", rates[MODES[0]], rates[PLAIN], note="against mode none: no transaction, no header")
     figure("eos.rows_per_s", statistics.median(rates[MODES[0]]))
@@ -165,7 +167,7 @@ def small_batches(spark: SparkSession, servers: str, folder: Path, pace: Pace) -
         for percent in (50, 99):
             figure(f"eos.e2e{infix}_p{percent}_ms", percentile(ms, percent), note=note)
         if mode == MODES[0]:
-            commit_phase("eos.commit", times, "of that query", (at_most(30), at_most(150)))
+            commit_phase("eos.commit_in_query", times, "of that query", (None, None))
 
 
 class Committing:
@@ -219,7 +221,8 @@ def many_batches(servers: str, folder: Path, batches: int) -> None:
     took_ms = (time.monotonic() - started) / batches * 1000
     told = ", ".join(f"{ids} after {count:,}" for count, ids in seen.items())
     figure("eos.transactional_ids", max(seen.values()), at_most(2 * PARTITIONS), f"{told} batches")
-    commit_phase("eos.commit_alone", times[10:], f"without Spark ({took_ms:.0f} ms a batch)", (None, None))
+    note = f"without Spark ({took_ms:.0f} ms a batch)"
+    commit_phase("eos.commit", times[10:], note, (at_most(30), at_most(150)))
 
 
 def main() -> None:
@@ -227,10 +230,10 @@ def main() -> None:
     parser = arguments(__doc__, rows=100_000, rounds=6, measured=12, seconds=150, batches=10_000)
     parser.add_argument("--only", choices=["throughput", "latency", "ids"], help="one part")
     given = parser.parse_args()
-    pace = Pace(given.seconds * 100, warm_up_s=15, per_s=100)
-    rounds, measured, batches = given.rounds, given.measured, given.batches
+    pace = Pace(given.seconds * 25, warm_up_s=15, per_s=25)
+    rows, rounds, measured, batches = given.rows, given.rounds, given.measured, given.batches
     if given.short:
-        rounds, measured, batches, pace = 1, 3, 120, Pace(300, warm_up_s=2, per_s=100)
+        rows, rounds, measured, batches, pace = 20_000, 1, 3, 120, Pace(100, warm_up_s=2, per_s=25)
     machine()
     with work_folder(given.folder) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
         servers = broker.bootstrap_servers
@@ -241,7 +244,7 @@ def main() -> None:
         spark = start_session(folder, spark__master=f"local[{PARTITIONS}]", spark__ui__showConsoleProgress="false")
         hf.register_sources(spark)
         if given.only in (None, "throughput"):
-            throughput(spark, servers, folder, given.rows, rounds, measured)
+            throughput(spark, servers, folder, rows, rounds=rounds, measured=measured)
         if given.only in (None, "latency"):
             small_batches(spark, servers, folder, pace)
         spark.stop()
