@@ -104,7 +104,7 @@ def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Pat
 
 def main() -> None:
     """Turns: bare, Spark, bare, Spark, …"""
-    parser = arguments(__doc__, rows=8_000_000, batch_rows=1_000_000, rounds=3)
+    parser = arguments(__doc__, rows=4_000_000, batch_rows=1_000_000, rounds=3)
     given = parser.parse_args()
     rows, batch_rows, rounds = given.rows, given.batch_rows, given.rounds
     if given.short:

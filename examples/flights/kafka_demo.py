@@ -72,7 +72,7 @@ class Screen:
         self._bars = Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
         self._fed = self._bars.add_task("fed", total=rows, what="")
         self._visible = self._bars.add_task("visible", total=rows, what="")
-        self.live = Live(self._bars, refresh_per_second=8)
+        self.live = Live(self._bars, refresh_per_second=4)
 
     def show(self, what: str) -> int:
         """Moves the bars; gives how many rows are visible."""
@@ -239,7 +239,7 @@ def _watch(
 def _wait(world: World, job: Session, began: float, ends_with: int = 0) -> None:
     check_running(job, world.folder, began, ends_with)
     world.check()
-    time.sleep(0.05)
+    time.sleep(0.2)
 
 
 def _record_kill(world: World, story: KafkaStory, what: str, at: float, processes: int) -> None:

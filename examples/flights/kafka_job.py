@@ -15,7 +15,7 @@ from session import committed_rows
 import holdfast as hf
 
 SOURCE, OUTPUT = "flights", "figures"  # topics
-BATCHES_MIN = 20  # so many, however fast the flights come
+BATCHES_MIN = 15  # so many, however fast the flights come
 
 
 def run(folder: Path, servers: str, rows: int) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 
-TELL_EVERY_S = 0.1
+TELL_EVERY_S = 0.2
 WITHIN_S = 60.0
 
 
