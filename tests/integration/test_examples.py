@@ -1,4 +1,6 @@
-"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact."""
+"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. And
+the demo through Kafka, of which a month is enough.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.spark_sessions import worker_path
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "first_program.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROGRAM = EXAMPLES / "first_program.py"
 _ROW = re.compile(r"^\|(user-\d)\|\s*(\d+)\|\s*(\d+)\|$", re.MULTILINE)
 _BATCH = re.compile(r"^Batch: (\d+)$", re.MULTILINE)
 
@@ -58,3 +63,31 @@ def test_the_first_program_survives_a_kill(tmp_path: Path) -> None:
     assert rows
     wrong = [row for row in rows if _exact(row[0], int(row[1])) != int(row[2])]
     assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_the_demo_through_kafka_loses_nothing_and_ends_all_that_it_began(tmp_path: Path) -> None:
+    output, temporary = tmp_path / "output", tmp_path / "temporary"  # the broker's data are in the latter
+    temporary.mkdir()
+    demo = [sys.executable, str(EXAMPLES / "flights" / "kafka_demo.py"), "--output", str(output), "--days", "30"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    told = subprocess.run(demo, capture_output=True, text=True, timeout=900, env=environment)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "lost 0, twice 0, of no flight 0" in told.stdout
+    report = (output / "report.md").read_text(encoding="utf-8")
+    assert "No figure differs." in report
+    assert "Transactions that were open at the end: 0." in report
+    assert not _processes_with(str(tmp_path))
+
+
+def _processes_with(text: str) -> list[str]:
+    """Command lines of processes that name this text."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if text in line:
+                found.append(line)
+    return found
