@@ -131,6 +131,9 @@ def start_session(folder: Path) -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("holdfast flights")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # A JVM that lives for a minute does not earn back what its best compiler and collector take from two cores.
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         # Spark allows one operator of this kind a query unless told not to check: see docs/guide/operators.md.
