@@ -68,9 +68,11 @@ struct Entry {
   const char* key_bytes() const { return reinterpret_cast<const char*>(this) + sizeof(Entry); }
   Slice key() const { return {key_bytes(), key_length}; }
   char* value_bytes() {
-    char* place = key_bytes() + key_length;
-    if ((flags & kOutlined) != 0) std::memcpy(&place, place, sizeof(place));
-    return place;
+    char* const inlined = key_bytes() + key_length;
+    if ((flags & kOutlined) == 0) return inlined;
+    char* outlined;
+    std::memcpy(&outlined, inlined, sizeof(char*));
+    return outlined;
   }
   const char* value_bytes() const { return const_cast<Entry*>(this)->value_bytes(); }
   Slice value() const { return {value_bytes(), value_length}; }

@@ -14,7 +14,7 @@ constexpr uint16_t kMoved = 64;
 
 Entry* Moved(const Entry* entry) {
   Entry* copy;
-  std::memcpy(&copy, reinterpret_cast<const char*>(entry), sizeof(copy));
+  std::memcpy(&copy, reinterpret_cast<const char*>(entry), sizeof(void*));
   return copy;
 }
 
@@ -55,7 +55,7 @@ Entry* Table::CopyInto(Table* target, Entry* entry) {
   if (entry->present()) ++target->present_;
   const uint16_t outlined = copy->flags & Entry::kOutlined;
   copy->flags = static_cast<uint16_t>((entry->flags & ~(Entry::kOutlined | Entry::kLinked)) | outlined);
-  std::memcpy(reinterpret_cast<char*>(entry), &copy, sizeof(copy));
+  std::memcpy(reinterpret_cast<char*>(entry), &copy, sizeof(void*));
   entry->flags |= kMoved;
   return copy;
 }

@@ -80,6 +80,7 @@ struct CLiveFiles;
   F(void, livefiles_destroy, (const CLiveFiles*))
 
 struct CApi {
+// Nor a type or a list of parameters. NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define HOLDFAST_DECLARE_FUNCTION(result, name, arguments) result(*name) arguments;
   HOLDFAST_ROCKSDB_FUNCTIONS(HOLDFAST_DECLARE_FUNCTION)
 #undef HOLDFAST_DECLARE_FUNCTION

@@ -1,8 +1,7 @@
 #include "rocksdb/seal.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
+#include <cstdint>
 
 #include "holdfast/bytes.h"
 #include "holdfast/key_codec.h"
@@ -16,8 +15,8 @@ constexpr Slice kFirstLine = "holdfast-base 1\n";
 constexpr size_t kChecksumLineBytes = 17;  // sixteen hexadecimal digits and a line feed
 
 std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016" PRIx64, value);
+  std::string text(16, '0');
+  for (size_t i = text.size(); value != 0; value >>= 4) text[--i] = "0123456789abcdef"[value & 15];
   return text;
 }
 

@@ -125,7 +125,7 @@ class MapState final : public MapTable {
   Status ReadPoints(const OwnedArray& keys, const OwnedArray& map_keys, std::vector<const Entry*>* entries) {
     std::vector<Entry*> unknown;
     entries->reserve(static_cast<size_t>(keys.length()));
-    const Status status = ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) {
+    Status status = ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) {
       entries->push_back(entry);
       if ((entry->flags & (Entry::kKnown | Entry::kAsked)) != 0) return;
       entry->flags |= Entry::kAsked;

@@ -2,6 +2,7 @@
 // range. Semantics, as Spark SQL's aggregates: integers never wrap, NaN is larger than anything, nulls are not folded.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -47,8 +48,8 @@ struct Product {
 template <typename T>
 inline bool Less(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (a != a) return false;
-    if (b != b) return true;
+    if (std::isnan(a)) return false;
+    if (std::isnan(b)) return true;
   }
   return a < b;
 }

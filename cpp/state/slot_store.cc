@@ -160,6 +160,7 @@ Result<OwnedArray> SlotStore::TakeDelta() {
   const Operation operation(this, Access::kWrite);
   HOLDFAST_RETURN_IF_ERROR(operation.status());
   std::vector<Table*> tables;
+  tables.reserve(tables_.size());
   for (const auto& [id, table] : tables_) tables.push_back(table.get());
   OwnedArray delta = BuildDelta(tables);
   for (Table* table : tables) table->ForgetChanged();

@@ -66,9 +66,11 @@ class [[nodiscard]] Result {
     ::holdfast::Status holdfast_status_ = (expression);  \
     if (!holdfast_status_.ok()) return holdfast_status_; \
   } while (false)
+// A declaration cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define HOLDFAST_ASSIGN_OR_RETURN_INNER(result, declaration, expression) \
   auto result = (expression);                                            \
   if (!(result).ok()) return (result).status();                          \
   declaration = std::move(result).value()
 #define HOLDFAST_ASSIGN_OR_RETURN(declaration, expression) \
   HOLDFAST_ASSIGN_OR_RETURN_INNER(HOLDFAST_CONCAT(holdfast_result_, __LINE__), declaration, expression)
+// NOLINTEND(bugprone-macro-parentheses)
