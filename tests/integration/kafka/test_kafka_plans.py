@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, eventually, values
@@ -13,6 +14,7 @@ from holdfast.source.kafka.batch import plan_batch
 from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.consumers import ConsumerPool
 from holdfast.source.kafka.planner import StreamPlanner
+from holdfast.testing import KafkaBroker
 
 
 class StillClock:
@@ -368,3 +370,28 @@ def test_without_a_start_the_plan_goes_on_from_its_last_batch(kafka: KafkaWorld,
     end = again.planner.latest(None)
     assert len(again.read(again.planner.ranges(start, end))) == 6
     assert end["source"] == stream.offset["source"]
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_goes_away_while_lag_tools_are_told_harms_nothing() -> None:
+    """librdkafka's admin client would abort the whole process: an assertion in rd_kafka_enq_once_del_source_return."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    with KafkaBroker() as broker:
+        world = KafkaWorld(broker)
+        topic = world.topic()
+        cluster = Cluster(world.source(subscribe=topic))
+        cluster.commit_group("mine", {(topic, 0): 1})
+        for offset in range(2, 5):
+            broker.kill()
+            cluster.commit_group("mine", {(topic, 0): offset})
+            time.sleep(11)  # longer than such a question is waited for
+            broker.start()
+        cluster.commit_group("mine", {(topic, 0): 9})
+
+        def committed() -> int:
+            answers = world.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("mine")])
+            places = answers["mine"].result(30).topic_partitions
+            return places[0].offset if places else -1
+
+        eventually(lambda: committed() == 9)

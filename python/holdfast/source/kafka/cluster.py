@@ -13,9 +13,10 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, logger
+from holdfast.kafka.client import admin_client, confluent_kafka
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
+from holdfast.source.kafka.group_offsets import GroupOffsets
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
 
@@ -41,7 +42,7 @@ class Cluster:
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
         self._admin = admin_client(options.client)
-        self._group_warned = False
+        self._groups: dict[str, GroupOffsets] = {}
 
     def topics(self) -> Topics:
         """What the subscription names and exists by now; a topic that does not exist is left out."""
@@ -89,16 +90,9 @@ class Cluster:
 
     def commit_group(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Tell the brokers how far the query is. Nothing waits for it, and nothing depends on it."""
-        kafka = self._kafka
-        places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(positions.items())]
-        request = kafka.ConsumerGroupTopicPartitions(group, places)
-        try:
-            futures = self._admin.alter_consumer_group_offsets([request], request_timeout=10.0)
-        except (kafka.KafkaException, ValueError) as error:
-            self._group_failed(group, error)
-            return
-        for future in futures.values():
-            future.add_done_callback(lambda done: self._group_done(group, done))
+        if group not in self._groups:
+            self._groups[group] = GroupOffsets(self._options.client, group)
+        self._groups[group].commit(positions)
 
     def _at_timestamps(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         spec = self._kafka.admin.OffsetSpec.for_timestamp
@@ -167,21 +161,6 @@ class Cluster:
                         f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}"
                     ) from None
                 time.sleep(max(self._options.fetch_retry_ms / 1000, 0.1 if retriable else 0.0))
-
-    def _group_done(self, group: str, done: Future[Any]) -> None:
-        error = done.exception()
-        if error is not None:
-            self._group_failed(group, error)
-
-    def _group_failed(self, group: str, error: BaseException) -> None:
-        if not self._group_warned:
-            self._group_warned = True
-            logger.warning(
-                "The offsets of consumer group %s were not committed: %s. Lag tools will not see this query; it is"
-                " not harmed. Said once",
-                group,
-                without_secrets(str(error), self._options.client),
-            )
 
 
 def _listed(partitions: Iterable[Partition]) -> str:

@@ -1,0 +1,58 @@
+"""How far a query is, committed to a consumer group so that lag tools see it. Nothing waits for it or depends on it.
+
+By a consumer that reads nothing. The admin client could do it too, but librdkafka aborts the whole process when the
+group's coordinator goes away during such a question (librdkafka's issue 4605), and the query would end with it. Used
+by one thread, on which the answers come too, with the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.kafka.client import confluent_kafka, logger
+from holdfast.kafka.client_config import without_secrets
+from holdfast.source.kafka.subscription import Partition
+
+
+class GroupOffsets:
+    """The offsets of one group.
+
+    Parameters
+    ----------
+    client
+        librdkafka's configuration of the source.
+    """
+
+    def __init__(self, client: Mapping[str, str], group: str) -> None:
+        self._client = client
+        self._group = group
+        self._consumer: Any = None
+        self._is_warned = False
+
+    def commit(self, positions: Mapping[Partition, int]) -> None:
+        """Tells the brokers, in the background. What fails is logged once; the next commit says it all again."""
+        kafka = confluent_kafka()
+        places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(positions.items())]
+        try:
+            if self._consumer is None:
+                config = {**self._client, "group.id": self._group, "enable.auto.commit": "false"}
+                self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
+            self._consumer.poll(0)
+            self._consumer.commit(offsets=places, asynchronous=True)
+        except (kafka.KafkaException, ValueError) as error:
+            self._failed(error)
+
+    def _answered(self, error: object, places: object) -> None:
+        if error is not None:
+            self._failed(error)
+
+    def _failed(self, error: object) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "The offsets of consumer group %s were not committed: %s. Lag tools will not see this query; it is"
+                " not harmed. Said once",
+                self._group,
+                without_secrets(str(error), self._client),
+            )
