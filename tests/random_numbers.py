@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -17,14 +18,25 @@ class RandomNumbers(hf.BatchProcessor):
 
     last = hf.ValueState(pa.int64())
 
+    def chance(self, ctx: hf.Context) -> Callable[[], int]:
+        """Draws the numbers of one call."""
+        return functools.partial(random.SystemRandom().randrange, 1 << 40)
+
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
-        chance = random.SystemRandom()
+        draw = self.chance(ctx)
         kept = dict(zip(batch["user"].to_pylist(), self.last.get(batch["user"]).to_pylist()))
         before, numbers = [], []
         for user in batch["user"].to_pylist():
             before.append(kept[user])
-            kept[user] = chance.randrange(1 << 40)
+            kept[user] = draw()
             numbers.append(kept[user])
         self.last.put(pa.array(list(kept)), pa.array(list(kept.values()), pa.int64()))
         rows = batch.append_column("before", pa.array(before, pa.int64()))
         yield rows.append_column("number", pa.array(numbers, pa.int64()))
+
+
+class RepeatableNumbers(RandomNumbers):
+    """The same with the context's random numbers: another attempt at a batch draws the same."""
+
+    def chance(self, ctx: hf.Context) -> Callable[[], int]:
+        return lambda: int(ctx.random.integers(1 << 40))

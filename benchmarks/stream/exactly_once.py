@@ -26,7 +26,7 @@ def strike(name: str, world: str, folder: Path, steps: tuple[str, ...], kills: i
     """One stream's kills; prints its table."""
     print(f"# {name}: {kills} kills at each of {', '.join(steps)}", flush=True)
     campaign, found = run(folder, steps, kills, seed, world)
-    print("\n".join(f"# {line}" for line in (*show(campaign, found).splitlines(), *found.other[:3])), flush=True)
+    print("\n".join(f"# {line[:200]}" for line in (*show(campaign, found).splitlines(), *found.other[:3])), flush=True)
     figure(f"{name}kills", _kills(campaign), at_least(kills * len(steps)))
     return found
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.faults.eos_worlds import SCHEMA, Visible, World, world_of
-from tests.faults.program import ALONE, SECONDS, FaultFile, Program, Strike, Strikes, Tally
+from tests.faults.program import ALONE, FaultFile, Program, Strike, Strikes, Tally
 
 from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
 
@@ -67,6 +67,7 @@ class Campaign:
         self._seed = seed
         self._files = 0
         self._sequence = 0
+        self._is_complete = False
         self._input: dict[int, list[object]] = {}
         self._strikes = Strikes(self.start, self.faults, _STEP_BATCHES, seed, alone=("worker", "python"))
 
@@ -99,24 +100,27 @@ class Campaign:
         return self._strikes.at_step(step, starting=step == "during_recover")
 
     def finish(self) -> Differences:
-        """Runs the stream to the end of its input, with a row of every user and kind at last: they tell the state."""
-        self._strikes.end()
+        """Until all input is visible, with a row of every user and kind at last: they tell the state."""
         rows = [(self._sequence + i, self._files, f"user{i}", _KINDS[i % len(_KINDS)]) for i in range(_USERS)]
         self._write(rows)
-        with self.program("--until-done") as program:
-            if not program.wait_for(lambda: program.done, 4 * SECONDS):
-                return Differences(other=[f"the stream did not come to its end: {program.failure or self.log_tail()}"])
-        return self.differences(complete=True)
+        self._is_complete = True
+        program = self._strikes.running()
+        program.wait_for(lambda: program.batches > 0)
+        program.wait_for(lambda: self.differences(complete=True).lost == 0)
+        found = self.differences(complete=True)
+        if found.lost:
+            found.other.append(f"the stream did not come to its end: {program.failure or self.log_tail()}")
+        return found
 
     def start(self, *arguments: str) -> Program:
-        """A run, which strikes when the fault file is armed, and is fed until it is to end by itself."""
+        """A run, which is struck when the fault file is armed, and is fed until the input is complete."""
         self._feed(-1)
         return Program(
             "eos_stream.py",
             self.folder,
             self._world_name,
             *arguments,
-            meanwhile=lambda batch: None if "--until-done" in arguments else self._feed(batch),
+            meanwhile=self._feed,
             environment=self.faults.environment,
         )
 
@@ -131,7 +135,8 @@ class Campaign:
 
     def _feed(self, batch: int) -> None:
         """Input for the batches to come."""
-        self.feed(max(batch, self.committed_batches() - 1) + _FILES_AHEAD)
+        if not self._is_complete:
+            self.feed(max(batch, self.committed_batches() - 1) + _FILES_AHEAD)
 
     def feed(self, up_to: int) -> None:
         """Input for the batches to come: deterministic."""

@@ -1,7 +1,7 @@
 """The program that the exactly-once harness kills: two operators, of which the first draws random numbers, into the
 sinks of a world.
 
-    python tests/faults/eos_stream.py FOLDER WORLD [--until-done]
+    python tests/faults/eos_stream.py FOLDER WORLD [--repeatable]
 
 The first operator's tasks are of a stage before the sinks', the second's are the sinks' own: both must keep the state
 that the visible output was made from. Prints a line for each committed batch.
@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from tests.faults.eos_worlds import EVENTS, OUTPUT, world_of
 from tests.faults.supervised import supervised_session
-from tests.random_numbers import RandomNumbers
+from tests.random_numbers import RandomNumbers, RepeatableNumbers
 from tests.streams import tell_batches
 
 import holdfast as hf
@@ -36,7 +36,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("world")
-    arguments.add_argument("--until-done", action="store_true")
+    arguments.add_argument("--repeatable", action="store_true", help="each attempt at a batch draws the same numbers")
     arguments.add_argument("--master", default="local[2,4]")
     arguments.add_argument("--conf", action="append", default=[], help="setting=value")
     given = arguments.parse_args()
@@ -52,12 +52,13 @@ def main() -> None:
         **dict(setting.split("=", 1) for setting in given.conf),
     )
     world = world_of(given.world, given.folder)
-    numbers = hf.keyed("user", RandomNumbers(), f"{EVENTS}, before long, number long", name="numbers")
+    processor = RepeatableNumbers() if given.repeatable else RandomNumbers()
+    numbers = hf.keyed("user", processor, f"{EVENTS}, before long, number long", name="numbers")
     sums = hf.keyed("kind", Sums(), OUTPUT, name="sums")
     query = world.write(
         world.events(spark).transform(numbers).transform(sums),
         given.folder / "checkpoint",
-        {"availableNow": True} if given.until_done else {"processingTime": "0 seconds"},
+        {"processingTime": "0 seconds"},
     )
     print("started", os.getpid(), flush=True)
     tell_batches(query)
@@ -66,7 +67,6 @@ def main() -> None:
     except Exception as error:
         print("failed", type(error).__name__, " ".join(str(error).split()), flush=True)
         raise
-    print("done", flush=True)
 
 
 if __name__ == "__main__":

@@ -267,7 +267,7 @@ class Strikes:
         self._faults.arm(step, 1 if starting else self._random.randint(1, 3))
         if starting and self._program is not None:
             self._program.kill("python")
-        program = self._running()
+        program = self.running()
         last = program.batches + self._step_batches
         program.wait_for(lambda: self._faults.has_struck or program.batches > last, 2 * SECONDS)
         self._faults.disarm()
@@ -276,7 +276,7 @@ class Strikes:
     def at_random(self) -> Strike:
         """Kills at a moment that nobody chose."""
         target = self._next_target()
-        program = self._running()
+        program = self.running()
         begun = program.wait_for(lambda: program.batches > 0)
         time.sleep(self._random.uniform(0.0, 3.0))
         if not begun:
@@ -291,7 +291,8 @@ class Strikes:
             program.end()
         self._program = self._left = None
 
-    def _running(self) -> Program:
+    def running(self) -> Program:
+        """The run that goes on, or a new one."""
         if self._program is not None and not self._program.running:
             self.end()
         if self._program is None:

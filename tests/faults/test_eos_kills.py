@@ -16,8 +16,8 @@ from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, run, show
 from holdfast.fault_points import COMMIT_POINTS
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
-#: A task that had prepared; a driver with a record; a task half way; a driver in its commit, and its JVM with it.
-SHORT = ("sink_after_prepare", "after_record", "sink_mid", "mid_commit")
+#: A task that had prepared; a driver with a record; one in the middle of its commit. All of them alone.
+SHORT = ("sink_after_prepare", "after_record", "mid_commit")
 SPARK_PATTERN = "tests.faults.eos_spark_pattern:SparkPatternWorld"
 
 pytestmark = pytest.mark.spark

@@ -24,15 +24,20 @@ def executors(program: Program) -> list[psutil.Process]:
     return [p for p in program.processes() if "CoarseGrainedExecutorBackend" in " ".join(command_of(p))]
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
 @pytest.mark.parametrize("world", [FILES, KAFKA])
-def test_an_executor_that_dies(tmp_path: Path, world: str) -> None:
-    """With tasks that had prepared. Its slots move, and the other executor's attempts are what the record names."""
+def test_an_executor_that_dies(tmp_path: Path, world: str, repeatable: bool) -> None:
+    """With a task that had prepared, and with what its earlier stages had shuffled. Its slots move to the other one.
+
+    Tasks of earlier stages run again. If they give other rows than before, and a task of the last stage has taken the
+    former ones, Spark ends the query, and the next start goes on.
+    """
     with Campaign(tmp_path / "stream", seed=13, world=world) as campaign:
         fault = f"spark.executorEnv.{VARIABLE}={campaign.faults.environment[VARIABLE]}"
-        memory = "spark.executor.memory=512m"
-        with campaign.program("--master", "local-cluster[2,1,1024]", "--conf", memory, "--conf", fault) as program:
+        cluster = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m", "--conf", fault)
+        with campaign.program(*cluster, *(["--repeatable"] if repeatable else [])) as program:
             for kills in range(2):
-                assert program.wait_for_batches(2), program.failure
+                assert program.wait_for_batches(2), f"after {kills} executors: {program.failure}"
                 assert program.wait_for(lambda: len(executors(program)) == 2)  # Spark has started another
                 campaign.faults.arm("sink_after_prepare", 1, signal.SIGSTOP)
                 assert program.wait_for(lambda: campaign.faults.has_struck)
@@ -40,7 +45,9 @@ def test_an_executor_that_dies(tmp_path: Path, world: str) -> None:
                 assert len(asleep) == 1
                 owner = next(p for p in executors(program) if asleep[0] in p.children(recursive=True))
                 owner.kill()
-                assert program.wait_for_batches(2), f"after {kills} executors: {program.failure}"
+                if not program.wait_for_batches(2):
+                    assert not repeatable and "indeterminate output" in str(program.failure), program.failure
+                    break
         assert not campaign.finish()
 
 
@@ -62,7 +69,10 @@ def test_a_machine_that_hangs_in_a_task_and_wakes_up_after_another_committed(tmp
 
 
 def test_a_sink_task_that_wakes_up_after_its_speculative_copy_committed(tmp_path: Path) -> None:
-    """Spark starts a copy of a task that takes long on another host, and takes what comes first."""
+    """Spark starts a copy of a task that takes long on another host, and takes what comes first.
+
+    Not at sink_open: RFC 4's limits say what a task does that wakes up before its transaction was opened.
+    """
     speculation = {
         "spark.speculation": "true",
         "spark.speculation.interval": "50ms",
@@ -80,12 +90,12 @@ def test_a_sink_task_that_wakes_up_after_its_speculative_copy_committed(tmp_path
         conf = {**speculation, f"spark.executorEnv.{VARIABLE}": campaign.faults.environment[VARIABLE]}
         arguments = [part for setting in conf.items() for part in ("--conf", "=".join(setting))]
         with campaign.program("--master", hosts.master, *arguments) as program:
-            for step in SINK_POINTS:
+            for step in SINK_POINTS[1:]:
                 assert program.wait_for_batches(2), f"before {step}: {program.failure}"
                 campaign.faults.arm(step, 1, signal.SIGSTOP)
                 assert program.wait_for(lambda: campaign.faults.has_struck)
                 (asleep,) = hosts.stopped_workers()
-                assert program.wait_for_batches(1), program.failure
+                assert program.wait_for_batches(2), program.failure
                 assert asleep.status() == psutil.STATUS_STOPPED
                 asleep.send_signal(signal.SIGCONT)
                 time.sleep(0.5)
@@ -98,7 +108,7 @@ def test_a_broker_that_dies_under_spark_and_comes_back(tmp_path: Path) -> None:
         world = campaign.world
         assert isinstance(world, KafkaWorld)
         with campaign.program() as program:
-            for step in (*SINK_POINTS, "before_record", "after_record", "mid_commit", "after_commit"):
+            for step in ("sink_mid", "sink_after_prepare", "after_record", "mid_commit"):
                 assert program.wait_for_batches(2), f"before {step}: {program.failure}"
                 campaign.faults.arm(step, 1, signal.SIGSTOP)
                 assert program.wait_for(lambda: campaign.faults.has_struck)

@@ -22,7 +22,7 @@ REQUIRED = [
     "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE",
     "docs/guide/install.md", "docs/guide/first_program.md", "docs/guide/recovery.md", "docs/guide/settings.md",
     "docs/formats/key.md", "docs/formats/row.md", "docs/formats/delta.md", "docs/formats/snapshot.md",
-    "docs/formats/handle.md", "benchmarks/README.md",
+    "docs/formats/handle.md", "benchmarks/README.md", "docs/exactly_once.md",
 ]  # fmt: skip
 
 
@@ -61,6 +61,24 @@ def test_links_lead_somewhere() -> None:
         if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
     ]
     assert not dead, dead
+
+
+def test_every_row_of_the_crash_table_names_tests_that_exist() -> None:
+    known = {
+        path: set(re.findall(r"^def (test_\w+)", text(path), re.MULTILINE)) for path in files(".py", under="tests")
+    }
+    rows = [row for row in text(ROOT / "docs/exactly_once.md").splitlines() if row.startswith("| ")]
+    claims = [row for row in rows if not row.startswith("| ---") and not row.endswith("| proven by |")]
+    assert claims
+    unproven = [row for row in claims if "::test_" not in row.split("|")[-2]]
+    missing = [
+        f"{path}::{test}"
+        for row in claims
+        for path, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        if test not in known.get(ROOT / path, ())
+    ]
+    assert not unproven, unproven
+    assert not missing, missing
 
 
 def test_every_magic_has_a_page() -> None:
