@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka import wire as wire_module
-from holdfast.kafka.transactions import Answer, Prepared, Transactions
+from holdfast.kafka.transactions import Answer, Prepared, Transaction, Transactions
 from holdfast.kafka.wire import Wire
 
 
@@ -117,6 +117,22 @@ def test_a_broker_that_is_busy_or_moves_is_asked_again(code: int) -> None:
     wire = ScriptedWire(a=[code, code, 0])
     assert end(wire) == [Answer.DONE]
     assert len(wire.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "committed"),
+    [
+        ("Empty", 1, True),  # a zombie took the name when it was committed
+        ("Ongoing", 1, True),  # and has written since
+        ("CompleteAbort", 1, False),  # timed out
+        ("Empty", 2, False),  # timed out, or aborted by who took the name; then taken
+        ("Ongoing", 2, False),
+    ],
+)
+def test_what_was_committed_before_its_name_was_taken_is_done(state: str, epoch: int, committed: bool) -> None:
+    known = Transaction("a", state, 7, 5 + epoch, 1000, -1, 1, ())
+    assert known.follows(Prepared("a", 7, 5)) is committed
+    assert not known.follows(Prepared("a", 8, 5))
 
 
 def test_only_those_without_an_answer_are_asked_again() -> None:

@@ -311,6 +311,20 @@ def test_a_zombie_task_that_opens_its_transaction_after_its_driver_was_overtaken
     query.check()
 
 
+def test_a_zombie_task_that_takes_the_name_of_what_was_committed_does_not_make_it_look_lost(make: MakeQuery) -> None:
+    """It was given up in an earlier batch, and wakes up between the commit and the driver's death."""
+    query = make()
+
+    def wake_up() -> None:
+        query.write(SinkTask(query.scope, query.batch, 0, 0, 999))
+        query.crash()
+
+    query.strike("after_commit", wake_up)
+    query.start()
+    assert query.start() is None
+    query.check()
+
+
 # --- two drivers --------------------------------------------------------------------------------------------------
 
 
