@@ -60,6 +60,7 @@ class History(RuleBasedStateMachine):
         self.ids = 0
         self.committed: list[tuple[int, Handle]] = []  # (batch, handle in force), oldest first
         self.next_batch = 0
+        self.purged = 0  # before this batch Spark has removed its own files: no roll back brings them back
         self.attempts: list[Attempt] = []  # all that may still tidy up
         self.pending: list[Snapshot] = []  # uploaded, not named
 
@@ -153,14 +154,17 @@ class History(RuleBasedStateMachine):
     @rule(data=st.data())
     def roll_back(self, data):
         """The user starts again from a retained batch."""
-        oldest = max(0, self.next_batch - 1 - self.retained)
-        batch = data.draw(st.integers(max(oldest, self.committed[0][0]), self.next_batch - 1))
+        batch = data.draw(st.integers(max(self.oldest_retained(), self.committed[0][0]), self.next_batch - 1))
         self.next_batch = batch + 1
         self.committed = [(b, handle) for b, handle in self.committed if b <= batch]
 
+    def oldest_retained(self) -> int:
+        self.purged = max(self.purged, self.next_batch - 1 - self.retained)
+        return self.purged
+
     def retained_handles(self) -> list[Handle]:
         """Handles in force at the newest committed batch and at those that are retained before it."""
-        oldest = self.next_batch - 1 - self.retained
+        oldest = self.oldest_retained()
         found = []
         for i, (_, handle) in enumerate(self.committed):
             following = self.committed[i + 1][0] if i + 1 < len(self.committed) else self.next_batch

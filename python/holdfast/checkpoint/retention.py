@@ -67,7 +67,9 @@ def view_of(
 
 def may_delete(file: StoredFile, view: RetentionView) -> bool:
     """Whether ``file``, named relative to the slot's folder, may go. Files of unknown kinds stay."""
-    kind = file.name.partition("/")[0]
+    kind, inside, _ = file.name.partition("/")
+    if not inside:
+        return False
     version = parse_version(file.name)
     is_old = file.modified_ms < view.strays_before_ms
     if kind == "sst":
