@@ -218,9 +218,8 @@ class KafkaQuery:
     def check(self) -> None:
         """A read_committed reader sees each row once, in order, and whole attempts only: those of the records."""
         expected, deadline = ROWS * self.partitions * self.batches, time.monotonic() + 30
-        messages = read_messages(self.servers, self.topic)
-        while len(messages) < expected and time.monotonic() < deadline:  # a broker that came back writes markers late
-            messages = read_messages(self.servers, self.topic)
+        while len(messages := read_messages(self.servers, self.topic)) < expected and time.monotonic() < deadline:
+            time.sleep(0.1)  # a broker that came back writes markers late
         found = [(message.partition(), message.value().decode().split()) for message in messages]
         rows = [(partition, *map(int, told[:3])) for partition, told in found]
         wanted = [

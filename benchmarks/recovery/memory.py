@@ -97,8 +97,8 @@ def _budget(spark: SparkSession, folder: Path, rows: int, keys: int, batches: in
     # A worker of two slots by turns: the batch at hand, a fold in the background, the cache, the spool, and three times
     # the pack memory (32 MiB).
     budget = sum(settings.values()) + settings["memory.batch.max"] + 3 * 32 * MIB
-    idle = _measure(spark, folder, 1000, 100, 3, lambda made: holdfast(made, **settings), "append")
-    ours = _measure(spark, folder, rows, keys, batches, lambda made: holdfast(made, **settings), "append")
+    idle = _measure_ours(spark, folder, 1000, 100, 3, settings)
+    ours = _measure_ours(spark, folder, rows, keys, batches, settings)
     theirs = _measure(spark, folder, rows, keys, batches, spark_sql, "update")
     worker = ours.worker_bytes - idle.worker_bytes
     note = f"peak {ours.worker_bytes / MIB:.0f} MiB, {idle.worker_bytes / MIB:.0f} MiB of them without state"
@@ -112,11 +112,17 @@ def _budget(spark: SparkSession, folder: Path, rows: int, keys: int, batches: in
 def _large_batch(spark: SparkSession, folder: Path, rows: int, keys: int, settings: Mapping[str, int]) -> None:
     peaks = []
     for size in (rows // 10, rows):
-        peak = _measure(spark, folder, size, keys, 1, lambda made: holdfast(made, **settings), "append")
+        peak = _measure_ours(spark, folder, size, keys, 1, settings)
         print(f"one batch of {size:,} rows: a worker's peak is {peak.worker_bytes / MIB:.0f} MiB", flush=True)
         peaks.append(peak.worker_bytes)
     note = f"a worker's peak with a batch of {rows:,} rows ÷ with one of {rows // 10:,}"
     figure("memory.large_batch", peaks[1] / peaks[0], at_most(1.1), note)
+
+
+def _measure_ours(
+    spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, settings: Mapping[str, int]
+) -> PeakMemory:
+    return _measure(spark, folder, rows, keys, batches, lambda made: holdfast(made, **settings), "append")
 
 
 def _measure(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, way: Way, mode: str) -> PeakMemory:

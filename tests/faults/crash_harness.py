@@ -28,7 +28,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.crash_oracle import committed_files, output_differences, state_differences
-from tests.faults.program import ALONE, SECONDS, FaultFile, Program, Strike, Strikes, Tally
+from tests.faults.program import ALONE, SECONDS, FaultFile, Program, Strike, Strikes, Tally, committed_batches, log_tail
 
 STEPS = (
     "mid_pack", "after_open", "mid_batch", "during_spill", "before_delta", "after_delta", "before_handle",
@@ -95,7 +95,7 @@ class Campaign:
         finally:
             program.end()
         if not finished:
-            return [f"the stream did not come to its end: {self._log_tail()}"]
+            return [f"the stream did not come to its end: {log_tail(self.folder)}"]
         return [*output_differences(self.folder, complete=True), *state_differences(self.folder)]
 
     def end(self) -> None:
@@ -104,7 +104,7 @@ class Campaign:
 
     def _program(self, *arguments: str, environment: dict[str, str] | None = None) -> Program:
         feed = _no_more if arguments else self.write_ahead
-        feed(self._committed_batches() - 1)
+        feed(committed_batches(self.folder) - 1)
         return Program("crash_stream.py", self.folder, *arguments, meanwhile=feed, environment=environment)
 
     def write_ahead(self, batch: int) -> None:
@@ -126,15 +126,6 @@ class Campaign:
             hidden.rename(path)
             self._files += 1
             self._sequence += count
-
-    def _committed_batches(self) -> int:
-        commits = self.folder / "checkpoint" / "commits"
-        return (
-            max((int(p.name) + 1 for p in commits.glob("*") if p.name.isdigit()), default=0) if commits.exists() else 0
-        )
-
-    def _log_tail(self) -> str:
-        return (self.folder / "log.txt").read_text(errors="replace")[-4000:]
 
 
 def _no_more(batch: int) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.faults.eos_worlds import SCHEMA, Visible, World, world_of
-from tests.faults.program import ALONE, FaultFile, Program, Strike, Strikes, Tally
+from tests.faults.program import ALONE, FaultFile, Program, Strike, Strikes, Tally, committed_batches, log_tail
 
 from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
 
@@ -109,7 +109,7 @@ class Campaign:
         program.wait_for(lambda: self.differences(complete=True).lost == 0)
         found = self.differences(complete=True)
         if found.lost:
-            found.other.append(f"the stream did not come to its end: {program.failure or self.log_tail()}")
+            found.other.append(f"the stream did not come to its end: {program.failure or log_tail(self.folder)}")
         return found
 
     def start(self, *arguments: str) -> Program:
@@ -136,7 +136,7 @@ class Campaign:
     def _feed(self, batch: int) -> None:
         """Input for the batches to come."""
         if not self._is_complete:
-            self.feed(max(batch, self.committed_batches() - 1) + _FILES_AHEAD)
+            self.feed(max(batch, committed_batches(self.folder) - 1) + _FILES_AHEAD)
 
     def feed(self, up_to: int) -> None:
         """Input for the batches to come: deterministic."""
@@ -155,11 +155,6 @@ class Campaign:
         self._input.update((seq, rest) for seq, *rest in rows)
         self._files += 1
         self._sequence += len(rows)
-
-    def committed_batches(self) -> int:
-        """By Spark's log."""
-        commits = self.folder / "checkpoint" / "commits"
-        return max((int(path.name) + 1 for path in commits.glob("*") if path.name.isdigit()), default=0)
 
     def differences(self, *, complete: bool) -> Differences:
         """What is visible in each sink against the input, and against itself."""
@@ -181,9 +176,6 @@ class Campaign:
         for row in rows:
             if self._input.get(row["seq"]) != [row["file"], row["user"], row["kind"]]:
                 yield f"{row} is not of the input: {self._input.get(row['seq'])}"
-
-    def log_tail(self) -> str:
-        return (self.folder / "log.txt").read_text(errors="replace")[-4000:]
 
 
 def _out_of_order(seen: Visible) -> Iterator[str]:

@@ -181,6 +181,17 @@ class Program:
         self._log.close()
 
 
+def committed_batches(folder: Path) -> int:
+    """By the log of Spark in the checkpoint of the stream that lives in this folder."""
+    commits = folder / "checkpoint" / "commits"
+    return max((int(path.name) + 1 for path in commits.glob("*") if path.name.isdigit()), default=0)
+
+
+def log_tail(folder: Path) -> str:
+    """The last that the programs of this folder had to say."""
+    return (folder / "log.txt").read_text(errors="replace")[-4000:]
+
+
 def command_of(process: psutil.Process) -> list[str]:
     """How it was started; empty when it has ended meanwhile."""
     try:

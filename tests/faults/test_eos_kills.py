@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.faults import eos_spark_pattern
 from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, run, show
+from tests.faults.program import log_tail
 
 from holdfast.fault_points import COMMIT_POINTS
 
@@ -64,11 +65,11 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(tmp_path: Path
             assert old.wait_for(lambda: campaign.faults.has_struck)
             time.sleep(0.5)
             with campaign.program() as new:
-                assert new.wait_for(lambda: new.batch >= 3 or not new.running), campaign.log_tail()
+                assert new.wait_for(lambda: new.batch >= 3 or not new.running), log_tail(campaign.folder)
                 # What the old one recorded after the new one had looked is finished by the start after this.
                 assert new.running or "Unavailable" in (new.failure or ""), new.failure
                 old.signal(signal.SIGCONT)
-                assert old.wait_for(lambda: old.failure is not None), campaign.log_tail()
+                assert old.wait_for(lambda: old.failure is not None), log_tail(campaign.folder)
         # Fenced by Holdfast; or, past its commit, by Spark's own commit log.
         assert "Fenced" in str(old.failure) or "CONCURRENT" in str(old.failure).upper(), old.failure
         assert not campaign.differences(complete=False)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.faults.eos_harness import FILES, KAFKA, Campaign
 from tests.faults.eos_kafka_world import KafkaWorld
-from tests.faults.program import Program, command_of
+from tests.faults.program import Program, command_of, log_tail
 from tests.faults.standalone_cluster import StandaloneCluster
 
 from holdfast.fault_points import SINK_POINTS, VARIABLE
@@ -62,7 +62,7 @@ def test_a_machine_that_hangs_in_a_task_and_wakes_up_after_another_committed(tmp
         with campaign.program() as new:
             assert new.wait_for_batches(2), new.failure
             old.signal(signal.SIGCONT)
-            assert old.wait_for(lambda: not old.running), campaign.log_tail()
+            assert old.wait_for(lambda: not old.running), log_tail(campaign.folder)
             assert "Fenced" in str(old.failure) or "CONCURRENT" in str(old.failure).upper(), old.failure
             assert new.wait_for_batches(2), new.failure
         assert not campaign.finish()

@@ -152,12 +152,8 @@ class Transactions:
         if prepared:
             verb = "commit" if commit else "abort"
             self._wire.call(f"{verb} {len(prepared)} transactions", self._patience_ms, ask_all)
-        fenced = [number for number, answer in answers.items() if answer is Answer.FENCED]
-        if commit and fenced:
-            for number, known in zip(fenced, self.describe([prepared[number].transactional_id for number in fenced])):
-                if known is not None and known.follows(prepared[number]):
-                    answers[number] = Answer.DONE
-        return [answers[number] for number in range(len(prepared))]
+        in_order = [answers[number] for number in range(len(prepared))]
+        return self._told_of_takeovers(prepared, in_order) if commit else in_order
 
     def listing(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[str, str]]:
         """(id, state) of each transactional id that matches as a whole, on all brokers, sorted.
@@ -229,6 +225,17 @@ class Transactions:
         fenced: set[str] = set()
         if transactional_ids:
             self._wire.call(f"fence {len(transactional_ids)} transactional ids", self._patience_ms, ask_all)
+
+    def _told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
+        """The answers to a commit. An id that was taken over is fenced, also when it was committed before."""
+        fenced = [one.transactional_id for one, answer in zip(prepared, answers) if answer is Answer.FENCED]
+        known = {one.transactional_id: one for one in self.describe(fenced) if one is not None}
+        return [
+            Answer.DONE
+            if answer is Answer.FENCED and one.transactional_id in known and known[one.transactional_id].follows(one)
+            else answer
+            for one, answer in zip(prepared, answers)
+        ]
 
     async def _described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
         """What is known of each, asked of its coordinator, which takes many at once."""

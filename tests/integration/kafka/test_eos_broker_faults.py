@@ -30,7 +30,7 @@ from tests.kafka_query import (
     side_by_side,
 )
 
-from holdfast.commit.sink import SinkTask
+from holdfast.commit.sink import SinkTask, SinkWriter
 from holdfast.errors import Fenced, Unavailable, Undecided
 from holdfast.kafka.transactions import Transactions
 from holdfast.kafka.wire import Wire, wire_to
@@ -253,6 +253,13 @@ def test_output_that_is_lost_again_and_again_is_written_once_in_the_end(make: Ma
 # --- zombies ------------------------------------------------------------------------------------------------------
 
 
+def check_is_fenced(zombie: SinkWriter, query: KafkaQuery) -> None:
+    """It may write no more, nor end what it wrote."""
+    with pytest.raises(Fenced, match="took over its transactional id"):
+        zombie.write(query.rows(SinkTask(query.scope, 1, 0, 0, 999)))
+        zombie.prepare()
+
+
 def test_a_zombie_task_that_wakes_up_after_its_batch_was_committed_is_fenced(make: MakeQuery) -> None:
     """Its executor was taken for lost; the retry's output is committed; then it goes on."""
     query = make()
@@ -266,9 +273,7 @@ def test_a_zombie_task_that_wakes_up_after_its_batch_was_committed_is_fenced(mak
     query.strike("before_open", sleep)
     assert query.start() is None
     [zombie] = zombies
-    with pytest.raises(Fenced, match="took over its transactional id"):
-        zombie.write(query.rows(SinkTask(query.scope, 1, 0, 0, 999)))
-        zombie.prepare()
+    check_is_fenced(zombie, query)
     zombie.abort()
     query.check()
 
@@ -285,9 +290,7 @@ def test_a_zombie_task_of_a_driver_that_died_is_fenced_by_the_next_one(make: Mak
     query.start()
     assert query.start() is None
     [zombie] = zombies
-    with pytest.raises(Fenced, match="took over its transactional id"):
-        zombie.write(query.rows(SinkTask(query.scope, 1, 0, 0, 999)))
-        zombie.prepare()
+    check_is_fenced(zombie, query)
     query.check()
 
 
