@@ -33,6 +33,7 @@ from holdfast.commit.record_log import RecordLog
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.kafka.markers import Markers, OpenEnd
 from holdfast.kafka.transactional_ids import pattern_of
 from holdfast.kafka.transactions import Transactions
 from holdfast.sink.kafka import KafkaSink
@@ -228,7 +229,7 @@ class KafkaQuery:
             for batch in range(self.batches)
             for index in range(ROWS)
         ]
-        assert rows == wanted, Counter(rows) - Counter(wanted) or Counter(wanted) - Counter(rows)
+        assert rows == wanted, (Counter(rows) - Counter(wanted) or Counter(wanted) - Counter(rows), self.open_ends())
         marks = {(int(told[0]), partition): told[3] for partition, told in found}
         recorded = {
             (record.batch_id, task.partition): f"{task.run_id}:{task.attempt}:{task.task_attempt_id}"
@@ -238,6 +239,17 @@ class KafkaQuery:
         assert marks == recorded
         assert len(found) == ROWS * len({(told[0], partition, told[3]) for partition, told in found})
         self.check_nothing_is_open()
+
+    def open_ends(self) -> list[object]:
+        """What readers wait for: of the partitions' leaders, and of the coordinators."""
+        known = Transactions({"bootstrap.servers": self.servers}, 30_000)
+        markers = Markers(known)
+
+        async def ask() -> list[OpenEnd]:
+            return await markers._open_ends(await known.wire.leaders_of([self.topic]))
+
+        names = [name for name, _ in known.listing(pattern_of(self.query_id))]
+        return [*known.wire.call("tell", 30_000, ask), *known.describe(names)]
 
     def check_nothing_is_open(self) -> None:
         """No transaction is left that would stall readers."""

@@ -134,7 +134,7 @@ class World:
         return len(known.listing("holdfast-.*", OPEN_STATES))
 
     def settle(self) -> int:
-        """Kafka answers the end of a transaction before its rows are visible: waits for that, and for the follower."""
+        """Waits until the coordinators call all of them complete, and for the follower."""
         deadline = time.monotonic() + SETTLED_WITHIN_S
         while (left := self.open_transactions()) and time.monotonic() < deadline:
             time.sleep(0.1)

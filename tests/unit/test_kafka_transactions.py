@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.protocol.admin.transactions import ListTransactionsRequest
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka import wire as wire_module
@@ -26,6 +27,7 @@ class ScriptedWire(Wire):
         self.pinged: list[int] = []
         self.described: list[list[str]] = []
         self.forgotten: set[str] = set()
+        self.unlearnt = 0  # questions until the broker knows what it coordinates
 
     def elapsed_ms(self) -> float:
         self.now_ms_ += 1
@@ -62,8 +64,20 @@ class ScriptedWire(Wire):
     async def find_coordinator(self, transactional_id: str) -> None:
         self._coordinators[transactional_id] = 7
 
+    async def brokers(self) -> list[int]:
+        return [7]
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        return {(topic, number): 7 for topic in topics for number in range(3)}
+
+    def version_of(self, request: Any) -> int:
+        return 2
+
     async def send(self, request: Any, node: int) -> Any:
         assert node == 7
+        if isinstance(request, ListTransactionsRequest):
+            known = [] if self.unlearnt else [SimpleNamespace(transactional_id="tx", transaction_state="Ongoing")]
+            return SimpleNamespace(error_code=0, transaction_states=known)
         self.described.append(list(request.transactional_ids))
         return SimpleNamespace(transaction_states=[self._described(one) for one in request.transactional_ids])
 
@@ -74,8 +88,9 @@ class ScriptedWire(Wire):
 
     def _described(self, transactional_id: str) -> Any:
         topics = [SimpleNamespace(topic=topic, partitions=[number]) for topic, number in self.leader_of]
+        self.unlearnt = max(0, self.unlearnt - 1)
         return SimpleNamespace(
-            error_code=105 if transactional_id in self.forgotten else 0,
+            error_code=16 if self.unlearnt else 105 if transactional_id in self.forgotten else 0,
             transactional_id=transactional_id,
             transaction_state="Ongoing",
             transaction_timeout_ms=1000,
@@ -201,6 +216,15 @@ def test_a_coordinator_is_asked_for_many_descriptions_at_once() -> None:
     found = Transactions({}, 1000.0, wire).describe(names)
     assert [one and one.transactional_id for one in found] == [None if name == "id-3" else name for name in names]
     assert [len(asked) for asked in wire.described] == [500, 500, 200]
+
+
+def test_a_broker_that_does_not_know_yet_what_it_coordinates_is_asked_again() -> None:
+    """It would list nothing, and no error: strays would stay open."""
+    wire = ScriptedWire()
+    wire.unlearnt = 8
+    assert Transactions({}, 60_000.0, wire).listing("tx", ["Ongoing"]) == [("tx", "Ongoing")]
+    assert len(wire.described) > 1
+    assert all(len(names) == 3 for names in wire.described), "one name for each partition of the coordinators' topic"
 
 
 def test_nothing_to_ask_asks_nothing() -> None:

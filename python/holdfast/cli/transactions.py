@@ -6,9 +6,11 @@ Exit codes: 0 done, or it could be done; 1 not done; 2 wrong usage.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,7 +19,7 @@ from holdfast.cli.failures import said_on_failure
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.kafka.client_config import client_config
-from holdfast.kafka.transactional_ids import TransactionalId, pattern_of
+from holdfast.kafka.transactional_ids import TransactionalId, pattern_of, prefix_of
 from holdfast.kafka.transactions import ONGOING, OPEN_STATES, Answer, Prepared, Transaction, Transactions
 from holdfast.units import format_duration
 
@@ -29,14 +31,53 @@ Command = Callable[..., None]
 
 
 def _cluster(command: Command) -> Command:
-    """Options that all commands take."""
+    """Options that all commands take; the command gets ``known``, the cluster's transactions, instead."""
+
+    @functools.wraps(command)
+    def connected(
+        bootstrap_servers: str, options: Sequence[str], command_config: Path | None, **arguments: object
+    ) -> None:
+        texts = _texts_of(command_config) if command_config else {}
+        texts |= _texts_of_options(options) | {"kafka.bootstrap.servers": bootstrap_servers}
+        with said_on_failure():
+            try:
+                known = Transactions(client_config(texts, {}), PATIENCE_MS)
+            except InvalidRequest as error:
+                raise click.UsageError(str(error)) from None
+        command(known=known, **arguments)
+
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="For machines."),
+        click.option("--command-config", type=file, help="A file with settings, X=Y a line: for passwords."),
         click.option("--option", "options", multiple=True, metavar="kafka.X=Y", help="For librdkafka; repeatable."),
         click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="One or more brokers."),
     ):
-        command = option(command)
-    return command
+        connected = option(connected)
+    return connected
+
+
+def _texts_of(file: Path) -> dict[str, str]:
+    """Settings as Kafka's own tools take them in a file: a name and a value a line, without ``kafka.`` in front."""
+    texts = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        name, sign, value = line.strip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if not sign:
+            raise click.UsageError(f"{file}, line {number}: expected X=Y, or # and a comment")
+        texts["kafka." + name.strip().lower().removeprefix("kafka.")] = value.strip()
+    return texts
+
+
+def _texts_of_options(options: Sequence[str]) -> dict[str, str]:
+    texts = {}
+    for option in options:
+        name, sign, value = option.partition("=")
+        if not sign or not name.lower().startswith("kafka."):
+            raise click.UsageError(f"--option {name}: expected kafka.X=Y")
+        texts[name.lower()] = value
+    return texts
 
 
 _yes = click.option("--yes", is_flag=True, help="Do it. Without, only say what would be done.")
@@ -58,8 +99,7 @@ def transactions() -> None:
 @click.option("--all", "all_states", is_flag=True, help="Ended ones too.")
 @_cluster
 def list_transactions(
-    bootstrap_servers: str,
-    options: Sequence[str],
+    known: Transactions,
     as_json: bool,
     query: str | None,
     sink: str | None,
@@ -67,8 +107,7 @@ def list_transactions(
 ) -> None:
     """Those that are open: id, state, age, timeout, what they write to."""
     with said_on_failure():
-        known = _connect(bootstrap_servers, options)
-        names = known.listing(pattern_of(query, sink), () if all_states else OPEN_STATES)
+        names = known.listing(pattern_of(query, sink), () if all_states else OPEN_STATES, prefix_of(query))
         found = [one for one in known.describe([name for name, _ in names]) if one is not None]
     now_ms = SystemClock().now_ms()
     if as_json:
@@ -83,10 +122,10 @@ def list_transactions(
 @transactions.command()
 @click.argument("transactional_id")
 @_cluster
-def show(bootstrap_servers: str, options: Sequence[str], as_json: bool, transactional_id: str) -> None:
+def show(known: Transactions, as_json: bool, transactional_id: str) -> None:
     """All that the coordinator knows of one. Exit code 1 when it knows nothing."""
     with said_on_failure():
-        one = _connect(bootstrap_servers, options).describe([transactional_id])[0]
+        one = known.describe([transactional_id])[0]
     if one is None:
         _give_up(f"Kafka does not know {transactional_id}: it never was, or it has expired", as_json)
     data = _as_data(one, SystemClock().now_ms())
@@ -105,8 +144,7 @@ def show(bootstrap_servers: str, options: Sequence[str], as_json: bool, transact
 @_yes
 @_cluster
 def commit(
-    bootstrap_servers: str,
-    options: Sequence[str],
+    known: Transactions,
     as_json: bool,
     transactional_id: str,
     producer_id: int | None,
@@ -121,7 +159,6 @@ def commit(
     if (producer_id is None) != (producer_epoch is None):
         raise click.UsageError("--producer-id and --producer-epoch are given together, or neither is")
     with said_on_failure():
-        known = _connect(bootstrap_servers, options)
         one = known.describe([transactional_id])[0]
         if producer_id is None or producer_epoch is None:
             wanted = _open_one(one, transactional_id, as_json).prepared
@@ -145,8 +182,7 @@ def commit(
 @_yes
 @_cluster
 def abort(
-    bootstrap_servers: str,
-    options: Sequence[str],
+    known: Transactions,
     as_json: bool,
     transactional_ids: Sequence[str],
     query: str | None,
@@ -163,9 +199,10 @@ def abort(
     if sink is not None and query is None:
         raise click.UsageError("--sink goes with --query")
     with said_on_failure():
-        known = _connect(bootstrap_servers, options)
         if query is not None:
-            transactional_ids = [name for name, _ in known.listing(pattern_of(query, sink), (ONGOING,))]
+            transactional_ids = [
+                name for name, _ in known.listing(pattern_of(query, sink), (ONGOING,), prefix_of(query))
+            ]
         described = known.describe(transactional_ids)
         found = [_open_one(one, name, as_json) for name, one in zip(transactional_ids, described)]
         if not yes:
@@ -181,19 +218,6 @@ _WHY = {
     Answer.UNKNOWN: "the coordinator does not know it, or knows it of another producer",
 }
 _PAST = {"commit": "committed", "abort": "aborted"}
-
-
-def _connect(servers: str, options: Sequence[str]) -> Transactions:
-    texts = {"kafka.bootstrap.servers": servers}
-    for option in options:
-        name, sign, value = option.partition("=")
-        if not sign or not name.lower().startswith("kafka."):
-            raise click.UsageError(f"--option {name}: expected kafka.X=Y")
-        texts[name.lower()] = value
-    try:
-        return Transactions(client_config(texts, {}), PATIENCE_MS)
-    except InvalidRequest as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _as_data(one: Transaction, now_ms: int) -> dict[str, Any]:

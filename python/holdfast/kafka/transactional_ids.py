@@ -41,6 +41,11 @@ class TransactionalId:
         return cls(found["query"], found["sink"], *numbers)
 
 
+def prefix_of(query_id: str | None = None) -> str:
+    """What all ids of a query begin with, and what permissions can be given on."""
+    return PREFIX if query_id is None else f"{PREFIX}{query_id}-"
+
+
 def pattern_of(query_id: str | None = None, sink: str | None = None) -> str:
     """A regular expression that the whole of each id of a query and sink matches (RE2's syntax, and Python's)."""
     query = re.escape(query_id) if query_id is not None else ".+"

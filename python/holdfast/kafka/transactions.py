@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
+from holdfast.kafka.transactional_ids import PREFIX
 from holdfast.kafka.wire import Retry, Wire, refuse, wire_to
 
 END_TXN_VERSION = 3
@@ -35,6 +37,8 @@ class Prepared:
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    #: What it may have written to.
+    topics: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,13 @@ class Transactions:
     """The transactions of one cluster, for one caller with its patience."""
 
     def __init__(self, config: Mapping[str, str], patience_ms: float, wire: Wire | None = None) -> None:
-        self._wire = wire or wire_to(config)
-        self._patience_ms = patience_ms
+        self.wire = wire or wire_to(config)
+        self.patience_ms = patience_ms
 
-    def wait_until_ready(self, prepared: Sequence[Prepared]) -> None:
+    def wait_until_ready(self, prepared: Sequence[Prepared]) -> dict[tuple[str, int], int] | None:
         """Until each partition of these has a leader that answers: before that, none of them may be committed.
+
+        Gives the partitions and their leaders; None when one of these has ended already, which no longer tells its own.
 
         Raises
         ------
@@ -104,9 +110,8 @@ class Transactions:
             Not within the patience.
         """
         names = [one.transactional_id for one in prepared]
-        if prepared:
-            what = f"commit {len(prepared)} transactions"
-            self._wire.call(what, self._patience_ms, lambda: self._wait_for_leaders(names))
+        what = f"commit {len(prepared)} transactions"
+        return self.wire.call(what, self.patience_ms, lambda: self._wait_for_leaders(names)) if prepared else {}
 
     def end(self, prepared: Sequence[Prepared], commit: bool, *, ready: bool = False) -> list[Answer]:
         """Commit or abort; all side by side; one answer each. May be repeated.
@@ -136,7 +141,7 @@ class Transactions:
                 min_version=END_TXN_VERSION,
                 max_version=END_TXN_VERSION,
             )
-            code = (await self._wire.to_coordinator(one.transactional_id, request)).error_code
+            code = (await self.wire.to_coordinator(one.transactional_id, request)).error_code
             if code not in _ANSWERS:
                 refuse(code, f"the end of transaction {one.transactional_id}")
             answers[number] = _ANSWERS[code]
@@ -147,15 +152,15 @@ class Transactions:
             left = [number for number in range(len(prepared)) if number not in answers]
             if attempts > 1 or not ready:
                 await self._wait_for_leaders([prepared[number].transactional_id for number in left])
-            await self._all(ask_one(number) for number in left)
+            await self.all_of(ask_one(number) for number in left)
 
         if prepared:
             verb = "commit" if commit else "abort"
-            self._wire.call(f"{verb} {len(prepared)} transactions", self._patience_ms, ask_all)
+            self.wire.call(f"{verb} {len(prepared)} transactions", self.patience_ms, ask_all)
         in_order = [answers[number] for number in range(len(prepared))]
         return self._told_of_takeovers(prepared, in_order) if commit else in_order
 
-    def listing(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[str, str]]:
+    def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = PREFIX) -> list[tuple[str, str]]:
         """(id, state) of each transactional id that matches as a whole, on all brokers, sorted.
 
         Parameters
@@ -164,6 +169,8 @@ class Transactions:
             A regular expression.
         states
             Only these; all when there are none.
+        prefix
+            Of ids that this user may describe: some that nobody has tell whether all coordinators answer.
         """
         whole = re.compile(pattern)
 
@@ -171,29 +178,32 @@ class Transactions:
             from kafka.protocol.admin.transactions import ListTransactionsRequest
 
             request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
-            if self._wire.version_of(request) >= _LIST_BY_PATTERN:
+            if self.wire.version_of(request) >= _LIST_BY_PATTERN:
                 request.transactional_id_pattern = pattern
-            answer = await self._wire.send(request, node)
+            answer = await self.wire.send(request, node)
             if answer.error_code:
                 refuse(answer.error_code, f"a listing of its transactions (broker {node})")
             return [(found.transactional_id, found.transaction_state) for found in answer.transaction_states]
 
         async def ask_all() -> list[tuple[str, str]]:
-            brokers = await self._wire.brokers()
+            brokers = await self.wire.brokers()
             if not brokers:
                 raise Retry("the cluster names no brokers")
-            found = await self._all(ask_one(node) for node in brokers)
+            # Who coordinates nothing yet lists nothing.
+            known = await self.wire.leaders_of([STATE_TOPIC])
+            await self.described(probes(prefix, len(known) or STATE_PARTITIONS))
+            found = await self.all_of(ask_one(node) for node in brokers)
             return sorted({entry for entries in found for entry in entries if whole.fullmatch(entry[0])})
 
-        return self._wire.call("list its transactions", self._patience_ms, ask_all)
+        return self.wire.call("list its transactions", self.patience_ms, ask_all)
 
     def describe(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
         """What is known of each; None: nothing."""
 
         async def ask_all() -> list[Transaction | None]:
-            return await self._described(transactional_ids)
+            return await self.described(transactional_ids)
 
-        return self._wire.call("describe transactions", self._patience_ms, ask_all) if transactional_ids else []
+        return self.wire.call("describe transactions", self.patience_ms, ask_all) if transactional_ids else []
 
     def fence(self, transactional_ids: Sequence[str], timeout_ms: int) -> None:
         """Abort what is open and let no producer of today write under these ids again.
@@ -207,10 +217,10 @@ class Transactions:
             request = InitProducerIdRequest(
                 transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=4
             )
-            code = (await self._wire.to_coordinator(transactional_id, request)).error_code
+            code = (await self.wire.to_coordinator(transactional_id, request)).error_code
             if code == _INVALID_TIMEOUT:
                 raise InvalidRequest(
-                    f"Kafka at {self._wire.servers} refuses kafka.transaction.timeout.ms={timeout_ms}: it is more than"
+                    f"Kafka at {self.wire.servers} refuses kafka.transaction.timeout.ms={timeout_ms}: it is more than"
                     " the brokers' transaction.max.timeout.ms"
                 )
             if code:
@@ -220,11 +230,11 @@ class Transactions:
         async def ask_all() -> None:
             left = [one for one in transactional_ids if one not in fenced]
             await self._wait_for_leaders(left)
-            await self._all(ask_one(one) for one in left)
+            await self.all_of(ask_one(one) for one in left)
 
         fenced: set[str] = set()
         if transactional_ids:
-            self._wire.call(f"fence {len(transactional_ids)} transactional ids", self._patience_ms, ask_all)
+            self.wire.call(f"fence {len(transactional_ids)} transactional ids", self.patience_ms, ask_all)
 
     def _told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
         """The answers to a commit. An id that was taken over is fenced, also when it was committed before."""
@@ -237,25 +247,25 @@ class Transactions:
             for one, answer in zip(prepared, answers)
         ]
 
-    async def _described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
-        """What is known of each, asked of its coordinator, which takes many at once."""
-        strange = [one for one in transactional_ids if self._wire.coordinator_of(one) < 0]
-        await self._all(self._wire.find_coordinator(one) for one in strange)
+    async def described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
+        """What is known of each, asked of its coordinator, which takes many at once; only inside of a question."""
+        strange = [one for one in transactional_ids if self.wire.coordinator_of(one) < 0]
+        await self.all_of(self.wire.find_coordinator(one) for one in strange)
         by_node: dict[int, list[str]] = {}
         for one in dict.fromkeys(transactional_ids):
-            by_node.setdefault(self._wire.coordinator_of(one), []).append(one)
+            by_node.setdefault(self.wire.coordinator_of(one), []).append(one)
         asked = [
             self._describe(node, names[start : start + _DESCRIBED_AT_ONCE])
             for node, names in by_node.items()
             for start in range(0, len(names), _DESCRIBED_AT_ONCE)
         ]
-        found = {name: one for part in await self._all(asked) for name, one in part.items()}
+        found = {name: one for part in await self.all_of(asked) for name, one in part.items()}
         return [found[one] for one in transactional_ids]
 
     async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
         from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
-        answer = await self._wire.send(DescribeTransactionsRequest(transactional_ids=transactional_ids), node)
+        answer = await self.wire.send(DescribeTransactionsRequest(transactional_ids=transactional_ids), node)
         found: dict[str, Transaction | None] = dict.fromkeys(transactional_ids)
         for one in answer.transaction_states:
             if one.error_code == _NOT_FOUND:
@@ -274,32 +284,33 @@ class Transactions:
             )
         return found
 
-    async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> None:
+    async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> dict[tuple[str, int], int] | None:
         """Not now, while a partition of an open transaction has no leader, or its leader does not answer.
 
         Kafka's coordinator takes a partition without a leader for a deleted one: it leaves out the marker that ends the
         transaction there, and calls the transaction complete. When the partition comes back, its rows are invisible
         and its readers stand still, for ever. (Seen with 4.3.1: one replica, its broker killed.)
         """
-        described = await self._described(transactional_ids)
+        described = await self.described(transactional_ids)
         places: dict[int, set[tuple[str, int]]] = {}
         for one in described:
             if one is not None and one.state == ONGOING:
                 places.setdefault(one.coordinator, set()).update(one.partitions)
-        found = await self._all(self._wire.leaders(node, sorted(wanted)) for node, wanted in places.items())
+        found = await self.all_of(self.wire.leaders(node, sorted(wanted)) for node, wanted in places.items())
         leaders = {place: leader for leaders in found for place, leader in leaders.items()}
         missing = [f"{topic}-{number}" for (topic, number), leader in sorted(leaders.items()) if leader < 0]
         if missing:
             raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
         # Coordinators have just answered.
-        await self._all(self._wire.ping(leader) for leader in set(leaders.values()) - places.keys())
+        await self.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
+        return leaders if all(one is not None and one.state == ONGOING for one in described) else None
 
-    async def _all(self, questions: Any) -> list[Any]:
-        """All answers; the first failure when there is one, but not before all have answered."""
+    async def all_of(self, questions: Any) -> list[Any]:
+        """All answers; the first failure, if there is one, when all have answered. Only inside of a question."""
         asked: list[Coroutine[Any, Any, Any]] = list(questions)
         answers: list[Any] = []
         for start in range(0, len(asked), _SIDE_BY_SIDE):
-            answers += await self._wire.gather(asked[start : start + _SIDE_BY_SIDE])
+            answers += await self.wire.gather(asked[start : start + _SIDE_BY_SIDE])
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
         if failures:
             # A refusal for good says more than a broker that is busy.

@@ -145,7 +145,7 @@ class Wire:
         answer = await self.send(request, self._any_broker())
         if answer.error_code:
             refuse(answer.error_code, f"transactional id {transactional_id}")
-        await self._know(answer.node_id)
+        await self.know(answer.node_id)
         self._coordinators[transactional_id] = int(answer.node_id)
 
     def coordinator_of(self, transactional_id: str) -> int:
@@ -163,22 +163,27 @@ class Wire:
 
         Topics that do not exist are left out.
         """
+        found = await self.leaders_of({topic for topic, _ in places}, node)
+        return {place: found[place] for place in places if place in found}
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        """The same for all partitions of topics."""
         from kafka.protocol.metadata import MetadataRequest
 
-        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted({topic for topic, _ in places})]
-        answer = await self.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), node)
-        found = {
+        named = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        answer = await self.send(request, self._any_broker() if node is None else node)
+        return {
             (topic.name, partition.partition_index): int(partition.leader_id)
             for topic in answer.topics
             for partition in topic.partitions
         }
-        return {place: found[place] for place in places if place in found}
 
     async def ping(self, node: int) -> None:
         """Whether a broker answers; only inside of a question."""
         from kafka.protocol.metadata import MetadataRequest
 
-        await self._know(node)
+        await self.know(node)
         await self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), node)
 
     async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -212,7 +217,8 @@ class Wire:
             raise Retry("no broker can be reached")
         return int(node)
 
-    async def _know(self, node: int) -> None:
+    async def know(self, node: int) -> None:
+        """Learns a broker's address; only inside of a question."""
         if self._live().cluster.broker_metadata(node) is None:
             await self.brokers()
             if self._live().cluster.broker_metadata(node) is None:

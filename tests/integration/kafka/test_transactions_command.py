@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -172,6 +173,21 @@ def test_wrong_usage_is_exit_code_2(kafka: KafkaWorld, arguments: list[str], mes
     found = CliRunner().invoke(main, ["transactions", command, "--bootstrap-servers", kafka.servers, *rest])
     assert found.exit_code == 2
     assert message in found.output
+
+
+def test_settings_come_from_a_file_too(output: Output, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# as for Kafka's own tools\n\nsecurity.protocol = PLAINTEXT\nclient.id=by=file\n")
+    assert output.data("list", "--query", output.query, "--command-config", str(file))
+    file.write_text("security.protocol=tls\n")
+    found = output.run("list", "--command-config", str(file))
+    assert (found.exit_code, "security.protocol='TLS'" in found.output) == (2, True)
+    given = output.run("list", "--command-config", str(file), "--option", "kafka.security.protocol=plaintext")
+    assert given.exit_code == 0
+    file.write_text("security.protocol=PLAINTEXT\nsasl.password secret\n")
+    found = output.run("list", "--command-config", str(file))
+    assert (found.exit_code, f"{file}, line 2: expected X=Y" in found.output) == (2, True)
+    assert "secret" not in found.output
 
 
 def test_brokers_that_are_away_are_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ operate it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink
 from holdfast.errors import Corrupt, Incompatible, Undecided
 from holdfast.fault_points import reach
 from holdfast.kafka.client import logger
-from holdfast.kafka.transactional_ids import TransactionalId, pattern_of
+from holdfast.kafka.markers import Markers
+from holdfast.kafka.transactional_ids import TransactionalId, pattern_of, prefix_of
 from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Transactions
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
@@ -140,18 +141,22 @@ class KafkaSink:
             return [Outcome.DONE] * len(committables)
         prepared = [_prepared(committable) for committable in committables]
         transactions = self._transactions()
-        transactions.wait_until_ready(prepared)
+        leaders = transactions.wait_until_ready(prepared)
         answers = transactions.end(prepared[:1], commit=True, ready=True)
         if prepared:
             # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
             reach("mid_commit")
         answers += transactions.end(prepared[1:], commit=True, ready=True)
+        done = [one for one, answer in zip(prepared, answers) if answer is Answer.DONE]
+        Markers(transactions).wait_for(done, self._topics_of(done), leaders)
         return [self._outcome(one, answer) for one, answer in zip(prepared, answers)]
 
     def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
         """See `holdfast.commit.sink.Sink`."""
         if self._transactional:
-            self._transactions().end([_prepared(committable) for committable in committables], commit=False)
+            prepared, transactions = [_prepared(committable) for committable in committables], self._transactions()
+            transactions.end(prepared, commit=False)
+            Markers(transactions).sweep([one.transactional_id for one in prepared], self._topics_of(prepared))
 
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         """See `holdfast.commit.sink.Sink`.
@@ -163,12 +168,13 @@ class KafkaSink:
         if not self._transactional:
             return 0
         transactions = self._transactions()
-        listed = transactions.listing(pattern_of(scope.query_id, scope.sink), (ONGOING, EMPTY))
-        found = [
+        pattern, prefix = pattern_of(scope.query_id, scope.sink), prefix_of(scope.query_id)
+        listed = [
             (name, state)
-            for name, state in listed
+            for name, state in transactions.listing(pattern, prefix=prefix)
             if _epoch_of(name) <= scope.epoch and (state == ONGOING or _epoch_of(name) > scope.epoch - EPOCHS_FENCED)
         ]
+        found = [(name, state) for name, state in listed if state in (ONGOING, EMPTY)]
         kept = {_prepared(committable) for committable in keep}
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.
@@ -177,7 +183,15 @@ class KafkaSink:
             name for name, known in zip(doubtful, transactions.describe(doubtful)) if known and known.prepared in kept
         }
         swept = [(name, state) for name, state in found if name not in spared]
+        written = {
+            topic
+            for stray in transactions.describe([name for name, _ in swept])
+            if stray
+            for topic, _ in stray.partitions
+        }
         transactions.fence([name for name, _ in swept], self._options.transaction_timeout_ms)
+        others = [name for name, _ in listed if name not in spared]
+        Markers(transactions).sweep(others, written | self._topics_of(kept))
         strays = [name for name, state in swept if state == ONGOING]
         if strays:
             logger.warning(
@@ -188,6 +202,11 @@ class KafkaSink:
                 ", ".join(strays[:8]) + (", …" if len(strays) > 8 else ""),
             )
         return len(strays)
+
+    def _topics_of(self, prepared: Iterable[Prepared]) -> set[str]:
+        """All that these may have written to."""
+        fixed = {self._options.topic} if self._options.topic else set()
+        return fixed.union(*(one.topics for one in prepared))
 
     @property
     def _transactional(self) -> bool:
@@ -219,7 +238,8 @@ def _prepared(committable: Committable) -> Prepared:
     if "mode" in body:
         raise _other_mode(committable, str(body["mode"]))
     try:
-        return Prepared(str(body["transactional_id"]), int(body["producer_id"]), int(body["producer_epoch"]))
+        identity = str(body["transactional_id"]), int(body["producer_id"]), int(body["producer_epoch"])
+        return Prepared(*identity, topics=tuple(map(str, body.get("topics", ()))))
     except (KeyError, TypeError, ValueError):
         raise Corrupt(
             f"The committable of partition {committable.partition} is not one of a Kafka transaction: expected"

@@ -48,6 +48,7 @@ class TransactionalWriter:
         self._clock = clock or SystemClock()
         self._layout: Layout | None = None
         self._rows = self._bytes = 0
+        self._topics: set[str] = set()
         self._begun = False
         self._id = transactional_id(task)
         self._what = f"Transaction {self._id} at {options.client['bootstrap.servers']}"
@@ -66,6 +67,8 @@ class TransactionalWriter:
             producer.send(records, self._options.topic, None)
             self._rows += len(records)
             self._bytes += records.size_bytes
+            if records.topics is not None:
+                self._topics.update(records.topics)
 
     def prepare(self) -> Committable | None:
         """See `holdfast.commit.sink.SinkWriter`."""
@@ -81,7 +84,12 @@ class TransactionalWriter:
             attempt=self._task.attempt,
             rows=self._rows,
             size_bytes=self._bytes,
-            body={"transactional_id": self._id, "producer_id": producer_id, "producer_epoch": producer_epoch},
+            body={
+                "transactional_id": self._id,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "topics": [self._options.topic] if self._options.topic else sorted(self._topics),
+            },
         )
 
     def abort(self) -> None:
