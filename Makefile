@@ -44,8 +44,9 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# Files of tests side by side, each process with a JVM and a broker of its own where it needs them.
-PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile
+# Files of tests side by side, each process with a JVM and a broker of its own where it needs them. In the order of their
+# folders: long ones come early, where xdist would begin with the files that have many tests, and end with one process at work.
+PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # --- the two commands of the README ---------------------------------------------------------------------------------
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/

@@ -29,7 +29,10 @@ class TopicReader:
     def records(self) -> list[Record]:
         """All that is visible, each partition in its order."""
         command = [sys.executable, "-m", __spec__.name, self._servers, self._topic, json.dumps(self._starts)]
-        read = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=120)
+        # A session of its own: Ctrl-C in the terminal is for the harness.
+        read = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=120, start_new_session=True
+        )
         for line in read.stdout.splitlines():
             record: Record = tuple(json.loads(line))
             self._records.append(record)

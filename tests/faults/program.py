@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,6 +179,24 @@ class Program:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()
+
+
+def until_interrupted(steps: Sequence[str]) -> Iterator[str]:
+    """The steps, one after the other; after Ctrl-C no more of them, so that the comparison at the end is still made."""
+    is_interrupted = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        print("interrupted: no more kills; the stream runs to its end and is compared", flush=True)
+        is_interrupted.set()
+
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        for step in steps:
+            if is_interrupted.is_set():
+                return
+            yield step
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def committed_batches(folder: Path) -> int:
