@@ -1,0 +1,190 @@
+"""When a marker is waited for, when it is written in the coordinator's place, and when neither: what no broker does on
+demand. With a real one: tests/integration/kafka/test_markers.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.admin.transactions import DescribeProducersRequest
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+from holdfast.errors import Unavailable
+from holdfast.kafka import wire as wire_module
+from holdfast.kafka.markers import Markers
+from holdfast.kafka.transactions import Prepared, Transactions
+from holdfast.kafka.wire import Wire
+
+ONE = Prepared("id", 9, 3)
+
+
+class PartitionWire(Wire):
+    """A partition ``t-0`` with one transaction, and its coordinator. No network.
+
+    Parameters
+    ----------
+    looks
+        Whether the transaction is open, look by look; the last one stays.
+    state, epoch
+        What the coordinator knows of the id.
+    look_code, write_code
+        Error codes of DescribeProducers and WriteTxnMarkers.
+    """
+
+    def __init__(
+        self, looks: list[bool], state: str, epoch: int = 3, *, look_code: int = 0, write_code: int = 0
+    ) -> None:
+        super().__init__({"bootstrap.servers": "broker:9092"}, clock=self)
+        self.looks, self.state, self.epoch = looks, state, epoch
+        self.look_code, self.write_code = look_code, write_code
+        self.written: list[bool] = []
+        self._now_ms = 0
+
+    def elapsed_ms(self) -> float:
+        self._now_ms += 1
+        return self._now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def _connected(self, within_ms: float) -> Any:
+        return self
+
+    def run(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        try:
+            question().send(None)
+        except StopIteration as done:
+            return done.value
+        raise AssertionError("nothing waits here")
+
+    async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        answers: list[Any] = []
+        for question in questions:
+            try:
+                answers.append(await question)
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        return {(topic, 0): 1 for topic in topics}
+
+    async def know(self, node: int) -> None:
+        assert node == 1
+
+    async def find_coordinator(self, transactional_id: str) -> None:
+        self._coordinators[transactional_id] = 1
+
+    async def send(self, request: Any, node: int) -> Any:
+        if isinstance(request, DescribeProducersRequest):
+            return _answer(partition_index=0, error_code=self.look_code, active_producers=self._producers())
+        if isinstance(request, WriteTxnMarkersRequest):
+            [marker] = request.markers
+            assert (marker.producer_id, marker.producer_epoch) == (9, 3)
+            self.written.append(marker.transaction_result)
+            self.looks = [False] if not self.write_code else self.looks
+            return SimpleNamespace(markers=[_answer(error_code=self.write_code)])
+        known = SimpleNamespace(
+            error_code=0,
+            transactional_id="id",
+            transaction_state=self.state,
+            producer_id=9,
+            producer_epoch=self.epoch,
+            transaction_timeout_ms=1000,
+            transaction_start_time_ms=0,
+            topics=[],
+        )
+        return SimpleNamespace(transaction_states=[known])
+
+    def _producers(self) -> list[Any]:
+        is_open = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        stranger = SimpleNamespace(producer_id=1, producer_epoch=0, coordinator_epoch=-1, current_txn_start_offset=5)
+        own = SimpleNamespace(
+            producer_id=9, producer_epoch=3, coordinator_epoch=-1, current_txn_start_offset=7 if is_open else -1
+        )
+        return [stranger, own]
+
+
+def _answer(**partition: Any) -> Any:
+    return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[SimpleNamespace(**partition)])])
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+
+
+def wait_for(wire: PartitionWire) -> None:
+    Markers(Transactions({}, 1000.0, wire)).wait_for([ONE], ["t"], {("t", 0): 1})
+
+
+def sweep(wire: PartitionWire) -> None:
+    Markers(Transactions({}, 1000.0, wire)).sweep(["id"], ["t"])
+
+
+def test_a_marker_on_its_way_is_waited_for() -> None:
+    wire = PartitionWire([True] * 20 + [False], "PrepareCommit")
+    wait_for(wire)
+    assert (wire.written, wire.looks) == ([], [False])
+
+
+def test_a_marker_that_never_comes_is_not_written_while_the_coordinator_is_at_work() -> None:
+    wire = PartitionWire([True], "PrepareCommit")
+    with pytest.raises(Unavailable, match="did not make visible 1 transaction within 1 s"):
+        wait_for(wire)
+    assert wire.written == []
+
+
+def test_a_marker_that_came_after_the_coordinator_said_so_is_not_written() -> None:
+    wire = PartitionWire([True] * 4 + [False], "CompleteCommit")
+    wait_for(wire)
+    assert wire.written == []
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch"), [("CompleteCommit", 3), ("Empty", 4), ("Ongoing", 4), ("CompleteAbort", 5)]
+)
+def test_what_was_committed_gets_its_marker_whoever_took_the_id_since(state: str, epoch: int) -> None:
+    wire = PartitionWire([True], state, epoch)
+    wait_for(wire)
+    assert wire.written == [True]
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "written"),
+    [
+        ("CompleteCommit", 3, [True]),
+        ("CompleteAbort", 3, [False]),
+        ("CompleteAbort", 4, [False]),  # a time limit
+        ("Empty", 5, [False]),  # whoever took it over had to abort it first
+        ("Ongoing", 3, []),  # at work
+        ("Empty", 4, []),  # it had ended before somebody took it over; nobody knows how
+        ("CompleteCommit", 4, []),
+    ],
+)
+def test_a_sweep_ends_what_has_ended_and_never_guesses(state: str, epoch: int, written: list[bool]) -> None:
+    wire = PartitionWire([True], state, epoch)
+    sweep(wire)
+    assert wire.written == written
+
+
+def test_without_the_right_to_look_nobody_looks_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="holdfast.kafka"):
+        for _ in range(2):
+            wait_for(PartitionWire([True], "CompleteCommit", look_code=29))
+    assert [record.getMessage() for record in caplog.records if "READ on the topic" in record.getMessage()] != []
+    assert caplog.text.count("READ on the topic") == 1
+
+
+def test_without_the_right_to_write_a_marker_the_error_says_what_to_do() -> None:
+    wire = PartitionWire([True], "CompleteCommit", write_code=31)
+    with pytest.raises(Unavailable, match=r"missing in t-0 to commit transaction id \(producer id 9, epoch 3\).*ALTER"):
+        wait_for(wire)
+
+
+def test_a_partition_that_is_gone_is_not_waited_for() -> None:
+    wait_for(PartitionWire([True], "CompleteCommit", look_code=3))
