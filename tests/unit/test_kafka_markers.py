@@ -5,25 +5,25 @@ demand. With a real one: tests/integration/kafka/test_markers.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+from tests.offline_wire import OfflineWire
 
 from holdfast.errors import Unavailable
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactions import Prepared, Transactions
-from holdfast.kafka.wire import Wire
 
 ONE = Prepared("id", 9, 3)
 
 
-class PartitionWire(Wire):
-    """A partition ``t-0`` with one transaction, and its coordinator. No network.
+class PartitionWire(OfflineWire):
+    """A partition ``t-0`` with one transaction, and its coordinator.
 
     Parameters
     ----------
@@ -38,37 +38,10 @@ class PartitionWire(Wire):
     def __init__(
         self, looks: list[bool], state: str, epoch: int = 3, *, look_code: int = 0, write_code: int = 0
     ) -> None:
-        super().__init__({"bootstrap.servers": "broker:9092"}, clock=self)
+        super().__init__()
         self.looks, self.state, self.epoch = looks, state, epoch
         self.look_code, self.write_code = look_code, write_code
         self.written: list[bool] = []
-        self._now_ms = 0
-
-    def elapsed_ms(self) -> float:
-        self._now_ms += 1
-        return self._now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def _connected(self, within_ms: float) -> Any:
-        return self
-
-    def run(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        try:
-            question().send(None)
-        except StopIteration as done:
-            return done.value
-        raise AssertionError("nothing waits here")
-
-    async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-        answers: list[Any] = []
-        for question in questions:
-            try:
-                answers.append(await question)
-            except Exception as error:
-                answers.append(error)
-        return answers
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         return {(topic, 0): 1 for topic in topics}

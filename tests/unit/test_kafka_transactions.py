@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.protocol.admin.transactions import ListTransactionsRequest
+from tests.offline_wire import OfflineWire
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.transactions import Answer, Prepared, Transaction, Transactions
-from holdfast.kafka.wire import Wire
 
 
-class ScriptedWire(Wire):
-    """Answers with codes from a script, one list a transactional id; the last one stays. No network."""
+class ScriptedWire(OfflineWire):
+    """Answers with codes from a script, one list a transactional id; the last one stays."""
 
     def __init__(self, **codes: list[int]) -> None:
-        super().__init__({"bootstrap.servers": "broker:9092"}, clock=self)
+        super().__init__()
         self.codes = codes
         self.asked: list[tuple[str, int, Any]] = []
-        self.now_ms_ = 0.0
         self.leader_of: dict[tuple[str, int], list[int]] = {}
         self.pinged: list[int] = []
         self.described: list[list[str]] = []
         self.forgotten: set[str] = set()
         self.unlearnt = 0  # questions until the broker knows what it coordinates
-
-    def elapsed_ms(self) -> float:
-        self.now_ms_ += 1
-        return self.now_ms_
-
-    def now_ms(self) -> int:
-        return int(self.now_ms_)
-
-    def _connected(self, within_ms: float) -> Any:
-        return self
-
-    def run(self, question: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        try:
-            question().send(None)
-        except StopIteration as done:
-            return done.value
-        raise AssertionError("the script never waits")
-
-    async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-        answers = []
-        for question in questions:
-            try:
-                answers.append(await question)
-            except Exception as error:
-                answers.append(error)
-        return answers
 
     async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return {place: codes.pop(0) for place, codes in self.leader_of.items() if place in places}
