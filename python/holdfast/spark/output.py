@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
+from holdfast.state.casts import one_batch
 
 OUTPUT_SCHEMA = "blob binary"
 _ROWS_MAX = 65536
@@ -48,7 +49,7 @@ class OutputPacker:
             yield self._frame()
 
     def _frame(self) -> pd.DataFrame:
-        rows = pa.concat_batches(self._gathered) if len(self._gathered) > 1 else self._gathered[0]
+        rows = one_batch(self._gathered)
         self._gathered = []
         self._rows = self._bytes = 0
         payloads = []

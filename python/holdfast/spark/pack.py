@@ -22,6 +22,7 @@ from holdfast import _core
 from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
 from holdfast.spark.worker_memory import return_freed_memory
+from holdfast.state.casts import one_batch
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
 #: Spark tells the slots the watermark; declaring it a second time is refused.
@@ -93,7 +94,7 @@ class Pack:
             yield self._marker(self._event_time_max)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
-        rows = _one_batch(self._gathered)
+        rows = one_batch(self._gathered)
         self._gathered = []
         self._gathered_bytes = 0
         if self._plan.event_time_column is not None:
@@ -175,9 +176,3 @@ def pack_function(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterat
         return Pack(plan, plan.labels(), task.partitionId()).run(batches)
 
     return pack
-
-
-def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(batches)

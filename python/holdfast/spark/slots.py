@@ -23,6 +23,7 @@ from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_memory import return_freed_memory
 from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
 # Rows and bytes that a vectorised processor is called with at once, where blobs are small.
@@ -150,18 +151,14 @@ def _call_batches(spool: BlobSpool, schema: pa.Schema) -> Iterator[pa.RecordBatc
     rows = size_bytes = 0
     for blob in spool.read():
         if gathered and (rows + blob.rows > _CALL_ROWS or size_bytes + blob.data.size > _CALL_BYTES):
-            yield _together(gathered)
+            yield one_batch(gathered)
             gathered = []
             rows = size_bytes = 0
         gathered.append(blob.read(schema))
         rows += blob.rows
         size_bytes += blob.data.size
     if gathered:
-        yield _together(gathered)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield one_batch(gathered)
 
 
 def _context(

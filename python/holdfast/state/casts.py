@@ -131,6 +131,21 @@ def is_frame(values: Any) -> bool:
     return pandas is not None and isinstance(values, pandas.DataFrame)
 
 
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema, at least one, as one: ``pyarrow.concat_batches``, which pyarrow 18 does not have.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A column would be longer than its offsets can say.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    schema: pa.Schema = batches[0].schema
+    columns = [pa.concat_arrays([batch.column(number) for batch in batches]) for number in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def combined(values: Any) -> pa.Array:
     """One array of a chunked one."""
     if not isinstance(values, pa.ChunkedArray):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
+from holdfast.state.casts import one_batch
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import KeyScope
@@ -62,7 +63,7 @@ class KeyedDriver:
         if not self._gathered:
             return
         batches, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        rows = one_batch(batches)
         distinct, rows, offsets = self._grouped(rows)
         first = 0
         while first < len(distinct):

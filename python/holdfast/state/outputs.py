@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import cast, combined, from_python, is_frame
+from holdfast.state.casts import cast, combined, from_python, is_frame, one_batch
 
 
 class OutputRows:
@@ -135,7 +135,7 @@ class OutputRows:
     def _from_arrow(self, pieces: list[Any]) -> None:
         found: pa.Schema = pieces[0].schema
         if found.equals(self._schema):
-            for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [pa.concat_batches(pieces)]:
+            for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [one_batch(pieces)]:
                 self._batches.extend(batch for batch in _batches(piece) if batch.num_rows)
             return
         self._check_names(found.names, "a batch")
