@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,3 +72,11 @@ def run(
 
 def purchases(users: list[str], amounts: list[int | None], type: pa.DataType | None = None) -> pa.RecordBatch:
     return pa.record_batch({"user": pa.array(users, pa.string()), "amount": pa.array(amounts, type or pa.int64())})
+
+
+def users_error(caught: BaseException) -> tuple[BaseException | None, str]:
+    """What a processor raised, and the note of where that was: Python 3.10 has no notes, so there it is the cause."""
+    if sys.version_info < (3, 11):
+        return caught.__cause__, str(caught)
+    [note] = caught.__notes__
+    return caught, note

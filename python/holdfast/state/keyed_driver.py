@@ -128,6 +128,7 @@ class _Frames:
         self._index = pandas.RangeIndex
 
     def slice(self, offset: int, length: int) -> Any:
-        frame = self._frame.iloc[offset : offset + length]
+        # A frame of its own: to pandas 2 a mere slice is a copy that had better not be changed, and it warns.
+        frame = self._frame.iloc[offset : offset + length].copy(deep=False)
         frame.index = self._index(length)
         return frame
