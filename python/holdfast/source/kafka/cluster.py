@@ -91,7 +91,7 @@ class Cluster:
     def commit_group(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Tell the brokers how far the query is. Nothing waits for it, and nothing depends on it."""
         if group not in self._groups:
-            self._groups[group] = GroupOffsets(self._options.client, group)
+            self._groups[group] = GroupOffsets(self._options.client, group, self._clock)
         self._groups[group].commit(positions)
 
     def _at_timestamps(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:

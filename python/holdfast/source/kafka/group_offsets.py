@@ -7,12 +7,16 @@ by one thread, on which the answers come too, with the next commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.clock import Clock
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.subscription import Partition
+
+# Between two tries to say the same.
+_AGAIN_AFTER_MS = 1000.0
 
 
 class GroupOffsets:
@@ -24,28 +28,42 @@ class GroupOffsets:
         librdkafka's configuration of the source.
     """
 
-    def __init__(self, client: Mapping[str, str], group: str) -> None:
+    def __init__(self, client: Mapping[str, str], group: str, clock: Clock) -> None:
         self._client = client
         self._group = group
+        self._clock = clock
         self._consumer: Any = None
         self._is_warned = False
+        self._acknowledged: dict[Partition, int] = {}
+        self._said: dict[Partition, int] = {}
+        self._again_ms = 0.0
 
     def commit(self, positions: Mapping[Partition, int]) -> None:
-        """Tells the brokers, in the background. What fails is logged once; the next commit says it all again."""
+        """Tells the brokers, in the background. What fails is logged once; a later call says it all again, even if the
+        query has not come any further.
+        """
         kafka = confluent_kafka()
+        wanted, now_ms = dict(positions), self._clock.elapsed_ms()
         places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(positions.items())]
         try:
+            if self._consumer is not None:
+                self._consumer.poll(0)  # for the answers
+            if wanted == self._acknowledged or (wanted == self._said and now_ms < self._again_ms):
+                return
+            self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
             if self._consumer is None:
                 config = {**self._client, "group.id": self._group, "enable.auto.commit": "false"}
                 self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
-            self._consumer.poll(0)
             self._consumer.commit(offsets=places, asynchronous=True)
         except (kafka.KafkaException, ValueError) as error:
             self._failed(error)
 
-    def _answered(self, error: object, places: object) -> None:
-        if error is not None:
-            self._failed(error)
+    def _answered(self, error: object, places: Sequence[Any]) -> None:
+        refused = error or next((place.error for place in places if place.error is not None), None)
+        if refused is not None:
+            self._failed(refused)
+        else:
+            self._acknowledged = {(place.topic, place.partition): place.offset for place in places}
 
     def _failed(self, error: object) -> None:
         if not self._is_warned:

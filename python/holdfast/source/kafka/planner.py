@@ -47,7 +47,6 @@ class StreamPlanner:
         # Of the batch that was planned last: what Spark 4.0 does not hand over.
         self._known: SourceOffset | None = None
         self._checked_end: SourceOffset | None = None
-        self._group_positions: Mapping[Partition, int] | None = None
 
     def initial(self) -> dict[str, Any]:
         """Where a new query starts. Spark asks only when its checkpoint is empty, and again on a replay of batch 0."""
@@ -107,10 +106,10 @@ class StreamPlanner:
         self._known = (
             until if until.source_id else SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
         )
-        unknown = [key for key in until.positions if key not in until.starts and key not in since.positions]
-        if unknown:
-            # Only Spark 4.0 and 4.1 plan a batch without its start; partitions that came since then begin here.
-            since = SourceOffset({**since.positions, **self._cluster.earliest(unknown)}, {}, since.topic_ids)
+        if not until.source_id:
+            # Spark 4.0 and 4.1 plan the first batch after a restart without its start: what was lost shows only here.
+            begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
+            since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
         if ranges and until != self._checked_end:
             ranges = self._still_there(ranges, since)
@@ -122,13 +121,12 @@ class StreamPlanner:
 
     def _commit_group(self, offset: SourceOffset) -> None:
         """Let lag tools see how far the query is. Never read back."""
-        if not self._options.commit_group_offsets or not offset.positions or offset.positions == self._group_positions:
+        if not self._options.commit_group_offsets or not offset.positions:
             return
         group = self._options.client.get("group.id")
         if group is None and offset.source_id is None:
             return
         self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", offset.positions)
-        self._group_positions = offset.positions
 
     def _available(self) -> tuple[Topics, dict[Partition, int]]:
         topics = self._cluster.topics()
