@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from holdfast.source.kafka.cluster import Cluster
@@ -87,6 +87,17 @@ class KafkaWorld:
         place = TopicPartition(topic, partition)
         stable = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
         return int(stable[place].result(30).offset)
+
+    def group_offset(self, group: str, topic: str, partition: int = 0) -> int:
+        """What a consumer group has committed; negative: nothing. By a consumer: librdkafka's admin client follows a
+        null pointer where the group's coordinator has just started.
+        """
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group}, logger=_quiet)
+        try:
+            [place] = consumer.committed([TopicPartition(topic, partition)], 30)
+            return int(place.offset)
+        finally:
+            consumer.close()
 
     def begin(self, topic: str, values: Iterable[bytes], partition: int = 0) -> Producer:
         """A transaction that stays open."""

@@ -290,17 +290,12 @@ def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     unnamed = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", groupIdPrefix="app"), pool)
     silent = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", commitGroupOffsets="false"), pool)
 
-    def committed(group: str) -> int | None:
-        answers = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        places = answers[group].result(30).topic_partitions
-        return places[0].offset if places else None
-
     for stream in (named, unnamed, silent):
         assert len(stream.batch()) == 7
         assert stream.batch() == []
     # A query asks for more again and again, and says what was not heard once more.
-    eventually(lambda: named.batch() == [] and committed("mine") == 7)
-    eventually(lambda: unnamed.batch() == [] and committed(f"app-{unnamed.offset['source']}") == 7)
+    eventually(lambda: named.batch() == [] and kafka.group_offset("mine", topic) == 7)
+    eventually(lambda: unnamed.batch() == [] and kafka.group_offset(f"app-{unnamed.offset['source']}", topic) == 7)
     groups = [group.group_id for group in kafka.admin.list_consumer_groups().result(30).valid]
     assert not any(str(silent.offset["source"]) in group for group in groups)
     # What is committed there is for eyes only: the stream goes on where its own offset is, whoever moves the group.
@@ -310,12 +305,11 @@ def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     resumed = named.resume()
     assert resumed.batch() == [b"more"]
     assert resumed.batch() == []
-    eventually(lambda: resumed.batch() == [] and committed("mine") == 8)
+    eventually(lambda: resumed.batch() == [] and kafka.group_offset("mine", topic) == 8)
 
 
 def test_lag_tools_see_what_is_in_a_checkpoint_and_not_what_is_planned(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     """A batch that is killed must not be seen as done."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
 
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
@@ -324,14 +318,10 @@ def test_lag_tools_see_what_is_in_a_checkpoint_and_not_what_is_planned(kafka: Ka
         subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4, **{"kafka.group.id": group}
     )
 
-    def committed() -> int:
-        places = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-        return places.topic_partitions[0].offset if places.topic_partitions else -1
-
     def shown(stream: Stream, offset: int) -> bool:
         """Each question says it anew: what a coordinator that is just being found refuses is not lost."""
         stream.planner.latest(stream.offset)
-        return committed() == offset
+        return kafka.group_offset(group, topic) == offset
 
     stream = Stream(options, pool)
     assert stream.batch() == values(0, 4)
@@ -404,7 +394,6 @@ def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the
 @pytest.mark.slow
 def test_a_coordinator_that_goes_away_while_lag_tools_are_told_harms_nothing() -> None:
     """librdkafka's admin client would abort the whole process: an assertion in rd_kafka_enq_once_del_source_return."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
 
     with KafkaBroker() as broker:
         world = KafkaWorld(broker)
@@ -417,10 +406,4 @@ def test_a_coordinator_that_goes_away_while_lag_tools_are_told_harms_nothing() -
             time.sleep(11)  # longer than such a question is waited for
             broker.start()
         cluster.commit_group("mine", {(topic, 0): 9})
-
-        def committed() -> int:
-            answers = world.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("mine")])
-            places = answers["mine"].result(30).topic_partitions
-            return places[0].offset if places else -1
-
-        eventually(lambda: committed() == 9)
+        eventually(lambda: world.group_offset("mine", topic) == 9)

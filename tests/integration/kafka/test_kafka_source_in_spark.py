@@ -94,7 +94,7 @@ def test_available_now_in_limited_batches_and_a_restart(
     assert [len(rows) for rows in stream.batches.values()] == [40, 40, 20]
     assert stream.values() == values(0, 100)
     # The last batch is seen by lag tools too, though Spark never tells the source that it is committed.
-    eventually(lambda: _group_offset(kafka, topic) == 100)
+    eventually(lambda: kafka.group_offset(topic, topic) == 100)
     assert json.loads(query.lastProgress["sources"][0]["latestOffset"])["offsets"] == {topic: {"0": 100}}
 
     kafka.produce(topic, values(100, 110))
@@ -102,13 +102,6 @@ def test_available_now_in_limited_batches_and_a_restart(
     assert stream.values() == values(0, 110)
     stream.start().awaitTermination(120)
     assert stream.values() == values(0, 110)
-
-
-def _group_offset(kafka: KafkaWorld, group: str) -> int | None:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    places = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-    return places.topic_partitions[0].offset if places.topic_partitions else None
 
 
 def test_a_stream_outlives_its_broker(registered: SparkSession, tmp_path: Path) -> None:

@@ -160,6 +160,11 @@ class _RangeReader:
         kafka = confluent_kafka()
         place = kafka.TopicPartition(self._wanted.topic, self._wanted.partition)
         first, last = self._consumer.client.get_watermark_offsets(place, timeout=30.0, cached=False)
+        if first <= self._next < last:
+            # The client asked a namesake of this topic that was deleted, or went by a log that has grown since.
+            self._last_error = f"offset {self._next} is not there, though the partition has [{first}, {last})"
+            self._consumer.client.assign([kafka.TopicPartition(place.topic, place.partition, self._next)])
+            return
         message = (
             f"{self._wanted}: offset {self._next} is not there any more, the partition has [{first}, {last})."
             " Retention or a"
