@@ -85,6 +85,8 @@ def test_wrong_options_are_said_before_anything_is_read(kafka: KafkaWorld, regis
 def test_available_now_in_limited_batches_and_a_restart(
     kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
 ) -> None:
+    why = "Spark 4.0 and 4.1 ask once how far to go: docs/guide/kafka_source.md"
+    pytest.importorskip("holdfast.source.kafka.stream_admission", reason=why, exc_type=ImportError)
     topic = kafka.topic()
     kafka.produce(topic, values(0, 100))
     options = kafka.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
