@@ -21,7 +21,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.kafka.client_config import client_config
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactional_ids import TransactionalId, pattern_of, prefix_of
-from holdfast.kafka.transactions import ONGOING, OPEN_STATES, Answer, Prepared, Transaction, Transactions
+from holdfast.kafka.transactions import ONGOING, OPEN_STATES, Answer, Prepared, Transaction, Transactions, topics_of
 from holdfast.units import format_duration
 
 PATIENCE_MS = 30_000.0
@@ -172,7 +172,7 @@ def commit(
             return
         [answer] = known.end([wanted], commit=True)
         if answer is Answer.DONE:
-            Markers(known).wait_for([wanted], _topics_of([one]), None)
+            Markers(known).wait_for([wanted], topics_of([one]), None)
     if answer is not Answer.DONE:
         _give_up(f"{transactional_id} was not committed: {_WHY[answer]}{_now(one)}", as_json, answer=answer.value)
     _did("commit", [transactional_id], as_json)
@@ -212,7 +212,7 @@ def abort(
             _would("abort", found, as_json)
             return
         known.fence(transactional_ids, _FENCE_TIMEOUT_MS)
-        Markers(known).sweep(transactional_ids, _topics_of(found))
+        Markers(known).sweep(transactional_ids, topics_of(found))
     _did("abort", transactional_ids, as_json)
 
 
@@ -235,11 +235,6 @@ def _as_data(one: Transaction, now_ms: int) -> dict[str, Any]:
 
 def _age(one: Transaction, now_ms: int) -> str:
     return format_duration(max(0, now_ms - one.started_ms) // 1000 * 1000)
-
-
-def _topics_of(found: Sequence[Transaction | None]) -> set[str]:
-    """What they write to, as long as they are open."""
-    return {topic for one in found if one is not None for topic, _ in one.partitions}
 
 
 def _places(one: Transaction) -> str:

@@ -138,7 +138,7 @@ class Markers:
                 raise Retry(f"partition {topic}-{number} has no leader")
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(number)
         asked = [self._open_ends_at(leader, wanted) for leader, wanted in by_leader.items()]
-        return [one for found in await self._transactions.all_of(asked) for one in found]
+        return [one for found in await self._wire.all_of(asked) for one in found]
 
     async def _open_ends_at(self, leader: int, wanted: Mapping[str, list[int]]) -> list[OpenEnd]:
         from kafka.protocol.admin.transactions import DescribeProducersRequest

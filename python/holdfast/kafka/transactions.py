@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.errors import InvalidRequest
 from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
@@ -21,8 +20,6 @@ END_TXN_VERSION = 3
 _LIST_BY_PATTERN = 2  # KIP-1152, Kafka 4.1
 _NOT_FOUND = 105
 _INVALID_TIMEOUT = 50
-# Questions at once. The first failures are then told early, and the brokers are not flooded.
-_SIDE_BY_SIDE = 64
 _DESCRIBED_AT_ONCE = 500
 
 ONGOING = "Ongoing"
@@ -74,6 +71,11 @@ class Transaction:
         """
         next_epoch = (earlier.producer_id, earlier.producer_epoch + 1)
         return self.state in (EMPTY, ONGOING) and (self.producer_id, self.producer_epoch) == next_epoch
+
+
+def topics_of(described: Iterable[Transaction | None]) -> set[str]:
+    """What these have written to, as long as they are open."""
+    return {topic for one in described if one is not None for topic, _ in one.partitions}
 
 
 class Answer(enum.Enum):
@@ -152,7 +154,7 @@ class Transactions:
             left = [number for number in range(len(prepared)) if number not in answers]
             if attempts > 1 or not ready:
                 await self._wait_for_leaders([prepared[number].transactional_id for number in left])
-            await self.all_of(ask_one(number) for number in left)
+            await self.wire.all_of(ask_one(number) for number in left)
 
         if prepared:
             verb = "commit" if commit else "abort"
@@ -192,7 +194,7 @@ class Transactions:
             # Who coordinates nothing yet lists nothing.
             known = await self.wire.leaders_of([STATE_TOPIC])
             await self.described(probes(prefix, len(known) or STATE_PARTITIONS))
-            found = await self.all_of(ask_one(node) for node in brokers)
+            found = await self.wire.all_of(ask_one(node) for node in brokers)
             return sorted({entry for entries in found for entry in entries if whole.fullmatch(entry[0])})
 
         return self.wire.call("list its transactions", self.patience_ms, ask_all)
@@ -230,7 +232,7 @@ class Transactions:
         async def ask_all() -> None:
             left = [one for one in transactional_ids if one not in fenced]
             await self._wait_for_leaders(left)
-            await self.all_of(ask_one(one) for one in left)
+            await self.wire.all_of(ask_one(one) for one in left)
 
         fenced: set[str] = set()
         if transactional_ids:
@@ -250,7 +252,7 @@ class Transactions:
     async def described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
         """What is known of each, asked of its coordinator, which takes many at once; only inside of a question."""
         strange = [one for one in transactional_ids if self.wire.coordinator_of(one) < 0]
-        await self.all_of(self.wire.find_coordinator(one) for one in strange)
+        await self.wire.all_of(self.wire.find_coordinator(one) for one in strange)
         by_node: dict[int, list[str]] = {}
         for one in dict.fromkeys(transactional_ids):
             by_node.setdefault(self.wire.coordinator_of(one), []).append(one)
@@ -259,7 +261,7 @@ class Transactions:
             for node, names in by_node.items()
             for start in range(0, len(names), _DESCRIBED_AT_ONCE)
         ]
-        found = {name: one for part in await self.all_of(asked) for name, one in part.items()}
+        found = {name: one for part in await self.wire.all_of(asked) for name, one in part.items()}
         return [found[one] for one in transactional_ids]
 
     async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
@@ -296,23 +298,11 @@ class Transactions:
         for one in described:
             if one is not None and one.state == ONGOING:
                 places.setdefault(one.coordinator, set()).update(one.partitions)
-        found = await self.all_of(self.wire.leaders(node, sorted(wanted)) for node, wanted in places.items())
+        found = await self.wire.all_of(self.wire.leaders(node, sorted(wanted)) for node, wanted in places.items())
         leaders = {place: leader for leaders in found for place, leader in leaders.items()}
         missing = [f"{topic}-{number}" for (topic, number), leader in sorted(leaders.items()) if leader < 0]
         if missing:
             raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
         # Coordinators have just answered.
-        await self.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
+        await self.wire.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
         return leaders if all(one is not None and one.state == ONGOING for one in described) else None
-
-    async def all_of(self, questions: Any) -> list[Any]:
-        """All answers; the first failure, if there is one, when all have answered. Only inside of a question."""
-        asked: list[Coroutine[Any, Any, Any]] = list(questions)
-        answers: list[Any] = []
-        for start in range(0, len(asked), _SIDE_BY_SIDE):
-            answers += await self.wire.gather(asked[start : start + _SIDE_BY_SIDE])
-        failures = [answer for answer in answers if isinstance(answer, BaseException)]
-        if failures:
-            # A refusal for good says more than a broker that is busy.
-            raise min(failures, key=lambda failure: isinstance(failure, Retry))
-        return answers

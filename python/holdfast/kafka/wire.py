@@ -20,7 +20,9 @@ from holdfast.kafka.wire_config import wire_config
 
 _TRANSACTION = 1  # FindCoordinator's type of key
 _REQUEST_MS = 10_000
-_IN_FLIGHT_MAX = 256  # more are refused by the client itself; `Transactions` asks fewer at once
+_IN_FLIGHT_MAX = 256  # more are refused by the client itself
+# Questions at once. The first failures are then told early, and the brokers are not flooded.
+_SIDE_BY_SIDE = 64
 _BACKOFF_MS = 20.0
 _BACKOFF_MAX_MS = 500.0
 
@@ -195,6 +197,18 @@ class Wire:
                 answers.append(await future)
             except Exception as error:
                 answers.append(error)
+        return answers
+
+    async def all_of(self, questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """All answers; the first failure, if there is one, when all have answered. Only inside of a question."""
+        asked = list(questions)
+        answers: list[Any] = []
+        for start in range(0, len(asked), _SIDE_BY_SIDE):
+            answers += await self.gather(asked[start : start + _SIDE_BY_SIDE])
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if failures:
+            # A refusal for good says more than a broker that is busy.
+            raise min(failures, key=lambda failure: isinstance(failure, Retry))
         return answers
 
     def version_of(self, request: Any) -> int:

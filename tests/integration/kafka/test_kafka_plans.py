@@ -216,15 +216,21 @@ def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(kafka: K
     assert stream.batch() == values(0, 3)
 
 
-def test_a_topic_that_was_created_again(
-    kafka: KafkaWorld, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
-) -> None:
+def topic_that_was_read_and_deleted(kafka: KafkaWorld, pool: ConsumerPool) -> tuple[str, Stream, Stream]:
+    """Its name, and two streams that have read it: one that stops at a loss, and one that goes on."""
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
     strict = Stream(kafka.source(subscribe=topic, startingOffsets="earliest"), pool)
     lossy = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"), pool)
     assert strict.batch() == lossy.batch() == values(0, 10)
     kafka.delete_topic(topic)
+    return topic, strict, lossy
+
+
+def test_a_topic_that_was_created_again(
+    kafka: KafkaWorld, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, strict, lossy = topic_that_was_read_and_deleted(kafka, pool)
     with pytest.raises(Corrupt, match=rf"{topic}-0 do not exist any more"):
         strict.batch()
     kafka.topic(name=topic)
@@ -372,12 +378,7 @@ def test_without_a_start_the_plan_goes_on_from_its_last_batch(kafka: KafkaWorld,
 def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the_same(
     kafka: KafkaWorld, pool: ConsumerPool
 ) -> None:
-    topic = kafka.topic()
-    kafka.produce(topic, values(0, 10))
-    strict = Stream(kafka.source(subscribe=topic, startingOffsets="earliest"), pool)
-    lossy = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"), pool)
-    assert strict.batch() == lossy.batch() == values(0, 10)
-    kafka.delete_topic(topic)
+    topic, strict, lossy = topic_that_was_read_and_deleted(kafka, pool)
     kafka.topic(name=topic)
     kafka.produce(topic, values(0, 20, "new"))
     again = strict.resume()

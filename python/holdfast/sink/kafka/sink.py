@@ -18,7 +18,7 @@ from holdfast.fault_points import reach
 from holdfast.kafka.client import logger
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactional_ids import TransactionalId, pattern_of, prefix_of
-from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Transactions
+from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Transactions, topics_of
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
 from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions, sink_client_config
@@ -183,16 +183,11 @@ class KafkaSink:
             name for name, known in zip(doubtful, transactions.describe(doubtful)) if known and known.prepared in kept
         }
         swept = [(name, state) for name, state in found if name not in spared]
-        written = {
-            topic
-            for stray in transactions.describe([name for name, _ in swept])
-            if stray
-            for topic, _ in stray.partitions
-        }
+        strays = [name for name, state in swept if state == ONGOING]
+        written = topics_of(transactions.describe(strays))
         transactions.fence([name for name, _ in swept], self._options.transaction_timeout_ms)
         others = [name for name, _ in listed if name not in spared]
         Markers(transactions).sweep(others, written | self._topics_of(kept))
-        strays = [name for name, state in swept if state == ONGOING]
         if strays:
             logger.warning(
                 "Sink %s of query %s: aborted %d transactions that nobody had prepared, or whose batch failed: %s",

@@ -44,7 +44,6 @@ class GroupOffsets:
         """
         kafka = confluent_kafka()
         wanted, now_ms = dict(positions), self._clock.elapsed_ms()
-        places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(positions.items())]
         try:
             if self._consumer is not None:
                 self._consumer.poll(0)  # for the answers
@@ -54,6 +53,7 @@ class GroupOffsets:
             if self._consumer is None:
                 config = {**self._client, "group.id": self._group, "enable.auto.commit": "false"}
                 self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
+            places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(wanted.items())]
             self._consumer.commit(offsets=places, asynchronous=True)
         except (kafka.KafkaException, ValueError) as error:
             self._failed(error)

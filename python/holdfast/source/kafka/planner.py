@@ -103,10 +103,9 @@ class StreamPlanner:
         if since == until:
             # A batch without data from here; the starts in its offset are those of the batch before.
             return []
-        self._known = (
-            until if until.source_id else SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
-        )
+        self._known = until
         if not until.source_id:
+            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
             # Spark 4.0 and 4.1 plan the first batch after a restart without its start: what was lost shows only here.
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)

@@ -155,15 +155,19 @@ class _RangeReader:
             self._last_error = self._shown(error)
         return False
 
+    def _go_on_at(self, offset: int) -> None:
+        place = confluent_kafka().TopicPartition(self._wanted.topic, self._wanted.partition, offset)
+        self._consumer.client.assign([place])
+        self._next = offset
+
     def _out_of_range(self) -> None:
         """The log does not have the next offset any more: retention, or a truncation."""
-        kafka = confluent_kafka()
-        place = kafka.TopicPartition(self._wanted.topic, self._wanted.partition)
+        place = confluent_kafka().TopicPartition(self._wanted.topic, self._wanted.partition)
         first, last = self._consumer.client.get_watermark_offsets(place, timeout=30.0, cached=False)
         if first <= self._next < last:
             # The client asked a namesake of this topic that was deleted, or went by a log that has grown since.
             self._last_error = f"offset {self._next} is not there, though the partition has [{first}, {last})"
-            self._consumer.client.assign([kafka.TopicPartition(place.topic, place.partition, self._next)])
+            self._go_on_at(self._next)
             return
         message = (
             f"{self._wanted}: offset {self._next} is not there any more, the partition has [{first}, {last})."
@@ -178,8 +182,7 @@ class _RangeReader:
             )
         logger.warning("%s; going on because failOnDataLoss is false", message)
         if self._next < first < self._wanted.end:
-            self._next = first
-            self._consumer.client.assign([kafka.TopicPartition(self._wanted.topic, self._wanted.partition, first)])
+            self._go_on_at(first)
         else:
             self._next = self._wanted.end
             self._consumer.place = None
