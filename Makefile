@@ -37,7 +37,7 @@ $(VENV)/environment.stamp: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.10' 'pybind11>=2.13' cmake ninja
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,demo,lint,wheel]'
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,demo,lint,bench,wheel]'
 	@touch $@
 
 $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)

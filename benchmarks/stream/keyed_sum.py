@@ -57,14 +57,23 @@ def main_size(spark: SparkSession, folder: Path, rows: int, keys: int, measured:
     figure("keyed_sum.rows_per_s", quartile(fast["holdfast"], 2))
 
 
-def slow_ways(spark: SparkSession, folder: Path, ours: list[float], rows: int, keys: int) -> None:
-    """Spark's own Python operators. Minutes a batch, so one of warm-up and two measured ones."""
-    for name, figure_name, goal in (
-        (SLOW[0], "keyed_sum.vs_apply_in_pandas", 120.0),
-        (SLOW[1], "keyed_sum.vs_transform_with_state_in_pandas", 180.0),
-    ):
-        theirs = measure(spark, folder, name, rows, keys, measured=2, warm_up=1).rows_per_s
-        ratio(figure_name, ours, theirs, at_least(goal), f"theirs at {rows:,} rows a batch and {keys:,} keys")
+def slow_ways(
+    spark: SparkSession, folder: Path, rows: int, keys: int, slow_rows: int, measured: int, warm_up: int
+) -> None:
+    """Spark's own Python operators, between two rounds of ours. Minutes a batch, so one of warm-up and two measured."""
+    slow_keys = slow_rows * keys // rows
+
+    def ours() -> list[float]:
+        return measure(spark, folder, "holdfast", rows, keys, measured=measured, warm_up=warm_up).rows_per_s
+
+    rates = ours()
+    theirs = {
+        name: measure(spark, folder, name, slow_rows, slow_keys, measured=2, warm_up=1).rows_per_s for name in SLOW
+    }
+    rates += ours()
+    note = f"theirs at {slow_rows:,} rows a batch and {slow_keys:,} keys"
+    ratio("keyed_sum.vs_apply_in_pandas", rates, theirs[SLOW[0]], at_least(120.0), note)
+    ratio("keyed_sum.vs_transform_with_state_in_pandas", rates, theirs[SLOW[1]], at_least(180.0), note)
 
 
 def many_keys(spark: SparkSession, folder: Path, rows: int, keys: int, stored: int, measured: int) -> None:
@@ -103,18 +112,14 @@ def main() -> None:
             grid(spark, folder)
         elif given.short:
             main_size(spark, folder, 100_000, 20_000, 3, 2)
-            ours = measure(spark, folder, "holdfast", 20_000, 2_000, measured=3, warm_up=2).rows_per_s
-            slow_ways(spark, folder, ours, 4_000, 400)
+            slow_ways(spark, folder, 20_000, 2_000, 4_000, 3, 2)
             many_keys(spark, folder, 100_000, 2_000_000, 300_000, 3)
         else:
             rows, keys = 1_000_000, 200_000
             if given.only in (None, "main"):
                 main_size(spark, folder, rows, keys, given.measured, given.warm_up)
             if given.only in (None, "slow"):
-                ours = measure(
-                    spark, folder, "holdfast", rows, keys, measured=given.measured, warm_up=given.warm_up
-                ).rows_per_s
-                slow_ways(spark, folder, ours, given.slow_rows, given.slow_rows // 5)
+                slow_ways(spark, folder, rows, keys, given.slow_rows, given.measured, given.warm_up)
             if given.only in (None, "many-keys"):
                 many_keys(spark, folder, rows, 20_000_000, 5_000_000, 5)
         spark.stop()

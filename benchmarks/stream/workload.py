@@ -47,6 +47,7 @@ def start_session(folder: Path, **settings: str) -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("holdfast benchmarks")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.bindAddress", "127.0.0.1")
