@@ -25,6 +25,7 @@ from holdfast.commit.sink import CommitLimits, Sink
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
+from holdfast.spark.interruption import interruption
 from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.storage import FileStore, open_file_store
@@ -151,19 +152,24 @@ class BatchOutput:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One batch."""
+        spark = batch.sparkSession.sparkContext
+        query_id = spark.getLocalProperty("sql.streaming.queryId")
+        run_id = spark.getLocalProperty("spark.jobGroup.id")
+        if not query_id or not run_id:
+            raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
         try:
-            self._run(batch, batch_id)
+            self._run(batch, batch_id, query_id, run_id)
         except HoldfastError as error:
             self.error = error
             raise
+        except Exception as error:
+            if (short := interruption(error, run_id)) is not None:
+                raise short from None
+            raise
 
-    def _run(self, batch: DataFrame, batch_id: int) -> None:
+    def _run(self, batch: DataFrame, batch_id: int, query_id: str, run_id: str) -> None:
         spark = batch.sparkSession.sparkContext
         if self._committer is None:
-            query_id = spark.getLocalProperty("sql.streaming.queryId")
-            run_id = spark.getLocalProperty("spark.jobGroup.id")
-            if not query_id or not run_id:
-                raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
             self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)
