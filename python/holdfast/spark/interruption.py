@@ -27,7 +27,7 @@ class Interrupted(Exception):
 
 
 def interruption(error: Exception, run_id: str) -> Interrupted | None:
-    """The beginning of the error, if it says that the job was interrupted or cancelled with the run's others; else None.
+    """The beginning of the error, if it says that the job was interrupted or cancelled with the run; else None.
     All of it goes to the log, for those who look for what interrupted a query that was not stopped.
     """
     text = str(error)
