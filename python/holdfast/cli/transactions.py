@@ -268,6 +268,8 @@ def _did(verb: str, names: Sequence[str], as_json: bool) -> None:
         return
     for name in names:
         click.echo(f"{_PAST[verb]} {name}")
+    if not names:
+        click.echo(f"0 transactions {_PAST[verb]}")
 
 
 def _give_up(message: str, as_json: bool, **more: str) -> NoReturn:
