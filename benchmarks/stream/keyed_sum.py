@@ -90,9 +90,11 @@ def grid(spark: SparkSession, folder: Path) -> None:
     """All sizes. Where Spark's map-side combine wins (many rows, few keys), the table says so."""
     for rows in (100_000, 1_000_000, 20_000_000):
         for keys in (20_000, 200_000, 20_000_000):
-            measured = 3 if rows > 1_000_000 else 6
-            names = ["empty pipe", "holdfast", "Spark SQL"]
-            rates = {n: measure(spark, folder, n, rows, keys, measured=measured, warm_up=2).rows_per_s for n in names}
+            measured, warm_up = (2, 1) if rows > 1_000_000 else (6, 2)
+            rates = {
+                n: measure(spark, folder, n, rows, keys, measured=measured, warm_up=warm_up).rows_per_s
+                for n in ("empty pipe", "holdfast", "Spark SQL")
+            }
             note = "map-side combine leaves Spark one row a key to shuffle" if rows > 10 * keys else ""
             name = f"keyed_sum.vs_spark_sql.{rows // 1000}k_rows_{keys // 1000}k_keys"
             ratio(name, rates["holdfast"], rates["Spark SQL"], note=note)
@@ -101,7 +103,7 @@ def grid(spark: SparkSession, folder: Path) -> None:
 def main() -> None:
     """The goals' sizes; with --grid all sizes; with --short small ones."""
     parser = arguments(__doc__, measured=8, warm_up=4)
-    parser.add_argument("--grid", action="store_true", help="all sizes instead: about an hour")
+    parser.add_argument("--grid", action="store_true", help="all sizes instead: half an hour")
     parser.add_argument("--only", choices=["main", "slow", "many-keys"], help="one part")
     parser.add_argument("--slow-rows", type=int, default=1_000_000, help="rows a batch of Spark's Python operators")
     given = parser.parse_args()
