@@ -46,9 +46,13 @@ STEPS = (
     "after_handle", "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot",
     "during_retention", "during_restore", "random",
 )  # fmt: skip
+#: Done in the background, every few batches.
+RARE = (
+    "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot", "during_retention",
+)  # fmt: skip
 SHORT = ("after_delta", "during_spill", "before_handle", "random")
-_ROWS = (6_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
-_USERS = 3_000
+_ROWS = (10_000, 2_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
+_USERS = 20_000  # so many that their lists stay short, or every batch would outgrow it in the end and none be folded
 _FILES_AHEAD = 8
 _SCHEMA = pa.schema([("seq", "i8"), ("file", "i4"), ("user", "str"), ("kind", "str"), ("amount", "i8")])
 _STEP_BATCHES = 25  # a step that is not reached in so many is missed
@@ -91,7 +95,7 @@ class Campaign:
         if step == "during_restore":
             self._strikes.end()
             shutil.rmtree(self.folder / "local", ignore_errors=True)
-        return self._strikes.at_step(step, starting=step == "during_restore")
+        return self._strikes.at_step(step, starting=step == "during_restore", is_rare=step in RARE)
 
     def finish(self, *arguments: str, meanwhile: Callable[[Program], None] = lambda program: None) -> list[str]:
         """Runs the stream to the end of its input; all differences of output and state.

@@ -106,7 +106,7 @@ def main() -> None:
         spark__holdfast__checkpoint__dir=str(given.folder / "state"),
         spark__holdfast__local__dir=str(given.folder / "local"),
         # Small limits, so that every step of the protocol is taken every few batches.
-        spark__holdfast__memory__batch__max="1 MiB",
+        spark__holdfast__memory__batch__max="2 MiB",
         spark__holdfast__memory__cache__max="2 MiB",
         spark__holdfast__memory__spool__max="64 KiB",
         spark__holdfast__pack__blob__max="32 KiB",

@@ -290,10 +290,12 @@ class Strikes:
         self._program: Program | None = None
         self._left: Program | None = None
 
-    def at_step(self, step: str, *, starting: bool = False) -> Strike:
-        """Kills at a named step. ``starting``: it is part of a start, so the driver's Python starts for it."""
+    def at_step(self, step: str, *, starting: bool = False, is_rare: bool = False) -> Strike:
+        """Kills at a named step. ``starting``: it is part of a start, so the driver's Python starts for it.
+        ``is_rare``: not every batch comes to it, so the first process that does is killed.
+        """
         target = self._next_target()
-        self._faults.arm(step, 1 if starting else self._random.randint(1, 3))
+        self._faults.arm(step, 1 if starting or is_rare else self._random.randint(1, 3))
         if starting and self._program is not None:
             self._program.kill("python")
         program = self.running()

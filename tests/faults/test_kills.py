@@ -15,7 +15,7 @@ from holdfast.checkpoint import Host
 from holdfast.fault_points import POINTS
 
 OTHER_HOST = Host("host-b", "machine-b", "boot-b")
-BATCHES = 40
+BATCHES = 60
 
 
 def work(folder, *, local="local-a", batches=BATCHES, spills=False, point=None):
