@@ -64,6 +64,9 @@ class Differences:
     def __bool__(self) -> bool:
         return bool(self.lost or self.twice or self.other)
 
+    def __str__(self) -> str:
+        return f"lost {self.lost}, twice {self.twice}, other differences {len(self.other)}"
+
 
 class Campaign:
     """One stream's life through many kills. Use as a context manager."""
