@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,20 @@ def worker_path() -> str:
     """PYTHONPATH for Spark's Python workers: the tests, the package as this process has it, and what was there."""
     package = Path(holdfast.__file__).resolve().parents[1]
     return os.pathsep.join([str(ROOT), str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def run_module(module: str, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """A program of the tests in a process, and so a JVM, of its own. It must end well."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "PYTHONPATH": worker_path()},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done
 
 
 def start_session(master: str, folder: Path, **settings: str) -> SparkSession:

@@ -39,11 +39,11 @@ def compare(
     spark: SparkSession, folder: Path, names: list[str], rows: int, keys: int, *, measured: int, warm_up: int
 ) -> dict[str, list[float]]:
     """Rows/s of each way, from four rounds in opposite orders. What is first in a JVM would be measured while that is
-    still compiling: two ways go before, and do not count.
+    still compiling: a batch of each way goes before, and does not count.
     """
     rates: dict[str, list[float]] = {name: [] for name in names}
-    measure(spark, folder, names[-1], rows, keys, measured=measured, warm_up=warm_up)
-    measure(spark, folder, names[1], rows, keys, measured=measured, warm_up=warm_up)
+    for name in names:
+        measure(spark, folder, name, rows, keys, measured=1, warm_up=warm_up)
     for names_in_turn in (names, names[::-1]) * 2:
         for name in names_in_turn:
             found = measure(spark, folder, name, rows, keys, measured=-(-measured // 2), warm_up=warm_up // 2)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +12,7 @@ from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
 from tests.random_numbers import NUMBERS, RandomNumbers
-from tests.spark_sessions import ROOT, worker_path
+from tests.spark_sessions import run_module
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -251,10 +248,7 @@ def test_what_is_stored_is_text_that_people_can_read(output: Output) -> None:
 
 def test_a_query_that_is_stopped_in_a_batch_ends_quietly(tmp_path: Path) -> None:
     """In a process of its own: what counts is what the JVM writes to its standard error."""
-    program = [sys.executable, "-m", "tests.integration.stopped_query", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": worker_path()}
-    told = subprocess.run(program, capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT)
-    assert told.returncode == 0, told.stderr[-3000:]
+    told = run_module("tests.integration.stopped_query", str(tmp_path), timeout_s=300)
     assert told.stdout.strip() == "ended quietly None"
     assert "StackOverflowError" not in told.stderr
     assert "stream execution thread" not in told.stderr

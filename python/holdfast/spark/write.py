@@ -148,28 +148,29 @@ class BatchOutput:
         self._options = options
         self._schema = schema
         self._committer: Committer | None = None
+        self._run_id: str | None = None  # as Spark names the group of the run's jobs; known from the first batch on
         self.error: HoldfastError | None = None  #: what ended the query, if it was Holdfast's
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One batch."""
-        spark = batch.sparkSession.sparkContext
-        query_id = spark.getLocalProperty("sql.streaming.queryId")
-        run_id = spark.getLocalProperty("spark.jobGroup.id")
-        if not query_id or not run_id:
-            raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
         try:
-            self._run(batch, batch_id, query_id, run_id)
+            self._run(batch, batch_id)
         except HoldfastError as error:
             self.error = error
             raise
         except Exception as error:
-            if (short := interruption(error, run_id)) is not None:
+            if self._run_id is not None and (short := interruption(error, self._run_id)) is not None:
                 raise short from None
             raise
 
-    def _run(self, batch: DataFrame, batch_id: int, query_id: str, run_id: str) -> None:
+    def _run(self, batch: DataFrame, batch_id: int) -> None:
         spark = batch.sparkSession.sparkContext
         if self._committer is None:
+            query_id = spark.getLocalProperty("sql.streaming.queryId")
+            run_id = spark.getLocalProperty("spark.jobGroup.id")
+            if not query_id or not run_id:
+                raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
+            self._run_id = run_id
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
             self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld
 from tests.kafka_reading import read_messages
-from tests.spark_sessions import ROOT, worker_path
+from tests.spark_sessions import run_module
 
 from holdfast.errors import Unavailable
 from holdfast.testing.kafka_jars import COPY_GOAL, run_maven
@@ -52,13 +49,8 @@ def test_sparks_own_source_feeds_state_and_the_exactly_once_sink(
         for user in range(4):
             mine = [str(amount).encode() for amount in amounts if amount % 4 == user]
             kafka.produce(source, mine, partition=user % 2, key=f"user{user}".encode())
-        program = [sys.executable, "-m", "tests.integration.kafka.spark_connector_query"]
         given = [kafka.servers, source, target, str(tmp_path), connector]
-        environment = {**os.environ, "PYTHONPATH": worker_path()}
-        told = subprocess.run(
-            [*program, *given], capture_output=True, text=True, timeout=400, env=environment, cwd=ROOT
-        )
-        assert told.returncode == 0, told.stderr[-5000:]
+        run_module("tests.integration.kafka.spark_connector_query", *given, timeout_s=400)
 
     run(range(200))
     run(range(200, 250))  # started again: from Spark's offsets and the state that belongs to them
