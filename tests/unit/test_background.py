@@ -32,8 +32,9 @@ def test_a_job_may_ask_for_another():
 
 def test_nothing_begins_after_the_end():
     background = Background()
-    gate, done = threading.Event(), []
-    background.submit("gate", lambda: (gate.wait(), done.append("gate")))
+    begun, gate, done = threading.Event(), threading.Event(), []
+    background.submit("gate", lambda: (begun.set(), gate.wait(), done.append("gate")))
+    assert begun.wait(10)
     background.submit("later", lambda: done.append("later"))
     threading.Timer(0.1, gate.set).start()
     background.stop()
