@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,3 +154,19 @@ class Surroundings(hf.BatchProcessor):
             "random": float(ctx.random.random()),
             "rows": batch.num_rows,
         }
+
+
+class Process(hf.BatchProcessor):
+    """Tells which process a slot runs in, and how many objects its collector looks at."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> pa.RecordBatch:
+        self.total.add_only(batch, batch["k"])
+        row = {"map_pid": batch["pid"][0].as_py(), "slot_pid": os.getpid(), "objects": len(gc.get_objects())}
+        return pa.RecordBatch.from_pylist([row])
+
+
+def with_pid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))

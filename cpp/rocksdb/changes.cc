@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace holdfast::rocks {
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 4 << 20;
 constexpr size_t kFew = 24;
-constexpr uint32_t kMoreThanEight = 9;
+constexpr size_t kMany = 1 << 16;  // from here on it pays to split by the first bytes
 
 // A record is this header, the key, the value.
 struct Header {
@@ -43,7 +44,11 @@ void Changes::Add(Slice key, Slice value, bool deleted) {
   std::memcpy(record, &header, sizeof(Header));
   std::copy(key.begin(), key.end(), record + sizeof(Header));
   std::copy(value.begin(), value.end(), record + sizeof(Header) + key.size());
-  index_.push_back({0, 0, static_cast<uint32_t>(index_.size()), record});
+  Entry& entry = index_.emplace_back();
+  LoadBytes(key, 0, &entry);
+  entry.key_size = header.key_size;
+  entry.order = static_cast<uint32_t>(index_.size() - 1);
+  entry.record = record;
 }
 
 Change Changes::Read(const char* record) {
@@ -53,19 +58,18 @@ Change Changes::Read(const char* record) {
   return {{key, header.key_size}, {key + header.key_size, header.value_size}, header.deleted != 0};
 }
 
-void Changes::LoadBytes(Entry* entry, size_t depth) {
-  const Slice key = Read(entry->record).key;
-  const size_t remaining = key.size() - depth;
-  uint64_t bytes = 0;
-  std::memcpy(&bytes, key.data() + depth, std::min(remaining, sizeof(bytes)));
-  entry->bytes = BigEndian(bytes);
-  entry->remaining = remaining > sizeof(bytes) ? kMoreThanEight : static_cast<uint32_t>(remaining);
+void Changes::LoadBytes(Slice key, size_t depth, Entry* entry) {
+  uint64_t words[2] = {0, 0};
+  std::memcpy(words, key.data() + depth, std::min(key.size() - depth, sizeof(words)));
+  entry->first = BigEndian(words[0]);
+  entry->second = BigEndian(words[1]);
 }
 
-bool Changes::ComesBefore(const Entry& a, const Entry& b) {
-  if (a.bytes != b.bytes) return a.bytes < b.bytes;
-  if (a.remaining != b.remaining) return a.remaining < b.remaining;
-  return a.order < b.order;
+// Of neighbours after Sort. Equal keys were compared at the same depth, so that words that differ decide; words that
+// are the same decide for keys of which they are all.
+bool Changes::SameKey(const Entry& a, const Entry& b) {
+  if (a.first != b.first || a.second != b.second || a.key_size != b.key_size) return false;
+  return a.key_size <= kEntryBytes || Read(a.record).key == Read(b.record).key;
 }
 
 void Changes::SortFew(std::span<Entry> entries, size_t depth) {
@@ -75,33 +79,78 @@ void Changes::SortFew(std::span<Entry> entries, size_t depth) {
   });
 }
 
-// Eight bytes at a time: store keys share their first bytes (key group, state), so that one look at eight bytes decides
-// little, and comparing whole keys would miss the cache each time. A stack of our own: keys may be megabytes long.
+// Puts entries in order of their first two bytes, the key group, by counting; where each of the ranges ends. What is
+// sorted afterwards fits into the processor's cache.
+std::vector<size_t> Changes::SplitByFirstBytes() {
+  const auto bucket = [](const Entry& entry) { return static_cast<size_t>(entry.first >> 48); };
+  std::vector<size_t> next(size_t{1} << 16, 0);
+  for (const Entry& entry : index_) ++next[bucket(entry)];
+  std::vector<size_t> ends(next.size());
+  size_t sum = 0;
+  for (size_t i = 0; i < next.size(); ++i) {
+    sum += next[i];
+    ends[i] = sum;
+    next[i] = sum - next[i];
+  }
+  // In place, cycle by cycle: an entry goes where it belongs, and takes what was there on to where that belongs.
+  for (size_t i = 0; i < next.size(); ++i) {
+    while (next[i] < ends[i]) {
+      Entry entry = index_[next[i]];
+      for (size_t to = bucket(entry); to != i; to = bucket(entry)) std::swap(entry, index_[next[to]++]);
+      index_[next[i]++] = entry;
+    }
+  }
+  return ends;
+}
+
+// Sixteen bytes at a time: comparing whole keys would miss the cache each time, and keys may have long beginnings in
+// common. A stack of our own: keys may be megabytes long.
 void Changes::Sort() {
-  struct Range {
-    size_t begin, end, depth;
-  };
-  std::vector<Range> open = {{0, index_.size(), 0}};
+  std::vector<Range> open;
+  if (index_.size() < kMany) {
+    open.push_back({0, index_.size(), 0});
+  } else {
+    size_t begin = 0;
+    for (const size_t end : SplitByFirstBytes()) {
+      if (end - begin > 1) open.push_back({begin, end, 0});
+      begin = end;
+    }
+  }
   while (!open.empty()) {
     const Range range = open.back();
     open.pop_back();
-    const std::span<Entry> entries(index_.data() + range.begin, range.end - range.begin);
+    SortRange(range, &open);
+  }
+}
+
+// What stays undecided goes to `open`.
+void Changes::SortRange(const Range& range, std::vector<Range>* open) {
+  const std::span<Entry> entries(index_.data() + range.begin, range.end - range.begin);
+  if (range.depth > 0) {
     if (entries.size() <= kFew) {
       SortFew(entries, range.depth);
-      continue;
+      return;
     }
-    for (Entry& entry : entries) LoadBytes(&entry, range.depth);
-    std::sort(entries.begin(), entries.end(), ComesBefore);
-    for (size_t begin = range.begin; begin < range.end;) {
-      size_t end = begin + 1;
-      while (end < range.end && index_[end].bytes == index_[begin].bytes &&
-             index_[end].remaining == index_[begin].remaining) {
-        ++end;
-      }
-      const bool undecided = end - begin > 1 && index_[begin].remaining == kMoreThanEight;
-      if (undecided) open.push_back({begin, end, range.depth + sizeof(uint64_t)});
-      begin = end;
+    for (Entry& entry : entries) LoadBytes(Read(entry.record).key, range.depth, &entry);
+  }
+  // Keys that go on beyond the words are alike so far.
+  const size_t decided = range.depth + kEntryBytes;
+  const auto size_class = [decided](const Entry& entry) { return std::min<size_t>(entry.key_size, decided + 1); };
+  std::sort(entries.begin(), entries.end(), [&size_class](const Entry& a, const Entry& b) {
+    if (a.first != b.first) return a.first < b.first;
+    if (a.second != b.second) return a.second < b.second;
+    if (a.key_size != b.key_size && size_class(a) != size_class(b)) return a.key_size < b.key_size;
+    return a.order < b.order;
+  });
+  for (size_t begin = range.begin; begin < range.end;) {
+    const Entry& first = index_[begin];
+    size_t end = begin + 1;
+    while (end < range.end && index_[end].first == first.first && index_[end].second == first.second &&
+           size_class(index_[end]) == size_class(first)) {
+      ++end;
     }
+    if (end - begin > 1 && first.key_size > decided) open->push_back({begin, end, decided});
+    begin = end;
   }
 }
 

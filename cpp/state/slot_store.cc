@@ -5,6 +5,7 @@
 
 #include "overlay/delta.h"
 #include "overlay/store_key.h"
+#include "state/restorer.h"
 
 namespace holdfast {
 
@@ -86,12 +87,13 @@ Status SlotStore::Load(std::shared_ptr<BaseReader> base) {
   const std::string lower = store_key::Make(key_groups_.first(), 0, {});
   const std::string upper = store_key::Make(static_cast<uint16_t>(key_groups_.end()), 0, {});
   HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator, base->Scan(lower, upper));
+  Restorer restorer(this, /*mark=*/0);
   for (; iterator->Valid(); iterator->Next()) {
     const Slice key = iterator->key();
-    HOLDFAST_RETURN_IF_ERROR(Restore({store_key::KeyGroup(key), store_key::StateId(key),
-                                      key.substr(store_key::kPrefixBytes), iterator->value(), true},
-                                     /*mark=*/0));
+    HOLDFAST_RETURN_IF_ERROR(restorer.AddCopy({store_key::KeyGroup(key), store_key::StateId(key),
+                                               key.substr(store_key::kPrefixBytes), iterator->value(), true}));
   }
+  HOLDFAST_RETURN_IF_ERROR(restorer.Finish());
   HOLDFAST_RETURN_IF_ERROR(iterator->status());
   loaded_ = true;
   needs_load_ = false;
@@ -104,47 +106,13 @@ Status SlotStore::ApplyDelta(const OwnedArray& delta, int64_t sequence) {
   HOLDFAST_ASSIGN_OR_RETURN(const DeltaView view, DeltaView::Make(delta));
   HOLDFAST_RETURN_IF_ERROR(versions_.BeginApply(sequence));
   loaded_ = false;
+  Restorer restorer(this, versions_.mark());
   for (int64_t i = 0; i < view.length(); ++i) {
     const bool present = view.has_value(i);
     HOLDFAST_RETURN_IF_ERROR(
-        Restore({view.key_group(i), view.state_id(i), view.key(i), present ? view.value(i) : Slice(), present},
-                versions_.mark()));
+        restorer.Add({view.key_group(i), view.state_id(i), view.key(i), present ? view.value(i) : Slice(), present}));
   }
-  return Status::Ok();
-}
-
-Status SlotStore::Restore(const Stored& stored, uint32_t mark) {
-  Table* table = TableOf(stored.state_id);
-  if (stored.present) {
-    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(stored.value, stored.state_id, stored.key_group));
-    table->ExpectValueBytes(stored.value.size());
-  }
-  size_t primary_length = stored.key.size();
-  if (!HasValuesLayout(stored.state_id)) {
-    const Result<size_t> length = key_codec_.EncodedLength(stored.key);
-    if (!length.ok()) return NotRestored(stored, length.status().message());
-    primary_length = length.value();
-  }
-  const Slice primary = stored.key.substr(0, primary_length);
-  const Slice suffix = stored.key.substr(primary_length);
-  const HashedKey key{primary, Xxh64Inline(primary.data(), primary.size()), stored.key_group};
-  if (key_groups_.Of(key.hash) != stored.key_group || !key_groups_.Contains(stored.key_group)) {
-    return NotRestored(stored, "the key's group is " + std::to_string(key_groups_.Of(key.hash)) +
-                                   ", and this slot has key groups " + std::to_string(key_groups_.first()) + " to " +
-                                   std::to_string(key_groups_.end() - 1));
-  }
-  if (suffix.empty() == table->has_elements() && table->entry_count() > 0) {
-    return NotRestored(stored, "keys of values and of list or map elements are mixed");
-  }
-  Entry* entry = suffix.empty() ? table->Intern(key) : table->InternElement(key, suffix);
-  table->SetRead(entry, stored.value, stored.present, mark);
-  return Status::Ok();
-}
-
-Status SlotStore::NotRestored(const Stored& stored, const std::string& reason) {
-  return Status::Corrupt("state " + std::to_string(stored.state_id) + ", key group " +
-                         std::to_string(stored.key_group) + ": a stored key cannot be read: " + reason +
-                         "; restore from another version");
+  return restorer.Finish();
 }
 
 Status SlotStore::Begin(int64_t sequence) {

@@ -46,7 +46,7 @@ class SlotStore final : public Store {
   Result<Distinct> DistinctKeys(const OwnedArray& keys) override;
   std::map<std::string, int64_t> Counters() const override;
 
-  // --- for the states
+  // --- for the states and the Restorer
   const KeyCodec& key_codec() const { return key_codec_; }
   const SlotKeyGroups& key_groups() const { return key_groups_; }
   bool null_keys() const { return null_keys_; }
@@ -54,6 +54,9 @@ class SlotStore final : public Store {
   ReadCounters* read_counters() { return &read_counters_; }
   void CountRows(int64_t rows) { rows_ += rows; }
   void CountLookups(int64_t keys) { keys_looked_up_ += keys; }
+  Table* TableOf(uint16_t state_id);
+  // Whether the state was declared as one that keeps one entry a key. States may be restored before they are declared.
+  bool HasValuesLayout(uint16_t state_id) const;
   // The next list index: (sequence << 32) | ordinal. InvalidRequest when a batch has used them all up.
   Result<uint64_t> NextListIndex();
 
@@ -68,23 +71,9 @@ class SlotStore final : public Store {
                  std::unique_ptr<ReducingTable>, std::unique_ptr<AggregatingTable>>
         table;
   };
-  // One entry of a base or a delta.
-  struct Stored {
-    uint16_t key_group;
-    uint16_t state_id;
-    Slice key;  // without its prefix
-    Slice value;
-    bool present;
-  };
-
   // The state's table: the one declared alike before, or what `make_handle(Table*)` makes.
   template <typename Handle, typename MakeHandle>
   Result<Handle*> Declare(int64_t state_id, const std::string& description, Layout layout, MakeHandle make_handle);
-  Table* TableOf(uint16_t state_id);
-  bool HasValuesLayout(uint16_t state_id) const;
-  // States may be restored before they are declared: then the key itself says where a suffix begins.
-  Status Restore(const Stored& stored, uint32_t mark);
-  static Status NotRestored(const Stored& stored, const std::string& reason);
   void ForgetAbsent();
   bool Changed() const;
   bool Empty() const;

@@ -17,6 +17,7 @@ from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, worker
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.worker_process import own_worker_pool
 from holdfast.state import Processor, declared_states
 
 _NAME_BYTES_MAX = 128
@@ -100,9 +101,10 @@ def keyed(
         packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
         if watermark is not None:
             packed = packed.withWatermark("event_time", watermark[1])
-        slotted = packed.groupBy("slot").applyInPandasWithState(
-            slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
-        )
+        with own_worker_pool(events.sparkSession.sparkContext, "slots"):
+            slotted = packed.groupBy("slot").applyInPandasWithState(
+                slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
+            )
         return slotted.mapInArrow(output.unpack_function(plan.output_schema, name), produced)
 
     return apply

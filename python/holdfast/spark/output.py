@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
+from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.state.casts import one_batch
 
 OUTPUT_SCHEMA = "blob binary"
@@ -66,6 +67,7 @@ def unpack_function(schema: pa.Schema, operator: str) -> Callable[[Iterator[pa.R
     """The function for `mapInArrow` behind the slot."""
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker_process()
         for batch in batches:
             for blob in batch.column(0).drop_null():
                 yield blobs.Blob.open(blob.as_buffer(), f"output of operator {operator!r}").read(schema)

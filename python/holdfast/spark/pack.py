@@ -21,7 +21,7 @@ from pyspark.sql import types as spark
 from holdfast import _core
 from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
-from holdfast.spark.worker_memory import return_freed_memory
+from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.state.casts import one_batch
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
@@ -170,7 +170,7 @@ def pack_function(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     """The function for `mapInArrow`."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return_freed_memory()
+        prepare_worker_process()
         task = TaskContext.get()
         assert task is not None, "pack runs in Spark tasks only"
         return Pack(plan, plan.labels(), task.partitionId()).run(batches)

@@ -19,7 +19,7 @@ from holdfast.commit.sink import Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import InternalError
 from holdfast.fault_points import reach
 from holdfast.spark.schemas import conform
-from holdfast.spark.worker_memory import return_freed_memory
+from holdfast.spark.worker_process import prepare_worker_process
 
 RESULT_SCHEMA = "result binary"
 _RESULT = pa.schema([("result", pa.binary())])
@@ -77,7 +77,7 @@ def decode_result(data: bytes) -> TaskResult:
 
 
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
-    return_freed_memory()
+    prepare_worker_process()
     context = TaskContext.get()
     if context is None:
         raise InternalError("a sink was opened outside a Spark task")

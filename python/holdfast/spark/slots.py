@@ -21,7 +21,7 @@ from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
-from holdfast.spark.worker_memory import return_freed_memory
+from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.state import BoundProcessor, Context, Processor
 from holdfast.state.casts import one_batch
 
@@ -39,7 +39,7 @@ def slot_function(plan: OperatorPlan, processor: Processor) -> SlotFunction:
     def run_slot(
         key: tuple[Any, ...], frames: Iterator[pd.DataFrame], group_state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        return_freed_memory()
+        prepare_worker_process()
         return _run_slot(plan, processor, int(key[0]), frames, group_state)
 
     return run_slot

@@ -66,6 +66,22 @@ TEST(Changes, StoreKeys) {
   EXPECT_EQ(Drain(&changes), expected);
 }
 
+TEST(Changes, SoManyThatTheyAreSplitByTheirKeyGroups) {
+  std::mt19937_64 random(9);
+  Changes changes;
+  Expected expected;
+  for (int i = 0; i < 200000; ++i) {
+    const uint64_t number = random() % 30000;
+    std::string key = {static_cast<char>(number % 16 * 16), static_cast<char>(number % 7), 0, 1};
+    if (number % 100 == 0) key.resize(1 + number % 3);
+    const size_t length = number % 3 * 10;  // keys that end within the sorted words, and beyond them
+    key.append(length, 'k');
+    key += std::to_string(number);
+    AddBoth(key, std::to_string(i), random() % 4 == 0, &changes, &expected);
+  }
+  EXPECT_EQ(Drain(&changes), expected);
+}
+
 TEST(Changes, LongKeysThatDifferAtTheEnd) {
   Changes changes;
   Expected expected;

@@ -15,6 +15,7 @@ from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.reading import read_range
 from holdfast.source.kafka.stream import RangePartition
+from holdfast.spark.worker_process import prepare_worker_process
 
 
 def plan_batch(options: SourceOptions, cluster: Cluster) -> list[Range]:
@@ -52,4 +53,5 @@ class KafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark, in a task: the rows of one of them."""
+        prepare_worker_process()
         return read_range(self.options, partition.value)

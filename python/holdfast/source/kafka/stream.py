@@ -16,6 +16,7 @@ from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
 from holdfast.source.kafka.reading import read_range
+from holdfast.spark.worker_process import prepare_worker_process
 
 
 class RangePartition(InputPartition):
@@ -52,6 +53,7 @@ class KafkaStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark, in a task: the rows of one of them."""
+        prepare_worker_process()
         return read_range(self.options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -1,0 +1,68 @@
+// Brings stored entries, of a base or a delta, into the tables of a Store. In blocks: what an entry will touch is asked
+// for from memory while the others of its block are checked, or a delta of many keys would wait for memory twice a key.
+// A worker that meets a slot after others had it applies their deltas, so this is on the way of most batches.
+// Thread-safety: none; belongs to the Store.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "overlay/table.h"
+
+namespace holdfast {
+
+class SlotStore;
+
+// One entry of a base or a delta.
+struct StoredEntry {
+  uint16_t key_group;
+  uint16_t state_id;
+  Slice key;  // without its prefix
+  Slice value;
+  bool present;
+};
+
+class Restorer {
+ public:
+  // `mark`: of the entries, as for Table::SetRead.
+  Restorer(SlotStore* store, uint32_t mark) : store_(store), mark_(mark) {}
+  Restorer(const Restorer&) = delete;
+  Restorer& operator=(const Restorer&) = delete;
+
+  // Takes an entry; its bytes must stay until Finish. Corrupt, or Incompatible, for one that this Store cannot read:
+  // this one, or one of its block.
+  Status Add(const StoredEntry& stored);
+  // The same with bytes that may go at once.
+  Status AddCopy(const StoredEntry& stored);
+  // Entries are in their tables after this only.
+  Status Finish();
+
+ private:
+  static constexpr size_t kBlockEntries = 64;
+
+  struct Item {
+    StoredEntry stored;
+    Table* table;
+    size_t primary_length;
+    HashedKey key;
+    uint64_t entry_hash;
+    Entry* guess;
+
+    bool is_element() const { return primary_length < stored.key.size(); }
+  };
+
+  Status Read(const StoredEntry& stored, Item* item);
+  Status Put(const Item& item);
+
+  SlotStore* const store_;
+  const uint32_t mark_;
+  std::array<Item, kBlockEntries> items_;
+  std::array<std::string, kBlockEntries> copies_;
+  size_t count_ = 0;
+  // Of the state that the last entry was of.
+  Table* table_ = nullptr;
+  bool has_values_layout_ = false;
+};
+
+}  // namespace holdfast
