@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,19 @@ def test_what_modules_hold_is_frozen_when_there_are_new_ones():
 @pytest.mark.parametrize("before", [{}, {"HOLDFAST_WORKERS": "outer"}])
 def test_the_environment_is_as_before_afterwards_whatever_happens(before: dict[str, str]) -> None:
     context = SimpleNamespace(environment={"PYTHONHASHSEED": "0", **before})
-    with pytest.raises(KeyError), own_worker_pool(context, "slots"):
+    session: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(KeyError), own_worker_pool(session, "slots"):
         assert context.environment == {"PYTHONHASHSEED": "0", "HOLDFAST_WORKERS": "slots"}
         raise KeyError
     assert context.environment == {"PYTHONHASHSEED": "0", **before}
+
+
+def test_a_session_without_a_context_has_one_pool() -> None:
+    class Connect:
+        @property
+        def sparkContext(self) -> Any:
+            raise AttributeError("not with Spark Connect")
+
+    session: Any = Connect()
+    with own_worker_pool(session, "slots"):
+        pass

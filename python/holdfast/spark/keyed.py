@@ -101,7 +101,7 @@ def keyed(
         packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
         if watermark is not None:
             packed = packed.withWatermark("event_time", watermark[1])
-        with own_worker_pool(events.sparkSession.sparkContext, "slots"):
+        with own_worker_pool(events.sparkSession, "slots"):
             slotted = packed.groupBy("slot").applyInPandasWithState(
                 slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
             )

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _KEPT_BYTES = 1 << 20
@@ -42,14 +42,19 @@ def prepare_worker_process() -> None:
 
 
 @contextmanager
-def own_worker_pool(context: SparkContext, name: str) -> Iterator[None]:
+def own_worker_pool(session: SparkSession, name: str) -> Iterator[None]:
     """Python functions that are given to Spark in here run in workers of their own, a pool for each ``name``.
 
     Spark hands a task to whichever of the idle workers waits longest, and tells pools apart by the workers'
     environment. Among the workers that also pack and unpack, a slot meets one that has its newest state in few
     batches, and most of them keep the state of most slots; among its own there are half as many. Threads that do this
-    at the same time may get each other's pool, which costs time only.
+    at the same time may get each other's pool, which costs time only; so does a session without a SparkContext (Spark
+    Connect), where there is one pool.
     """
+    context = getattr(session, "sparkContext", None)
+    if context is None:
+        yield
+        return
     environment = context.environment
     before = environment.get(_POOL_ENVIRONMENT)
     environment[_POOL_ENVIRONMENT] = name
