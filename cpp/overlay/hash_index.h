@@ -29,11 +29,7 @@ class HashIndex {
   }
   // The first record of the probe sequence whose hash is equal, or null: a guess, for prefetching.
   Record* Guess(uint64_t hash) const {
-    if (slot_count_ == 0) return nullptr;
-    for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
-      const Slot& slot = slots_[i];
-      if (slot.hash == hash || slot.record == nullptr) return slot.record;
-    }
+    return Find(hash, [](const Record&) { return true; });
   }
 
   // Room for `count` records. Needed before records are inserted in the order of another index: without it they would

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace holdfast::rocks {
@@ -133,23 +134,18 @@ void Changes::SortRange(const Range& range, std::vector<Range>* open) {
     }
     for (Entry& entry : entries) LoadBytes(Read(entry.record).key, range.depth, &entry);
   }
-  // Keys that go on beyond the words are alike so far.
+  // What is known so far of where a key belongs: keys that go on beyond the words are alike.
   const size_t decided = range.depth + kEntryBytes;
-  const auto size_class = [decided](const Entry& entry) { return std::min<size_t>(entry.key_size, decided + 1); };
-  std::sort(entries.begin(), entries.end(), [&size_class](const Entry& a, const Entry& b) {
-    if (a.first != b.first) return a.first < b.first;
-    if (a.second != b.second) return a.second < b.second;
-    if (a.key_size != b.key_size && size_class(a) != size_class(b)) return a.key_size < b.key_size;
-    return a.order < b.order;
+  const auto known = [decided](const Entry& entry) {
+    return std::tuple(entry.first, entry.second, std::min<size_t>(entry.key_size, decided + 1));
+  };
+  std::sort(entries.begin(), entries.end(), [&known](const Entry& a, const Entry& b) {
+    return std::pair(known(a), a.order) < std::pair(known(b), b.order);
   });
   for (size_t begin = range.begin; begin < range.end;) {
-    const Entry& first = index_[begin];
     size_t end = begin + 1;
-    while (end < range.end && index_[end].first == first.first && index_[end].second == first.second &&
-           size_class(index_[end]) == size_class(first)) {
-      ++end;
-    }
-    if (end - begin > 1 && first.key_size > decided) open->push_back({begin, end, decided});
+    while (end < range.end && known(index_[end]) == known(index_[begin])) ++end;
+    if (end - begin > 1 && index_[begin].key_size > decided) open->push_back({begin, end, decided});
     begin = end;
   }
 }

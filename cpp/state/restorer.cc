@@ -18,14 +18,11 @@ Status NotRestored(const StoredEntry& stored, const std::string& reason) {
 }  // namespace
 
 Status Restorer::Add(const StoredEntry& stored) {
-  if (count_ == kBlockEntries) HOLDFAST_RETURN_IF_ERROR(Finish());
   HOLDFAST_RETURN_IF_ERROR(Read(stored, &items_[count_]));
-  ++count_;
-  return Status::Ok();
+  return ++count_ == kBlockEntries ? Finish() : Status::Ok();
 }
 
 Status Restorer::AddCopy(const StoredEntry& stored) {
-  if (count_ == kBlockEntries) HOLDFAST_RETURN_IF_ERROR(Finish());
   std::string& copy = copies_[count_];
   copy.assign(stored.key).append(stored.value);
   StoredEntry copied = stored;

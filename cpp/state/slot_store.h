@@ -71,6 +71,7 @@ class SlotStore final : public Store {
                  std::unique_ptr<ReducingTable>, std::unique_ptr<AggregatingTable>>
         table;
   };
+
   // The state's table: the one declared alike before, or what `make_handle(Table*)` makes.
   template <typename Handle, typename MakeHandle>
   Result<Handle*> Declare(int64_t state_id, const std::string& description, Layout layout, MakeHandle make_handle);

@@ -17,6 +17,7 @@ import functools
 import gc
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,7 @@ _MALLOC_ENVIRONMENT = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIB
 _POOL_ENVIRONMENT = "HOLDFAST_WORKERS"
 
 _frozen_modules = 0
+_pool_lock = threading.Lock()
 
 
 def prepare_worker_process() -> None:
@@ -47,24 +49,21 @@ def own_worker_pool(session: SparkSession, name: str) -> Iterator[None]:
 
     Spark hands a task to whichever of the idle workers waits longest, and tells pools apart by the workers'
     environment. Among the workers that also pack and unpack, a slot meets one that has its newest state in few
-    batches, and most of them keep the state of most slots; among its own there are half as many. Threads that do this
-    at the same time may get each other's pool, which costs time only; so does a session without a SparkContext (Spark
+    batches, and most of them keep the state of most slots; among its own there are half as many. What another thread
+    gives to Spark meanwhile may get this pool, which costs time only; so does a session without a SparkContext (Spark
     Connect), where there is one pool.
     """
     context = getattr(session, "sparkContext", None)
     if context is None:
         yield
         return
-    environment = context.environment
-    before = environment.get(_POOL_ENVIRONMENT)
-    environment[_POOL_ENVIRONMENT] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            environment.pop(_POOL_ENVIRONMENT, None)
-        else:
-            environment[_POOL_ENVIRONMENT] = before
+    with _pool_lock:  # two that restored each other's environment would leave a pool set for good
+        before = context.environment
+        context.environment = {**before, _POOL_ENVIRONMENT: name}
+        try:
+            yield
+        finally:
+            context.environment = before
 
 
 @functools.cache
