@@ -113,6 +113,7 @@ void BindRocksDb(py::module_& module) {
   py::class_<PyBaseWriter>(module, "BaseWriter", "Makes the next base: the old one's tables, shared, plus changes.")
       .def(py::init(&MakePyBaseWriter), py::arg("parent").none(true), py::arg("directory"), py::arg("options"))
       .def("add", &AddToPyBaseWriter, py::arg("delta"))
+      .def_property_readonly("memory_bytes", [](const PyBaseWriter& self) { return self.writer->memory_bytes(); })
       .def("finish", [](PyBaseWriter& self) { return WithoutGil([&] { return self.writer->Finish(); }); });
 }
 

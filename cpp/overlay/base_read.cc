@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "overlay/store_key.h"
+#include "codec/store_key.h"
 #include "overlay/value_header.h"
 
 namespace holdfast {

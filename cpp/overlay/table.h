@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "codec/xxh64.h"
-#include "overlay/arena.h"
+#include "container/arena.h"
+#include "container/hash_index.h"
 #include "overlay/entry.h"
-#include "overlay/hash_index.h"
 #include "overlay/versions.h"
 
 namespace holdfast {

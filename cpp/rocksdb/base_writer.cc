@@ -23,12 +23,11 @@ class Writer final : public BaseWriter {
   Writer(const CApi& api, bool has_parent, std::string directory, BaseOptions options)
       : api_(api), has_parent_(has_parent), directory_(std::move(directory)), options_(std::move(options)) {}
 
-  Status Add(Slice key, Slice value, bool deleted) override {
-    if (changes_ == nullptr) return Finished();
-    if (key.empty()) return Status::InvalidRequest("expected a store key, found an empty one");
-    changes_->Add(key, value, deleted);
-    return Status::Ok();
+  Status Add(std::span<const Change> changes) override {
+    return changes_ == nullptr ? Finished() : changes_->Add(changes);
   }
+
+  size_t memory_bytes() const override { return changes_ == nullptr ? 0 : changes_->memory_bytes(); }
 
   Result<std::vector<std::string>> Finish() override {
     if (changes_ == nullptr) return Finished();
@@ -51,7 +50,7 @@ class Writer final : public BaseWriter {
     const Handle<CSstFileWriter> writer(api_.sstfilewriter_create(environment.get(), options.get()),
                                         api_.sstfilewriter_destroy);
     size_t entries = 0;
-    const Status written = changes_->ForEachLatest([&](const Change& change) -> Status {
+    const Status written = changes_->Drain([&](const Change& change) -> Status {
       if (change.deleted && !has_parent_) return Status::Ok();  // nothing below to hide
       char* error = nullptr;
       if (entries++ == 0) api_.sstfilewriter_open(writer.get(), path.c_str(), &error);

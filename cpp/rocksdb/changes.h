@@ -1,74 +1,82 @@
-// The changes that make a base out of its parent: copied into an arena as they come, given out once, sorted by key, the
-// latest of each key. A key that every batch changes comes once a delta, so most are never given out: sorting and
-// leaving out touch an index only. (A hash table of the keys instead waits for memory three times a change: twice as
-// slow.) Not thread-safe.
+// The changes that make a base out of its parent: the last of each key, given out once, sorted by key. A key that every
+// batch changes comes once a delta, so a hash table keeps the last one: memory and sorting go by keys, not by changes.
+// In blocks: what a change will touch is asked for from memory while the others of its block are hashed, or each would
+// wait for memory twice (docs/rfcs/0005). Not thread-safe.
 #pragma once
 
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
-#include "holdfast/bytes.h"
+#include "container/arena.h"
+#include "container/hash_index.h"
+#include "holdfast/rocksdb_base.h"
 
 namespace holdfast::rocks {
 
-// One change. Points into the arena: valid as long as the Changes.
-struct Change {
-  Slice key;
-  Slice value;
-  bool deleted;
-};
-
 class Changes {
  public:
-  // Copies both.
-  void Add(Slice key, Slice value, bool deleted);
-  bool empty() const { return index_.empty(); }
+  // Copies; a later change of a key wins. InvalidRequest, and then none is added, for a key that is empty, or a key or
+  // value of more than 2 GiB.
+  Status Add(std::span<const Change> changes);
+  bool empty() const { return records_.empty(); }
+  size_t memory_bytes() const;
 
-  // Sorts, then calls `visit(const Change&)`, which returns a Status, for the last change of each key in key order;
-  // stops at the first error.
+  // Calls `visit(const Change&)`, which returns a Status, for each key in key order; stops at the first error. Once:
+  // there are no changes afterwards.
   template <typename Visitor>
-  auto ForEachLatest(Visitor visit) -> decltype(visit(std::declval<const Change&>())) {
-    Sort();
-    for (size_t i = 0; i < index_.size(); ++i) {
-      if (i + 1 < index_.size() && SameKey(index_[i], index_[i + 1])) continue;
-      const Change change = Read(index_[i].record);
-      auto status = visit(change);
-      if (!status.ok()) return status;
+  Status Drain(Visitor visit) {
+    const std::vector<Entry> entries = Sort();
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i + kPrefetchDistance < entries.size()) __builtin_prefetch(entries[i + kPrefetchDistance].record);
+      HOLDFAST_RETURN_IF_ERROR(visit(Read(*entries[i].record)));
     }
-    return {};
+    return Status::Ok();
   }
 
  private:
+  // Of a key. The key's bytes follow.
+  struct Record {
+    char* value;
+    uint32_t value_size;
+    uint32_t value_capacity;
+    uint32_t key_size;
+    bool deleted;
+
+    Slice key() const { return {reinterpret_cast<const char*>(this + 1), key_size}; }
+  };
+
   // What sorting compares, so that it touches no record: sixteen bytes of the key from some depth on, big-endian, zeros
-  // past the end; the size of the key; the order of Add. The depth is 0 until keys turn out to be alike for longer.
+  // past the end; the size of the key. The depth is 0 until keys turn out to be alike for longer.
   struct Entry {
     uint64_t first;
     uint64_t second;
+    const Record* record;
     uint32_t key_size;
-    uint32_t order;
-    const char* record;
   };
   static constexpr size_t kEntryBytes = 2 * sizeof(uint64_t);
+  static constexpr size_t kPrefetchDistance = 16;
 
   // Entries of which the first `depth` bytes are the same.
   struct Range {
     size_t begin, end, depth;
   };
 
-  static Change Read(const char* record);
-  static void LoadBytes(Slice key, size_t depth, Entry* entry);
-  static bool SameKey(const Entry& a, const Entry& b);
-  static void SortFew(std::span<Entry> entries, size_t depth);
-  char* Allocate(size_t size);
-  std::vector<size_t> SplitByFirstBytes();
-  void Sort();
-  void SortRange(const Range& range, std::vector<Range>* open);
+  void AddBlock(std::span<const Change> block);
+  Record* MakeRecord(Slice key, size_t value_size);
+  void SetValue(const Change& change, Record* record);
+  std::vector<Entry> Sort();
 
-  std::vector<std::unique_ptr<char[]>> chunks_;
-  char* free_ = nullptr;  // within the last chunk
-  size_t free_size_ = 0;
-  std::vector<Entry> index_;
+  static Change Read(const Record& record) { return {record.key(), {record.value, record.value_size}, record.deleted}; }
+  static void LoadBytes(size_t depth, Entry* entry);
+  static void SortFew(std::span<Entry> entries, size_t depth);
+  static void SortRange(const Range& range, std::span<Entry> entries, std::vector<Range>* open);
+  static std::vector<size_t> SplitByFirstBytes(std::span<Entry> entries);
+
+  Arena arena_;
+  HashIndex<Record> index_;
+  std::vector<Record*> records_;  // in the order of the keys' first changes, which is that of the arena
 };
 
 }  // namespace holdfast::rocks

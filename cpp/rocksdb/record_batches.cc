@@ -1,10 +1,14 @@
 #include "rocksdb/record_batches.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
+
+#include "codec/store_key.h"
 
 namespace holdfast::rocks {
 
@@ -12,6 +16,7 @@ namespace {
 
 // Past this a batch ends early, so that many large values do not fill the memory.
 constexpr size_t kBatchBytes = 64 << 20;
+constexpr size_t kBlockChanges = 64;
 constexpr size_t kColumnBytesMax = std::numeric_limits<int32_t>::max();  // 32-bit offsets
 constexpr std::array<const char*, 4> kDeltaColumns = {"key_group", "state", "key", "value"};
 
@@ -84,11 +89,6 @@ Status CheckNulls(const ArrowArray& delta) {
     }
   }
   return Status::Ok();
-}
-
-void PutBigEndian(uint16_t value, std::string* out) {
-  out->push_back(static_cast<char>(value >> 8));
-  out->push_back(static_cast<char>(value & 0xFF));
 }
 
 // Everything that the arrays of one batch own; the parent's release frees it, as the children point into it.
@@ -181,15 +181,20 @@ Status AddDelta(const ArrowSchema& schema, const ArrowArray& delta, BaseWriter& 
   const auto* state = static_cast<const uint16_t*>(states.buffers[1]) + states.offset + delta.offset;
   const BinaryReader key_at = ReaderOf(schema.children[2]->format);
   const BinaryReader value_at = ReaderOf(schema.children[3]->format);
-  std::string key;
-  for (int64_t i = 0; i < delta.length; ++i) {
-    const int64_t row = delta.offset + i;
-    key.clear();
-    PutBigEndian(group[i], &key);
-    PutBigEndian(state[i], &key);
-    key += key_at(*delta.children[2], row);
-    const bool deleted = IsNull(*delta.children[3], row);
-    HOLDFAST_RETURN_IF_ERROR(writer.Add(key, deleted ? Slice() : value_at(*delta.children[3], row), deleted));
+  std::array<std::string, kBlockChanges> keys;
+  std::array<Change, kBlockChanges> changes;
+  for (int64_t begin = 0; begin < delta.length; begin += kBlockChanges) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(kBlockChanges, delta.length - begin));
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t at = begin + static_cast<int64_t>(i);
+      const int64_t row = delta.offset + at;
+      keys[i].resize(store_key::kPrefixBytes);
+      store_key::PutPrefix(group[at], state[at], keys[i].data());
+      keys[i] += key_at(*delta.children[2], row);
+      const bool deleted = IsNull(*delta.children[3], row);
+      changes[i] = {keys[i], deleted ? Slice() : value_at(*delta.children[3], row), deleted};
+    }
+    HOLDFAST_RETURN_IF_ERROR(writer.Add(std::span(changes).first(count)));
   }
   return Status::Ok();
 }

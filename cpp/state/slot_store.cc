@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "codec/store_key.h"
 #include "overlay/delta.h"
-#include "overlay/store_key.h"
 #include "state/restorer.h"
 
 namespace holdfast {

@@ -68,6 +68,9 @@ class BaseWriter:
     def __init__(self, parent: str | None, directory: str, options: BaseOptions) -> None: ...
     def add(self, delta: ArrayExportable) -> None:
         """A delta batch (key_group: uint16, state: uint16, key: binary, value: binary or null). Later calls win over earlier ones."""
+    @property
+    def memory_bytes(self) -> int:
+        """What the changes so far take: the last one of each key."""
     def finish(self) -> list[str]:
         """Names of the files of the new base (its folder holds just these)."""
 

@@ -43,11 +43,12 @@ TOP = {"__init__", "__main__", "cli", "doctor", "testing", "source", "sink"}
 # The rooms of the core, and the rooms whose headers each may include. cpp/include/holdfast is open to all.
 CPP_ROOMS = {
     "include": set(),
+    "container": {"container"},
     "codec": {"codec"},
-    "overlay": {"codec", "overlay"},
-    "state": {"codec", "overlay", "state"},
-    "rocksdb": {"codec", "rocksdb"},
-    "bindings": {"codec", "overlay", "state", "rocksdb", "bindings"},
+    "overlay": {"container", "codec", "overlay"},
+    "state": {"container", "codec", "overlay", "state"},
+    "rocksdb": {"container", "codec", "rocksdb"},
+    "bindings": {"container", "codec", "overlay", "state", "rocksdb", "bindings"},
 }
 
 

@@ -60,6 +60,18 @@ def test_later_deltas_win(tmp_path: Path) -> None:
     assert _all(tmp_path / "second") == {b"\0\0\0\1a": b"3", b"\0\0\0\1c": b"1", b"\0\0\0\1d": b"3"}
 
 
+def test_a_writer_holds_the_last_change_of_each_key_only(tmp_path: Path) -> None:
+    writer = _core.BaseWriter(None, str(tmp_path / "base"), OPTIONS)
+    assert writer.memory_bytes == 0
+    held = []
+    for number in range(50):
+        writer.add(_delta([(i, 1, b"key", b"%08d" % (number * i)) for i in range(1_000)]))
+        held.append(writer.memory_bytes)
+    assert held[-1] == held[0] > 1_000 * len(b"key00000000")
+    writer.finish()
+    assert _all(tmp_path / "base") == {i.to_bytes(2, "big") + b"\0\1key": b"%08d" % (49 * i) for i in range(1_000)}
+
+
 def test_slices_of_deltas_are_their_rows(tmp_path: Path) -> None:
     whole = _delta([(i, 1, b"%d" % i, b"v" if i % 3 else None) for i in range(20)])
     _make(tmp_path / "base", whole.slice(5, 4), whole.slice(17))

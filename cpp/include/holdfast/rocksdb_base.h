@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct BaseOptions {
 // never wrong values.
 Result<std::unique_ptr<BaseReader>> OpenBase(const std::string& directory, const BaseOptions& options);
 
+// One change of a store key: its new value, or a tombstone.
+struct Change {
+  Slice key;
+  Slice value;
+  bool deleted;
+};
+
 // Makes the next base: the old one's SSTs hard-linked into a new folder, plus changes, later ones winning.
 // Usage: Make, Add in order of versions, Finish (or destroy to abandon; the folder is left for the caller to delete).
 class BaseWriter {
@@ -34,8 +42,11 @@ class BaseWriter {
   // `parent` empty: starts from nothing. `directory` must not exist yet.
   static Result<std::unique_ptr<BaseWriter>> Make(const std::string& parent, const std::string& directory,
                                                   const BaseOptions& options);
-  // A full store key and its new value; `deleted` means a tombstone. Copies.
-  virtual Status Add(Slice key, Slice value, bool deleted) = 0;
+  // Copies; later ones win. Dozens at a time are faster than one by one. InvalidRequest, and then none is added, for a
+  // key that is empty, or a key or value of more than 2 GiB.
+  virtual Status Add(std::span<const Change> changes) = 0;
+  // What the changes so far take; Finish needs about as much again for a while.
+  virtual size_t memory_bytes() const = 0;
   // Sorts, merges by key, writes one SST, ingests, compacts, closes. Returns the file names in the folder.
   virtual Result<std::vector<std::string>> Finish() = 0;
 };

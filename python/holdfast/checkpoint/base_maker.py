@@ -53,17 +53,16 @@ class BaseMaker:
                 previous = work.child(f"before-{self._context.ids()}")
                 os.rename(directory, previous)
             writer = BaseWriter(previous or parent_files, directory, options)
-            held_bytes = 0
             for batch in batches:
+                held_bytes = writer.memory_bytes
                 if held_bytes and held_bytes + batch.nbytes > self._context.settings.batch_memory_max_bytes:
                     writer.finish()
                     before = work.child(f"before-{self._context.ids()}")
                     os.rename(directory, before)
                     _remove(previous)
-                    previous, held_bytes = before, 0
+                    previous = before
                     writer = BaseWriter(previous, directory, options)
                 writer.add(batch)
-                held_bytes += batch.nbytes
             writer.finish()
             _remove(previous)
             return directory

@@ -233,7 +233,8 @@ TEST_F(BaseWriterTest, AnAbandonedWriterLeavesTheParentAlone) {
   {
     auto writer = BaseWriter::Make(Path("a"), Path("b"), {});
     HOLDFAST_ASSERT_OK(writer.status());
-    HOLDFAST_ASSERT_OK(writer.value()->Add("a", "2", false));
+    const Change change{"a", "2", false};
+    HOLDFAST_ASSERT_OK(writer.value()->Add({&change, 1}));
   }
   EXPECT_EQ(FilesOf(Path("a")), before);
   EXPECT_EQ(OpenBase(Path("b"), {}).status().code(), Code::kCorrupt) << "not sealed, so not a base";
@@ -250,7 +251,8 @@ TEST_F(BaseWriterTest, AFinishedWriterTakesNothingMore) {
   auto writer = BaseWriter::Make("", Path("a"), {});
   HOLDFAST_ASSERT_OK(writer.status());
   HOLDFAST_ASSERT_OK(writer.value()->Finish().status());
-  EXPECT_EQ(writer.value()->Add("a", "1", false).code(), Code::kInvalidRequest);
+  const Change change{"a", "1", false};
+  EXPECT_EQ(writer.value()->Add({&change, 1}).code(), Code::kInvalidRequest);
   EXPECT_EQ(writer.value()->Finish().status().code(), Code::kInvalidRequest);
 }
 

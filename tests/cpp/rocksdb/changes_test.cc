@@ -1,4 +1,4 @@
-// Sorting changes: key order as memcmp has it, the last change of a key only.
+// Changes: given out in key order as memcmp has it, the last one of a key only, in memory that goes by keys.
 #include "rocksdb/changes.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "holdfast/status.h"
 
@@ -14,11 +15,11 @@ namespace {
 
 using Expected = std::map<std::string, std::pair<std::string, bool>>;
 
-// What ForEachLatest gives, which must come in ascending order.
+// What Drain gives, which must come in ascending order.
 Expected Drain(Changes* changes) {
   Expected drained;
   std::string last;
-  const Status status = changes->ForEachLatest([&](const Change& change) -> Status {
+  const Status status = changes->Drain([&](const Change& change) -> Status {
     EXPECT_TRUE(drained.empty() || Slice(last) < change.key) << "out of order";
     last = change.key;
     drained[last] = {std::string(change.value), change.deleted};
@@ -28,8 +29,13 @@ Expected Drain(Changes* changes) {
   return drained;
 }
 
+Status AddOne(Slice key, Slice value, bool deleted, Changes* changes) {
+  const Change change{key, value, deleted};
+  return changes->Add({&change, 1});
+}
+
 void AddBoth(const std::string& key, const std::string& value, bool deleted, Changes* changes, Expected* expected) {
-  changes->Add(key, value, deleted);
+  EXPECT_TRUE(AddOne(key, value, deleted, changes).ok());
   (*expected)[key] = {value, deleted};
 }
 
@@ -45,7 +51,7 @@ TEST(Changes, KeysOfAllLengthsThatShareBeginnings) {
     Changes changes;
     Expected expected;
     for (int i = 0; i < 5000; ++i) {
-      std::string key(random() % bound, '\0');  // zeros, as the padding of a short key is
+      std::string key(1 + random() % bound, '\0');  // zeros, as the padding of a short key is
       for (char& byte : key) byte = static_cast<char>(random() % 8 == 0 ? random() % 256 : 0);
       AddBoth(key, std::to_string(i), random() % 4 == 0, &changes, &expected);
     }
@@ -92,11 +98,57 @@ TEST(Changes, LongKeysThatDifferAtTheEnd) {
   EXPECT_EQ(Drain(&changes), expected);
 }
 
+TEST(Changes, ManyAtOnceWithTheSameKeysAmongThem) {
+  std::mt19937_64 random(10);
+  Changes changes;
+  Expected expected;
+  std::vector<std::string> keys, values;
+  for (int i = 0; i < 1000; ++i) {
+    keys.push_back(std::to_string(random() % 40));
+    values.push_back(std::to_string(i));
+  }
+  std::vector<Change> many;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const bool deleted = random() % 4 == 0;
+    many.push_back({keys[i], values[i], deleted});
+    expected[keys[i]] = {values[i], deleted};
+  }
+  ASSERT_TRUE(changes.Add(many).ok());
+  EXPECT_EQ(Drain(&changes), expected);
+  EXPECT_TRUE(changes.empty());
+}
+
+TEST(Changes, ValuesThatGrowAndShrink) {
+  std::mt19937_64 random(11);
+  Changes changes;
+  Expected expected;
+  for (int i = 0; i < 20000; ++i) {
+    const auto size = static_cast<size_t>(random() % (random() % 10 == 0 ? 3000 : 20));
+    AddBoth(std::to_string(random() % 50), std::string(size, static_cast<char>('a' + i % 26)), random() % 10 == 0,
+            &changes, &expected);
+  }
+  EXPECT_LT(changes.memory_bytes(), 1U << 20) << "values of 20 MB in all went through";
+  EXPECT_EQ(Drain(&changes), expected);
+}
+
+TEST(Changes, WhatCannotBeAKeyOrAValueIsRefusedAndNothingIsAdded) {
+  const size_t too_large = (size_t{1} << 31) + 1;
+  const std::string bytes = "bytes";
+  const Change cases[] = {
+      {"", "value", false}, {{bytes.data(), too_large}, "", false}, {"key", {bytes.data(), too_large}, false}};
+  for (const Change& wrong : cases) {
+    Changes changes;
+    const Change both[] = {{"a", "1", false}, wrong};
+    EXPECT_EQ(changes.Add(both).code(), Code::kInvalidRequest);
+    EXPECT_TRUE(changes.empty());
+  }
+}
+
 TEST(Changes, AVisitorsErrorStopsTheVisit) {
   Changes changes;
-  for (const char* key : {"a", "b", "c"}) changes.Add(key, "", false);
+  for (const char* key : {"a", "b", "c"}) EXPECT_TRUE(AddOne(key, "", false, &changes).ok());
   int visited = 0;
-  const Status status = changes.ForEachLatest([&](const Change& change) -> Status {
+  const Status status = changes.Drain([&](const Change& change) -> Status {
     ++visited;
     return change.key == "b" ? Status::Unavailable("disk full") : Status::Ok();
   });

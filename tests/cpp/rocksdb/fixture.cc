@@ -26,7 +26,8 @@ Result<std::vector<std::string>> MakeBase(const std::string& parent, const std::
                                           const BaseOptions& options) {
   HOLDFAST_ASSIGN_OR_RETURN(auto writer, BaseWriter::Make(parent, directory, options));
   for (const auto& [key, value] : batch) {
-    HOLDFAST_RETURN_IF_ERROR(writer->Add(key, value.value_or(""), !value.has_value()));
+    const Change change{key, value ? Slice(*value) : Slice(), !value.has_value()};
+    HOLDFAST_RETURN_IF_ERROR(writer->Add({&change, 1}));
   }
   return writer->Finish();
 }

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "codec/store_key.h"
 #include "holdfast/base.h"
 #include "overlay/delta.h"
-#include "overlay/store_key.h"
 
 namespace holdfast::testing {
 

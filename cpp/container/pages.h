@@ -1,4 +1,4 @@
-// Large memory of the overlay, in huge pages where the system has them: tables are read at random, and at four KiB a
+// Large memory of tables, in huge pages where the system has them: tables are read at random, and at four KiB a
 // page most reads would also miss the processor's page table cache.
 #pragma once
 

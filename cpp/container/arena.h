@@ -1,4 +1,4 @@
-// Memory of one overlay table. Allocations live until the arena does; value blocks can also be given back and reused.
+// Memory of one table. Allocations live until the arena does; value blocks can also be given back and reused.
 // Thread-safety: none; belongs to its table.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "overlay/pages.h"
+#include "container/pages.h"
 
 namespace holdfast {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "overlay/pages.h"
+#include "container/pages.h"
 
 namespace holdfast {
 
