@@ -6,7 +6,16 @@ namespace holdfast {
 
 namespace {
 
-constexpr size_t kPrefetchDistance = 16;
+// Calls `visit(const Entry&)` for each changed entry of the table. They lie in memory in another order.
+template <typename Visitor>
+void ForEachChanged(const Table& table, Visitor visit) {
+  constexpr size_t kDistance = 16;
+  const std::vector<Entry*>& changed = table.changed();
+  for (size_t i = 0; i < changed.size(); ++i) {
+    if (i + kDistance < changed.size()) Table::Prefetch(changed[i + kDistance]);
+    visit(*changed[i]);
+  }
+}
 
 Type Field(TypeId id, const char* name, int32_t byte_width, bool nullable) {
   Type type;
@@ -32,10 +41,10 @@ void Reserve(std::span<Table* const> tables, Columns* columns) {
   size_t value_bytes = 0;
   for (const Table* table : tables) {
     rows += table->changed().size();
-    for (const Entry* entry : table->changed()) {
-      key_bytes += entry->key_length;
-      value_bytes += entry->value_length;
-    }
+    ForEachChanged(*table, [&](const Entry& entry) {
+      key_bytes += entry.key_length;
+      value_bytes += entry.value_length;
+    });
   }
   columns->key_groups.reserve(rows);
   columns->states.reserve(rows);
@@ -81,11 +90,9 @@ OwnedArray BuildDelta(std::span<Table* const> tables) {
   Columns columns;
   Reserve(tables, &columns);
   for (const Table* table : tables) {
-    const std::vector<Entry*>& changed = table->changed();
-    for (size_t i = 0; i < changed.size(); ++i) {
-      if (i + kPrefetchDistance < changed.size()) __builtin_prefetch(changed[i + kPrefetchDistance]);
-      if (Table::MustEmit(*changed[i])) Append(*changed[i], table->state_id(), &columns);
-    }
+    ForEachChanged(*table, [&](const Entry& entry) {
+      if (Table::MustEmit(entry)) Append(entry, table->state_id(), &columns);
+    });
   }
   const auto rows = static_cast<int64_t>(columns.key_groups.size());
   const std::vector<Type>& fields = DeltaType().children;

@@ -51,11 +51,14 @@ class Table {
   // The entry that most likely has this hash, prefetched, or null. What a block of keys guesses is then confirmed.
   Entry* PrefetchEntry(uint64_t hash) const {
     Entry* guess = entries_.Guess(hash);
-    if (guess == nullptr) return nullptr;
-    const char* bytes = reinterpret_cast<const char*>(guess);
+    if (guess != nullptr) Prefetch(guess);
+    return guess;
+  }
+  // With the bytes of a short key and value.
+  static void Prefetch(const Entry* entry) {
+    const char* bytes = reinterpret_cast<const char*>(entry);
     __builtin_prefetch(bytes, 1);
     __builtin_prefetch(bytes + 40, 1);
-    return guess;
   }
   Entry* Confirm(Entry* guess, const HashedKey& key) {
     if (guess != nullptr && SameBytes(guess->key(), key.bytes)) [[likely]]
