@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.spark.worker_process import own_worker_pool
+from holdfast.errors import InvalidRequest
+from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 
 _PROGRAM = """
 import gc
@@ -52,3 +54,32 @@ def test_a_session_without_a_context_has_one_pool() -> None:
     session: Any = Connect()
     with own_worker_pool(session, "slots"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("#!/bin/sh\necho \"No module named 'holdfast'\" >&2; exit 1", "No module named 'holdfast'"),
+        ("#!/bin/sh\nexit 1", "it says nothing"),
+        ("#!/no/such/interpreter", "No such file or directory"),
+    ],
+)
+def test_workers_without_holdfast_are_refused_before_they_start(tmp_path: Path, program: str, reason: str) -> None:
+    python = tmp_path / "python3"
+    python.write_text(program)
+    python.chmod(0o755)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]", pythonExec=str(python)))
+    with pytest.raises(InvalidRequest, match=f"{reason}; start the program with PYSPARK_PYTHON={sys.executable}"):
+        check_worker_python(session)
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        SimpleNamespace(),
+        SimpleNamespace(sparkContext=SimpleNamespace(master="spark://other:7077", pythonExec="/not/here")),
+        SimpleNamespace(sparkContext=SimpleNamespace(master="local[*]", pythonExec=sys.executable)),
+    ],
+)
+def test_workers_that_have_holdfast_or_are_elsewhere_are_not(session: Any) -> None:
+    check_worker_python(session)

@@ -17,7 +17,7 @@ from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, worker
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
-from holdfast.spark.worker_process import own_worker_pool
+from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import Processor, declared_states
 
 _NAME_BYTES_MAX = 128
@@ -91,6 +91,7 @@ def keyed(
                 "read it with "
                 "spark.readStream (a folder of files streams with trigger(availableNow=True))"
             )
+        check_worker_python(events.sparkSession)
         produced = schemas.parse_schema(output_schema, f"{where}, output schema")
         inherited_ms = _inherited_delay_ms(events.schema)
         if watermark is not None and inherited_ms is not None:

@@ -1,4 +1,4 @@
-"""What a Python worker process is set up with, and which of Spark's pools it is of.
+"""What a Python worker process is set up with, which of Spark's pools it is of, and whether it has Holdfast at all.
 
 Spark's worker collects garbage after each task, all of it: 50 ms of processor time with pandas and pyarrow loaded,
 three times a batch and core, in which a small batch waits and a large one has no core. What modules hold never becomes
@@ -16,12 +16,16 @@ import ctypes
 import functools
 import gc
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+
+from holdfast.errors import InvalidRequest
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _KEPT_BYTES = 1 << 20
@@ -64,6 +68,42 @@ def own_worker_pool(session: SparkSession, name: str) -> Iterator[None]:
             yield
         finally:
             context.environment = before
+
+
+def check_worker_python(session: SparkSession) -> None:
+    """Refuses a session whose workers, on this machine, would not find Holdfast; of other machines only they can tell.
+
+    Without ``PYSPARK_PYTHON`` Spark takes the ``python3`` of the path, which is another than that of an environment
+    that is used without being activated.
+
+    Raises
+    ------
+    InvalidRequest
+        Says what to set.
+    """
+    context = getattr(session, "sparkContext", None)
+    if context is None or not context.master.startswith("local"):
+        return
+    reason = _why_no_holdfast(context.pythonExec)
+    if reason is not None:
+        raise InvalidRequest(
+            f"expected Spark's workers to find Holdfast, found that {context.pythonExec} cannot import it: {reason}; "
+            f"start the program with PYSPARK_PYTHON={sys.executable}"
+        )
+
+
+@functools.cache
+def _why_no_holdfast(python: str) -> str | None:
+    path = shutil.which(python)
+    if path is not None and os.path.dirname(path) == os.path.dirname(sys.executable):
+        return None  # of this environment
+    try:
+        tried = subprocess.run([python, "-c", "import holdfast"], capture_output=True, text=True, timeout=60)
+    except OSError as error:
+        return error.strerror
+    except subprocess.TimeoutExpired:
+        return None  # a slow machine proves nothing
+    return None if tried.returncode == 0 else (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
 
 
 @functools.cache

@@ -28,6 +28,7 @@ from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
 from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
+from holdfast.spark.worker_process import check_worker_python
 from holdfast.storage import FileStore, open_file_store
 from holdfast.storage.uri import parse_uri
 from holdfast.units import parse_duration
@@ -85,6 +86,7 @@ def write_exactly_once(
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
     if output_mode not in _MODES:
         raise InvalidRequest(f"write_exactly_once: output_mode is {output_mode!r}; expected one of {', '.join(_MODES)}")
+    check_worker_python(df.sparkSession)
     conf = dict(df.sparkSession.conf.getAll)
     given = Settings.from_mapping(conf, settings)
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
