@@ -24,6 +24,7 @@ import holdfast
 from holdfast import rocksdb_library
 from holdfast.errors import HoldfastError
 from holdfast.settings import default_local_dir
+from holdfast.trials import last_line, run_trial
 
 PYTHON_LEAST = (3, 10)
 PYSPARK_LEAST, PYSPARK_BELOW = (4, 0), (5,)
@@ -32,7 +33,6 @@ PYARROW_LEAST = (18,)
 PANDAS_LEAST = (2, 2)
 MEMORY_LEAST_BYTES = 2 << 30
 DISK_LEAST_BYTES = 2 << 30
-TRIAL_S_MAX = 120
 # No limit, as cgroup version 1 writes it: the highest number of pages that fits.
 _NO_LIMIT_BYTES = 1 << 60
 
@@ -142,13 +142,13 @@ def check_jdk(environment: Mapping[str, str]) -> Finding:
     if java is None:
         return Finding("JDK", Verdict.MISSING, "none: JAVA_HOME is not set, and there is no java on PATH", mend)
     try:
-        ran = _run([java, "-version"], environment)
+        ran = run_trial([java, "-version"], environment)
     except OSError as error:
         return Finding("JDK", Verdict.MISSING, f"{java} (of JAVA_HOME) cannot be run: {error.strerror}", mend)
     said = ran.stderr + ran.stdout
     match = re.search(r'version "([^"]+)"', said)
     if ran.returncode != 0 or match is None:
-        return Finding("JDK", Verdict.MISSING, f"{java} -version failed: {_last_line(said) or _ended(ran)}", mend)
+        return Finding("JDK", Verdict.MISSING, f"{java} -version failed: {last_line(said) or _ended(ran)}", mend)
     numbers = _numbers(match[1])
     major = numbers[1] if numbers[:1] == (1,) and len(numbers) > 1 else (numbers or (0,))[0]  # "1.8.0_402" is Java 8
     found = f"{match[1]} ({java})"
@@ -166,11 +166,11 @@ def check_rocksdb(environment: Mapping[str, str]) -> Finding:
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         code = "import sys; from holdfast import doctor; doctor.try_rocksdb(sys.argv[1])"
         trial = {**environment, rocksdb_library.LIBRARY_SETTING: str(library.path)}
-        ran = _run([sys.executable, "-c", code, str(Path(folder) / "base")], trial)
+        ran = run_trial([sys.executable, "-c", code, str(Path(folder) / "base")], trial)
     if ran.returncode == 0:
         return Finding("RocksDB", Verdict.OK, f"{found}: wrote a base and read it back")
     mend = "use the rocksdbjni jar of a supported pyspark: unset HOLDFAST_ROCKSDB_LIBRARY, or install pyspark again"
-    return Finding("RocksDB", Verdict.MISSING, f"{found}; but {_last_line(ran.stderr) or _ended(ran)}", mend)
+    return Finding("RocksDB", Verdict.MISSING, f"{found}; but {last_line(ran.stderr) or _ended(ran)}", mend)
 
 
 def try_rocksdb(directory: str) -> None:
@@ -209,13 +209,13 @@ def check_workers(environment: Mapping[str, str]) -> Finding:
     mend = f"export PYSPARK_PYTHON={sys.executable}, or install Holdfast for {named}"
     code = "import json, sys, holdfast; print(json.dumps([list(sys.version_info[:2]), sys.executable]))"
     try:
-        ran = _run([named, "-c", code], environment)
+        ran = run_trial([named, "-c", code], environment)
     except OSError as error:
         return Finding("workers", Verdict.MISSING, f"PYSPARK_PYTHON={named} cannot be run: {error.strerror}", mend)
     if ran.returncode != 0:
-        said = _last_line(ran.stderr) or _ended(ran)
+        said = last_line(ran.stderr) or _ended(ran)
         return Finding("workers", Verdict.MISSING, f"PYSPARK_PYTHON={named} cannot import holdfast: {said}", mend)
-    version, executable = json.loads(_last_line(ran.stdout))
+    version, executable = json.loads(last_line(ran.stdout))
     found = f"PYSPARK_PYTHON={named}: Python {_dotted(version)} ({executable})"
     if tuple(version) != sys.version_info[:2]:
         return Finding("workers", Verdict.MISSING, f"{found}, but this is {_dotted(sys.version_info[:2])}", mend)
@@ -330,25 +330,10 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a trial; one that hangs is killed, and reads as ended by SIGKILL."""
-    try:
-        return subprocess.run(
-            command, env=dict(environment), capture_output=True, text=True, errors="replace", timeout=TRIAL_S_MAX
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, -signal.SIGKILL, "", f"no answer within {TRIAL_S_MAX} s")
-
-
 def _ended(ran: subprocess.CompletedProcess[str]) -> str:
     if ran.returncode < 0:
         return f"it was ended by {signal.Signals(-ran.returncode).name}"
     return f"it ended with exit code {ran.returncode}"
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def _version_of(package: str) -> str | None:

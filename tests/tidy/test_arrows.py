@@ -20,11 +20,12 @@ FOREIGN = {
 }
 
 # The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
-LEAVES = {"errors", "clock", "units", "fault_points"}
+LEAVES = {"errors", "clock", "units", "fault_points", "trials"}
 ROOMS = {
     "errors": set(),
     "clock": set(),
     "fault_points": set(),
+    "trials": set(),
     "units": {"errors"},
     "sealed": {"errors", "_core"},
     "settings": {"errors", "units"},

@@ -45,7 +45,7 @@ class BaseWriter {
   // Copies; later ones win. Dozens at a time are faster than one by one. InvalidRequest, and then none is added, for a
   // key that is empty, or a key or value of more than 2 GiB.
   virtual Status Add(std::span<const Change> changes) = 0;
-  // What the changes so far take; Finish needs about as much again for a while.
+  // What the changes so far take. Sorting them in Finish takes hardly more: the hash table goes first.
   virtual size_t memory_bytes() const = 0;
   // Sorts, merges by key, writes one SST, ingests, compacts, closes. Returns the file names in the folder.
   virtual Result<std::vector<std::string>> Finish() = 0;

@@ -17,7 +17,7 @@ import functools
 import gc
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from holdfast.errors import InvalidRequest
+from holdfast.trials import last_line, run_trial
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _KEPT_BYTES = 1 << 20
@@ -98,12 +99,12 @@ def _why_no_holdfast(python: str) -> str | None:
     if path is not None and os.path.dirname(path) == os.path.dirname(sys.executable):
         return None  # of this environment
     try:
-        tried = subprocess.run([python, "-c", "import holdfast"], capture_output=True, text=True, timeout=60)
+        ran = run_trial([python, "-c", "import holdfast"], os.environ)
     except OSError as error:
         return error.strerror
-    except subprocess.TimeoutExpired:
-        return None  # a slow machine proves nothing
-    return None if tried.returncode == 0 else (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    if ran.returncode in (0, -signal.SIGKILL):  # killed as it took too long: a slow machine proves nothing
+        return None
+    return last_line(ran.stderr) or "it says nothing"
 
 
 @functools.cache
