@@ -31,7 +31,7 @@ from holdfast.commit.epochs import Driver
 from holdfast.commit.record import CommitRecord
 from holdfast.commit.record_log import RecordLog
 from holdfast.commit.retries import Retries
-from holdfast.commit.sink import Committable, Scope, SinkTask, SinkWriter
+from holdfast.commit.sink import CommitLimits, Committable, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.kafka.markers import Markers, OpenEnd
 from holdfast.kafka.transactional_ids import pattern_of
@@ -41,6 +41,7 @@ from holdfast.sink.kafka import sink as sink_module
 from holdfast.storage import FileStore, open_file_store
 
 ROWS = 5
+LIMITS = CommitLimits(trigger_ms=None, retry_max_ms=60_000, retry_backoff_ms=20)
 TASK_FAILURES_MAX = 4  # Spark's own default
 #: The steps of a batch, in their order: of its tasks, each partition by itself, and of the driver.
 TASK_STEPS = ("before_open", "sink_mid", "sink_after_prepare")
@@ -124,6 +125,7 @@ class KafkaQuery:
         before, _here.query = getattr(_here, "query", None), self
         retries = Retries(self.retry_max_ms, 20, self.clock)
         driver = Driver(str(uuid.uuid4()), "localhost", 1, self.clock.now_ms())
+        self.sink.check(self.rows(SinkTask(Scope("", "", 0, ""), 0, 0, 0, 0)).schema, LIMITS)
         committer = Committer(self.store, self.query_id, driver, [self.sink], CommitOptions(retries))
         self.committer = committer
         end: BaseException | None = None

@@ -73,6 +73,23 @@ class Transaction:
         return self.state in (EMPTY, ONGOING) and (self.producer_id, self.producer_epoch) == next_epoch
 
 
+@dataclass(frozen=True)
+class Readiness:
+    """What was found when transactions could be ended.
+
+    Attributes
+    ----------
+    leaders
+        Their partitions and who leads them; those that do not exist are missing. None when one of the transactions has
+        ended already, which no longer tells its own.
+    known
+        What the coordinators know of each id that was asked for.
+    """
+
+    leaders: dict[tuple[str, int], int] | None
+    known: Mapping[str, Transaction | None]
+
+
 def topics_of(described: Iterable[Transaction | None]) -> set[str]:
     """What these have written to, as long as they are open."""
     return {topic for one in described if one is not None for topic, _ in one.partitions}
@@ -101,10 +118,13 @@ class Transactions:
         self.wire = wire or wire_to(config)
         self.patience_ms = patience_ms
 
-    def wait_until_ready(self, prepared: Sequence[Prepared]) -> dict[tuple[str, int], int] | None:
+    def wait_until_ready(self, prepared: Sequence[Prepared], others: Sequence[str] = ()) -> Readiness:
         """Until each partition of these has a leader that answers: before that, none of them may be committed.
 
-        Gives the partitions and their leaders; None when one of these has ended already, which no longer tells its own.
+        Parameters
+        ----------
+        others
+            Ids to describe with them, in the same question.
 
         Raises
         ------
@@ -113,7 +133,9 @@ class Transactions:
         """
         names = [one.transactional_id for one in prepared]
         what = f"commit {len(prepared)} transactions"
-        return self.wire.call(what, self.patience_ms, lambda: self._wait_for_leaders(names)) if prepared else {}
+        if not prepared:
+            return Readiness({}, {})
+        return self.wire.call(what, self.patience_ms, lambda: self._wait_for_leaders(names, others))
 
     def end(self, prepared: Sequence[Prepared], commit: bool, *, ready: bool = False) -> list[Answer]:
         """Commit or abort; all side by side; one answer each. May be repeated.
@@ -159,8 +181,7 @@ class Transactions:
         if prepared:
             verb = "commit" if commit else "abort"
             self.wire.call(f"{verb} {len(prepared)} transactions", self.patience_ms, ask_all)
-        in_order = [answers[number] for number in range(len(prepared))]
-        return self._told_of_takeovers(prepared, in_order) if commit else in_order
+        return [answers[number] for number in range(len(prepared))]
 
     def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = PREFIX) -> list[tuple[str, str]]:
         """(id, state) of each transactional id that matches as a whole, on all brokers, sorted.
@@ -238,8 +259,10 @@ class Transactions:
         if transactional_ids:
             self.wire.call(f"fence {len(transactional_ids)} transactional ids", self.patience_ms, ask_all)
 
-    def _told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
-        """The answers to a commit. An id that was taken over is fenced, also when it was committed before."""
+    def told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
+        """The answers to a commit, as far as the coordinators remember. An id that was taken over is fenced, also when
+        it was committed before.
+        """
         fenced = [one.transactional_id for one, answer in zip(prepared, answers) if answer is Answer.FENCED]
         known = {one.transactional_id: one for one in self.describe(fenced) if one is not None}
         return [
@@ -286,14 +309,16 @@ class Transactions:
             )
         return found
 
-    async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> dict[tuple[str, int], int] | None:
+    async def _wait_for_leaders(self, transactional_ids: Sequence[str], others: Sequence[str] = ()) -> Readiness:
         """Not now, while a partition of an open transaction has no leader, or its leader does not answer.
 
         Kafka's coordinator takes a partition without a leader for a deleted one: it leaves out the marker that ends the
         transaction there, and calls the transaction complete. When the partition comes back, its rows are invisible
         and its readers stand still, for ever. (Seen with 4.3.1: one replica, its broker killed.)
         """
-        described = await self.described(transactional_ids)
+        asked = [*transactional_ids, *others]
+        known = dict(zip(asked, await self.described(asked)))
+        described = [known[one] for one in transactional_ids]
         places: dict[int, set[tuple[str, int]]] = {}
         for one in described:
             if one is not None and one.state == ONGOING:
@@ -305,4 +330,5 @@ class Transactions:
             raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
         # Coordinators have just answered.
         await self.wire.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
-        return leaders if all(one is not None and one.state == ONGOING for one in described) else None
+        are_open = all(one is not None and one.state == ONGOING for one in described)
+        return Readiness(leaders if are_open else None, known)
