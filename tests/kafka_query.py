@@ -125,11 +125,11 @@ class KafkaQuery:
         before, _here.query = getattr(_here, "query", None), self
         retries = Retries(self.retry_max_ms, 20, self.clock)
         driver = Driver(str(uuid.uuid4()), "localhost", 1, self.clock.now_ms())
-        self.sink.check(self.rows(SinkTask(Scope("", "", 0, ""), 0, 0, 0, 0)).schema, LIMITS)
         committer = Committer(self.store, self.query_id, driver, [self.sink], CommitOptions(retries))
         self.committer = committer
         end: BaseException | None = None
         try:
+            self.sink.check(self.rows(SinkTask(Scope("", "", 0, ""), 0, 0, 0, 0)).schema, LIMITS)
             while self.committed < self.batches:
                 self._play(committer, self.committed)
         except (Crash, TaskFailed, HoldfastError) as error:

@@ -221,9 +221,10 @@ def test_a_writer_that_was_swept_away_makes_nothing_visible(bench: Bench) -> Non
 
 
 def test_recovery_leaves_a_newer_driver_alone(bench: Bench) -> None:
-    newer = prepared(bench, [1], epoch=2)
     sink = bench.make()
-    sink.recover(scope(sink, 1), [])
+    older = scope(sink, 1)
+    newer = prepared(bench, [1], epoch=2)
+    sink.recover(older, [])
     assert sink.commit(scope(sink, 2), [newer]) == [Outcome.DONE]
     assert bench.visible() == [1]
 
@@ -236,6 +237,7 @@ def test_a_process_that_dies_after_it_prepared_can_be_committed_by_another(bench
     died = subprocess.run([sys.executable, str(worker), str(given), str(found)], timeout=120)
     assert died.returncode == -signal.SIGKILL
     committable = Committable(**json.loads(found.read_text()))
+    _drivers.kept.append(committable)
     assert bench.visible() == []
     assert sink.commit(scope(sink, 2), [committable]) == [Outcome.DONE]
     assert bench.visible() == [1, 2]

@@ -287,7 +287,14 @@ class Committer:
         reach("after_record")
         recorded_ms = clock.elapsed_ms()
         self._check_epoch()
-        outcomes = self._finish(record)
+        try:
+            outcomes = self._finish(record)
+        except Fenced:
+            # By a driver of this checkpoint, or else by one of a copy: that one does not know of this record, and what
+            # it names would stay open.
+            self._epochs.check()
+            self._abort(record)
+            raise
         reach("after_commit")
         self.times = CommitTimes(recorded_ms - started_ms, clock.elapsed_ms() - recorded_ms)
         self._logger.debug("batch %d: %s", record.batch_id, self.times)

@@ -19,6 +19,8 @@ from holdfast.kafka.wire import Retry, Wire, refuse
 
 _FETCH_BYTES = 4 << 20
 _FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
+_LIST_OFFSETS_VERSION_MAX = 5
+_EARLIEST = -2
 _WAIT_MS = 500
 _OUT_OF_RANGE, _NOT_ALLOWED = 1, 29
 _NO_TOPIC = 3
@@ -82,6 +84,24 @@ def known_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic | None
     return wire.call(f"describe topic {topic}", patience_ms, lambda: _known_topic(wire, topic))
 
 
+def existing_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic:
+    """The same of a topic that must be there: one that was just made is not known to all brokers at once.
+
+    Raises
+    ------
+    Unavailable
+        It is missing.
+    """
+
+    async def ask() -> KnownTopic:
+        found = await _known_topic(wire, topic)
+        if found is None or not found.leaders:
+            raise Retry("there is no such topic; a start of the query makes it")
+        return found
+
+    return wire.call(f"describe topic {topic}", patience_ms, ask)
+
+
 async def _known_topic(wire: Wire, topic: str) -> KnownTopic | None:
     from kafka.protocol.metadata import MetadataRequest
 
@@ -123,9 +143,10 @@ class PartitionLog:
         while end < 0 or place < end:
             answer = self._fetched(place)
             if answer.error_code == _OUT_OF_RANGE:
-                if end >= 0 or answer.log_start_offset <= place:
+                earliest = self._wire.call(f"list the offsets of {self._topic}", self._patience_ms, self._earliest)
+                if earliest <= place:
                     return None
-                place = answer.log_start_offset  # what was before is deleted
+                place = earliest  # what was before is deleted
                 continue
             first = max(0, answer.log_start_offset)
             end = int(answer.high_watermark) if end < 0 else end
@@ -141,10 +162,7 @@ class PartitionLog:
     async def _fetch(self, offset: int) -> Any:
         from kafka.protocol.consumer import FetchRequest
 
-        leader = (await self._wire.leaders_of([self._topic])).get((self._topic, self._partition), -1)
-        if leader < 0:
-            raise Retry(f"partition {self._topic}-{self._partition} has no leader")
-        await self._wire.know(leader)
+        leader = await self._leader()
         topic = FetchRequest.FetchTopic
         part = topic.FetchPartition(partition=self._partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
         request = FetchRequest(
@@ -169,6 +187,29 @@ class PartitionLog:
         if found.error_code not in (0, _OUT_OF_RANGE):
             refuse(found.error_code, f"a look into {self._topic}-{self._partition}")
         return found
+
+    async def _leader(self) -> int:
+        leader = (await self._wire.leaders_of([self._topic])).get((self._topic, self._partition), -1)
+        if leader < 0:
+            raise Retry(f"partition {self._topic}-{self._partition} has no leader")
+        await self._wire.know(leader)
+        return leader
+
+    async def _earliest(self) -> int:
+        """Where the log begins now."""
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        leader, topic = await self._leader(), ListOffsetsRequest.ListOffsetsTopic
+        part = topic.ListOffsetsPartition(partition_index=self._partition, timestamp=_EARLIEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[topic(name=self._topic, partitions=[part])], max_version=_LIST_OFFSETS_VERSION_MAX
+        )
+        [found] = [one for each in (await self._wire.send(request, leader)).topics for one in each.partitions]
+        if found.error_code in _ELSEWHERE:
+            raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
+        if found.error_code:
+            refuse(found.error_code, f"the offsets of {self._topic}-{self._partition}")
+        return int(found.offset)
 
 
 class _Endings:

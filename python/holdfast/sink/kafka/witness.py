@@ -16,8 +16,16 @@ from typing import Any
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import Scope, SinkTask
 from holdfast.commit.traces import Trace
-from holdfast.errors import Corrupt, InvalidRequest, Unavailable
-from holdfast.kafka.partition_log import Ending, KnownTopic, LogPart, LogRecord, PartitionLog, known_topic
+from holdfast.errors import Corrupt, Unavailable
+from holdfast.kafka.partition_log import (
+    Ending,
+    KnownTopic,
+    LogPart,
+    LogRecord,
+    PartitionLog,
+    existing_topic,
+    known_topic,
+)
 from holdfast.kafka.transactional_ids import TransactionalId, driver_id
 from holdfast.kafka.transactions import Prepared, Transactions
 from holdfast.sealed import checksum_of, seal, unseal
@@ -89,12 +97,7 @@ class Witnesses:
 
     def place_of(self, scope: Scope, earlier: Place | None) -> Place:
         """Where those of a query and sink are, by its number; ``earlier``: where the newest that is recorded is."""
-        known = self._known()
-        if known is None:
-            raise InvalidRequest(
-                f"Topic {self._topic!r}, in which transactions leave their witnesses, is missing at Kafka at"
-                f" {self._wire.servers}; it was there when the query started. Start the query again, which makes it"
-            )
+        known = existing_topic(self._wire, self._topic, self._patience_ms)
         if earlier is not None and earlier.topic == self._topic and earlier.topic_id == known.topic_id:
             return Place(self._topic, known.topic_id, earlier.partition, earlier.since)
         digest = int(checksum_of(f"{scope.query_id}/{scope.sink}".encode()), 16)
@@ -152,9 +155,6 @@ class Witnesses:
                 parts[place] = self._read(place, scope)
             found.append(_verdict(one, place, parts[place], claim))
         return found
-
-    def _known(self) -> KnownTopic | None:
-        return known_topic(self._wire, self._topic, self._patience_ms)
 
     def _read(self, place: Place, scope: Scope) -> LogPart | None:
         log = PartitionLog(self._wire, place.topic, place.partition, self._patience_ms)
