@@ -28,7 +28,7 @@ class Output:
         self.query = f"query{next(_numbers)}"
         self.topic = kafka.topic()
         self.servers = kafka.servers
-        self.sink = KafkaSink(kafka.servers, self.topic)
+        self.sink = KafkaSink(kafka.servers, self.topic, witness_topic=None)
         self.scope = Scope(self.query, "run", 1, "kafka")
         self.prepared = [self.prepare(number) for number in range(partitions)]
         self.ids = [str(one.body["transactional_id"]) for one in self.prepared]
