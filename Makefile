@@ -1,5 +1,5 @@
-# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make.
-# Everything else comes from PyPI into .venv.
+# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make;
+# and Maven where a Kafka broker is run. Everything else comes from PyPI into .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,6 +14,7 @@ TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4))
 BENCH ?= keyed_sum
 KILLS ?= 2
 BENCHES := keyed_sum core_ops small_batch growth upload recovery memory kafka_source eos exactly_once
+KAFKA_BENCHES := kafka_source eos exactly_once
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -32,13 +33,22 @@ help:  ## this list
 # --- the environment ----------------------------------------------------------------------------------------------
 dev: $(VENV)/built.stamp  ## make .venv and install Holdfast into it, editable; rebuilds what changed
 
-$(VENV)/environment.stamp: pyproject.toml
+# Dependencies are installed apart from Holdfast: .ci/requirements.py says why. A distribution that is called holdfast is
+# another project, or this one under its first name: it would stand in the way of `import holdfast`.
+$(VENV)/environment.stamp: pyproject.toml .ci/requirements.py
 	@$(PYTHON) .ci/check_machine.py
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.10' 'pybind11>=2.13' cmake ninja
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,demo,lint,bench,wheel]'
+	@echo "installing what is needed into .venv: about 2 GB from PyPI, some minutes the first time"
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip 'tomli>=2; python_version < "3.11"'
+	$(BIN)/python .ci/requirements.py core test demo lint bench wheel >$(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/requirements.txt
+	@! $(BIN)/python -m pip show --quiet holdfast 2>/dev/null || $(BIN)/python -m pip uninstall --quiet --yes holdfast
 	@touch $@
+
+# Asked before anything is built: a broker's jars come by Maven, and a machine often has none.
+.PHONY: maven
+maven:
+	@$(PYTHON) .ci/check_machine.py maven
 
 $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
@@ -52,16 +62,16 @@ PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
 	$(BIN)/python examples/flights/demo.py --output demo-output $(ARGS)
 
-demo-kafka: dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
+demo-kafka: maven dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
 	$(BIN)/python examples/flights/kafka_demo.py --output demo-output-kafka $(ARGS)
 
-test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
+test: maven dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
 	$(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
-python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
+python-test: maven dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
 	$(PYTEST) -m "not slow" $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
@@ -103,21 +113,21 @@ format: $(VENV)/environment.stamp  ## rewrite the sources as lint wants them
 	clang-format -i $(CPP_SOURCES)
 
 # --- figures, faults, packages --------------------------------------------------------------------------------------
-bench: dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
+bench: $(if $(filter $(KAFKA_BENCHES),$(BENCH)),maven) dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
 	@found=$$(ls benchmarks/*/$(BENCH).py 2>/dev/null) || \
 	 { echo "no benchmark $(BENCH); there are: $(BENCHES)"; exit 1; }; \
 	 PYTHONPATH=$(CURDIR) $(BIN)/python -m $$(echo $${found%.py} | tr / .) $(ARGS)
 
-bench-short: dev  ## every benchmark in its small form: that they run, not how fast
+bench-short: $(if $(filter $(KAFKA_BENCHES),$(BENCHES)),maven) dev  ## every benchmark in its small form: that they run, not how fast
 	@for bench in $(BENCHES); do echo "--- $$bench"; $(MAKE) --no-print-directory bench BENCH=$$bench ARGS=--short || exit 1; done
 
 bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
-faults: dev  ## the crash harness: KILLS=20 kills at each step
+faults: maven dev  ## the crash harness: KILLS=20 kills at each step
 	HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
 
-wheel: dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
+wheel: maven dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist
 	$(BIN)/python tests/wheel/try_wheel.py dist
 

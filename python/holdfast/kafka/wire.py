@@ -327,7 +327,7 @@ def _kafka_python() -> tuple[Any, Any]:
         from kafka.net.manager import KafkaConnectionManager
     except ImportError as error:
         raise Unavailable(
-            f"Exactly-once output to Kafka needs the package kafka-python 3.0.12 or later ({error}). Install"
-            " holdfast[kafka] on the driver and on all executors"
+            f"Exactly-once output to Kafka needs the package kafka-python 3.0.12 or later ({error})."
+            " Install it on the driver and on all executors: pip install 'holdfast-spark[kafka]'"
         ) from error
     return KafkaConnectionManager, kafka.errors

@@ -251,10 +251,9 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
     type
         Of the values that are added.
     function
-        "count" (result int64), "avg", "variance", "stddev" (double; of a sample), which run in the core; "
-        ""approx_count_distinct"
-        (int64), which needs the extra ``holdfast[sketch]``; or a class with the methods of
-        :class:`AggregateFunction`.
+        "count" (result int64), "avg", "variance", "stddev" (double; of a sample), which run in the core;
+        "approx_count_distinct" (int64), which needs the extra ``holdfast-spark[sketch]``; or a class with the methods
+        of :class:`AggregateFunction`.
     accumulator, result
         For a class: the Arrow types of what is stored and of what ``result`` returns.
     """

@@ -69,8 +69,8 @@ def load_library() -> Any:
         return importlib.import_module("datasketches")
     except ImportError as error:
         raise Unavailable(
-            f"AggregatingState(…, 'approx_count_distinct') needs the package datasketches ({error}); "
-            "install it on the driver and all executors: pip install 'holdfast[sketch]'"
+            f"AggregatingState(…, 'approx_count_distinct') needs the package datasketches ({error})."
+            " Install it on the driver and on all executors: pip install 'holdfast-spark[sketch]'"
         ) from error
 
 

@@ -40,6 +40,8 @@ class KafkaWorld:
         settings.update((key.replace("__", "."), value) for key, value in config.items())
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
         eventually(lambda: len(self.admin.list_topics(name, 10).topics[name].partitions) == partitions)
+        # An older broker names a leader before that one knows.
+        eventually(lambda: all(self.end_of(name, number) == 0 for number in range(partitions)))
         return name
 
     def produce(
