@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
-from tests.faults.eos_worlds import EVENTS, OUTPUT, Visible, read_files
+from tests.faults.eos_oracle import Visible
+from tests.faults.eos_worlds import EVENTS, OUTPUT
+from tests.faults.file_reading import FolderReader
 from tests.faults.kafka_reader import TopicReader
+from tests.faults.strikes import Outage
 from tests.integration.kafka import kafka_world
 
 import holdfast as hf
@@ -35,7 +41,9 @@ class KafkaWorld:
 
     def __init__(self, folder: Path) -> None:
         self._data = folder / "kafka"
-        self._files = str(folder / "out")
+        self._files = FolderReader(folder / "out")
+        self._out = str(folder / "out")
+        self._rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in self.topics}
         self._broker: KafkaBroker | None = None
         self._kafka: kafka_world.KafkaWorld | None = None
         self._readers: dict[str, TopicReader] = {}
@@ -50,9 +58,12 @@ class KafkaWorld:
 
     def broker_settings(self) -> dict[str, str]:
         """Lines for server.properties."""
-        return {}
+        # What idles is cut off, as in the long nights of a production cluster, only sooner.
+        return {"connections.max.idle.ms": "5000"}
 
     def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
         if self._broker is not None:
             self._broker.close()
 
@@ -90,23 +101,66 @@ class KafkaWorld:
             hf.KafkaSink(self._servers(), topic, key=key, value=_COLUMNS, name=topic)
             for topic, key in self.topics.items()
         ]
-        files = hf.FileSink(self._files)
+        files = hf.FileSink(self._out)
         return hf.write_exactly_once(output, *sinks, files, checkpoint=checkpoint, trigger=trigger)
 
     def committed(self) -> list[Visible]:
-        return [*self.seen_in_topics(), Visible(read_files(self._files))]
+        return [*self.seen_in_topics(), Visible(self._files.rows())]
 
     def seen_in_topics(self) -> list[Visible]:
         """A batch's transactions end one by one, so a reader may see some of them."""
-        found = []
         for topic, key in self.topics.items():
-            records = self._readers[topic].records()
-            rows = [json.loads(value) for _, _, _, value in records]
-            assert all(key_ == row[key] for (_, _, key_, _), row in zip(records, rows)), f"{topic}: keys of other rows"
-            found.append(Visible(rows, key, whole_batches=False))
-        return found
+            rows = self._rows[topic]
+            for _, _, key_, value in self._readers[topic].records()[len(rows) :]:
+                rows.append(json.loads(value))
+                assert key_ == rows[-1][key], f"{topic}: the key {key_} of another row: {rows[-1]}"
+        return [Visible(self._rows[topic], key) for topic, key in self.topics.items()]
+
+    def outage(self) -> Outage | None:
+        """kill -9, and back again at once."""
+        return BrokerKilled(self.broker)
 
     def _servers(self) -> str:
         running = read_running(self._data)
         assert running is not None, "no broker runs"
         return str(running["bootstrap_servers"])
+
+
+class BrokerKilled:
+    """A broker that dies by kill -9 and starts again."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+
+    def begin(self) -> list[int]:
+        dead = self._broker.pid
+        self._broker.kill()
+        return [dead]
+
+    def end(self) -> None:
+        time.sleep(0.5)
+        self._broker.start()
+
+
+class BrokerAway:
+    """A broker that is asleep, or dead, for a while: clients of one that sleeps get no answer and no reset."""
+
+    def __init__(self, broker: KafkaBroker, seconds: float, asleep: bool) -> None:
+        self._broker = broker
+        self._seconds = seconds
+        self._asleep = asleep
+
+    def begin(self) -> list[int]:
+        gone = self._broker.pid
+        if self._asleep:
+            os.kill(gone, signal.SIGSTOP)
+        else:
+            self._broker.kill()
+        return [gone]
+
+    def end(self) -> None:
+        time.sleep(self._seconds)
+        if self._asleep:
+            os.kill(self._broker.pid, signal.SIGCONT)
+        else:
+            self._broker.start()

@@ -6,16 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.faults.crash_harness import SHORT, STEPS, run, show
+from tests.faults.crash_harness import SHORT, STEPS, impossible, run
+from tests.faults.kill_plan import WHO, Coverage
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))  # at each step
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))  # of each pair
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(36_000)
 def test_kills_leave_no_difference(tmp_path: Path) -> None:
-    tally = run(tmp_path / "stream", STEPS if KILLS else SHORT, KILLS or 1, seed=KILLS)
-    print(show(tally))
-    differences = [found for step in tally.values() for found in step.differences]
+    coverage = Coverage(STEPS, WHO, impossible, KILLS) if KILLS else Coverage.of(SHORT)
+    differences = run(tmp_path / "stream", coverage, seed=KILLS)
+    print(coverage.table())
     assert not differences, "\n".join(differences[:20])
-    assert not [step for step, found in tally.items() if found.missed], show(tally)
+    assert not coverage.missing, coverage.table()
