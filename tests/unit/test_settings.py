@@ -67,8 +67,8 @@ def test_field_names_are_for_code_only() -> None:
         ("stray.grace", "10", "is not a duration"),
         ("snapshot.stateFraction", "-0.5", "is not a fraction"),
         ("snapshot.stateFraction", "half", "is not a fraction"),
-        ("checkpoint.dir", "", "is not a path or URI"),
-        ("checkpoint.dir", 7, "is not a path or URI"),
+        ("checkpoint.dir", "", "is not a path"),
+        ("checkpoint.dir", 7, "is not a path"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_setting(key: str, value: Any, message: str) -> None:

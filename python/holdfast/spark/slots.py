@@ -101,8 +101,10 @@ def _process(
     state = worker.slot_state(plan, live, ctx.slot)
     output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
+        if identity.replay is None:  # what a replay goes on from, and to, is recorded
+            state.admit(parent)
         store = state.open(parent)
-        state.begin(ctx.batch_id, identity.version_id)
+        state.begin(ctx.batch_id, live.version_id(identity))
         states = [(declared.name, declared.id) for declared in live.record.states]
         bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
         with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
