@@ -84,7 +84,15 @@ def _run_ids(value: Any) -> tuple[str, ...]:
     return ids
 
 
+def _long_duration(value: Any) -> int:
+    duration_ms = parse_duration(value)
+    if duration_ms < 60_000:
+        raise InvalidRequest(f"{value!r} is too short: expected at least 1 min")
+    return duration_ms
+
+
 _DURATION = _Unit("duration", parse_duration, format_duration)
+_LONG_DURATION = _Unit("duration", _long_duration, format_duration)
 _SIZE = _size(0)
 _FRACTION = _Unit("fraction", _fraction)
 _PATH = _Unit("path", _text)
@@ -114,6 +122,12 @@ class Settings:
         _PATH,
         "Folder on each executor's disk for local copies of the state. Losing it costs a restore, never state.",
         otherwise="`<tempdir>/holdfast-<uid>`",
+    )
+    local_unused_ms: int = _setting(
+        "local.unused.max",
+        _LONG_DURATION,
+        "Local copies of slots that nobody used for so long (of queries that ended, and of slots that moved to another executor) are removed, in the background. A query that is idle for longer restores its state.",
+        7 * 86_400_000,
     )
     slots: int | None = _setting(
         "slots",

@@ -22,6 +22,7 @@ from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.timeline import Timeline
+from holdfast.checkpoint.unused_folders import clear_unused
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
 
@@ -156,6 +157,9 @@ class Maintenance:
         try:
             self._run_if_free(task)
             self._retry_ms = 0
+            context = self._context
+            now_ms, unused_ms = context.clock.now_ms(), context.settings.local_unused_ms
+            clear_unused(context.folder.local_dir, now_ms, unused_ms, context.ids)
         except HoldfastError as error:
             self._failed(handle, error)
         except Exception:

@@ -142,6 +142,7 @@ class SlotState:
             context.folder.make()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
+        context.folder.touch(self._opened_ms)
         live, self._live = self._live, None
         live, recovery = self._restoring.open(handle, live)
         self._live = live
