@@ -21,7 +21,7 @@ from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
-from holdfast.spark.worker_process import prepare_worker_process
+from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import BoundProcessor, Context, Processor
 from holdfast.state.casts import one_batch
 
@@ -122,6 +122,9 @@ def _process(
         reach("after_handle")
     except BaseException as error:  # also GeneratorExit: Spark reads no further
         state.abort(error)
+        refused = out_of_memory(error, f"operator {plan.name!r}, slot {ctx.slot}, batch {ctx.batch_id}")
+        if refused is not None:
+            raise refused from error
         raise
 
 
