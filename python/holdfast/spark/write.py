@@ -26,11 +26,10 @@ from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
-from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
-from holdfast.storage import FileStore, open_file_store
-from holdfast.storage.uri import parse_uri
+from holdfast.storage import FileStore, local_path, open_file_store
 from holdfast.units import parse_duration
 
 _MODES = ("append", "update", "complete")
@@ -173,6 +172,7 @@ class BatchOutput:
             if not query_id or not run_id:
                 raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
             self._run_id = run_id
+            spark.setLocalProperty(RUN_PROPERTY, run_id)
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
             self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)
@@ -223,5 +223,4 @@ def _trigger_ms(trigger: Mapping[str, Any]) -> int | None:
 
 def _spark_path(checkpoint: str) -> str:
     """The checkpoint as Spark must be told it, so that both mean the same place whatever Hadoop's default is."""
-    path = parse_uri(checkpoint).path
-    return f"file:{path}" if path is not None else checkpoint
+    return f"file:{local_path(checkpoint)}"
