@@ -99,6 +99,7 @@ def write_exactly_once(
     options = CommitOptions(
         retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
         retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
+        orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
     output = BatchOutput(store, sinks, options, schema)
@@ -131,6 +132,11 @@ class ExactlyOnceQuery(StreamingQuery):
         with self._own_errors():
             super().processAllAvailable()
 
+    def stop(self) -> None:
+        """As Spark's; see there."""
+        super().stop()
+        self._output.close()
+
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
         try:
@@ -159,11 +165,18 @@ class BatchOutput:
             self._run(batch, batch_id)
         except HoldfastError as error:
             self.error = error
+            self.close()
             raise
         except Exception as error:
+            self.close()
             if self._run_id is not None and (short := interruption(error, self._run_id)) is not None:
                 raise short from None
             raise
+
+    def close(self) -> None:
+        """The query has ended."""
+        if self._committer is not None:
+            self._committer.close()
 
     def _run(self, batch: DataFrame, batch_id: int) -> None:
         spark = batch.sparkSession.sparkContext
