@@ -1,7 +1,8 @@
 """Kafka's protocol, request by request, where librdkafka has no call: requests to the coordinator of a transaction.
 
-One `Wire` a cluster and process, with an I/O thread of kafka-python's; any thread may call it. Every request has a time
-limit. It keeps no state that matters: after a failure of the network the next call starts with a new one.
+One `Wire` a cluster and thread, with an I/O thread of kafka-python's, so that a broker that hangs delays those queries
+only that ask it. Any thread may call it, one at a time. Every request has a time limit. It keeps no state that matters:
+after a failure of the network the next call starts with a new one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.oauth import FetchedTokens, TokenRefused, UnsecuredTokens
 from holdfast.kafka.wire_config import wire_config
 
 _TRANSACTION = 1  # FindCoordinator's type of key
@@ -27,7 +29,7 @@ _BACKOFF_MS = 20.0
 _BACKOFF_MAX_MS = 500.0
 
 _lock = threading.Lock()
-_wires: dict[tuple[int, tuple[tuple[str, str], ...]], Wire] = {}
+_wires: dict[tuple[int, threading.Thread, tuple[tuple[str, str], ...]], Wire] = {}
 
 T = TypeVar("T")
 
@@ -257,6 +259,8 @@ class Wire:
                 "receive_message_max_bytes": 100_000_000,
                 **self._arguments,
             }
+            if "sasl_oauth_token_provider" in arguments:
+                arguments["sasl_oauth_token_provider"] = _token_provider(arguments["sasl_oauth_token_provider"])
             self._net = NetworkSelector(**arguments)
             self._manager = manager_type(self._net, **arguments)
             self._net.start()
@@ -268,12 +272,18 @@ class Wire:
 
 
 def wire_to(config: Mapping[str, str]) -> Wire:
-    """This process's connections to a cluster."""
-    key = (os.getpid(), tuple(sorted(config.items())))
+    """The calling thread's connections to a cluster. Those of threads that have ended are given back."""
+    key = (os.getpid(), threading.current_thread(), tuple(sorted(config.items())))
     with _lock:
+        # A fork copies the dictionary, but neither the threads nor the right to close their connections.
+        left = [other for other in _wires if other[0] == key[0] and not other[1].is_alive()]
+        ended = [_wires.pop(other) for other in left]
         if key not in _wires:
             _wires[key] = Wire(config)
-        return _wires[key]
+        found = _wires[key]
+    for wire in ended:
+        wire.close()
+    return found
 
 
 # Kafka's error codes, with what a caller can do about them.
@@ -318,6 +328,24 @@ async def _greet(manager: Any, within_ms: float) -> None:
             raise
         except errors.KafkaError:
             continue
+
+
+def _token_provider(tokens: UnsecuredTokens | FetchedTokens) -> Any:
+    """Tokens, as kafka-python asks for them: it looks at the type."""
+    from kafka.errors import SaslAuthenticationFailedError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            try:
+                return tokens.token()
+            except TokenRefused as error:
+                raise SaslAuthenticationFailedError(str(error)) from None
+
+        def extensions(self) -> dict[str, str]:
+            return tokens.extensions
+
+    return Provider()
 
 
 def _kafka_python() -> tuple[Any, Any]:
