@@ -18,9 +18,9 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.oauth import FetchedTokens, TokenRefused, UnsecuredTokens
+from holdfast.kafka.requests import find_coordinator, metadata
 from holdfast.kafka.wire_config import wire_config
 
-_TRANSACTION = 1  # FindCoordinator's type of key
 _REQUEST_MS = 10_000
 _IN_FLIGHT_MAX = 256  # more are refused by the client itself
 # Questions at once. The first failures are then told early, and the brokers are not flooded.
@@ -143,10 +143,7 @@ class Wire:
 
     async def find_coordinator(self, transactional_id: str) -> None:
         """Learns which broker answers for a transactional id; only inside of a question."""
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
-        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION, max_version=3)
-        answer = await self.send(request, self._any_broker())
+        answer = await self.send(find_coordinator(transactional_id), self._any_broker())
         if answer.error_code:
             refuse(answer.error_code, f"transactional id {transactional_id}")
         await self.know(answer.node_id)
@@ -172,11 +169,7 @@ class Wire:
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         """The same for all partitions of topics."""
-        from kafka.protocol.metadata import MetadataRequest
-
-        named = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        answer = await self.send(request, self._any_broker() if node is None else node)
+        answer = await self.send(metadata(topics), self._any_broker() if node is None else node)
         return {
             (topic.name, partition.partition_index): int(partition.leader_id)
             for topic in answer.topics
@@ -185,10 +178,8 @@ class Wire:
 
     async def ping(self, node: int) -> None:
         """Whether a broker answers; only inside of a question."""
-        from kafka.protocol.metadata import MetadataRequest
-
         await self.know(node)
-        await self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), node)
+        await self.send(metadata([]), node)
 
     async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
         """The answers of all, or the exceptions of those that failed; asked side by side."""
