@@ -44,7 +44,7 @@ class Strays:
 
 
 def watch(clock: Clock, strays: Strays) -> None:
-    for pause_ms in LateSweeps(WATCH_MS, clock, strays.abort).pauses():
+    for pause_ms in LateSweeps(WATCH_MS, clock, strays.abort, lambda: True).pauses():
         clock.ms += pause_ms
 
 
@@ -84,7 +84,7 @@ def test_a_look_that_fails_is_repeated() -> None:
         looks.append(own)
         raise Unavailable("the test wanted it")
 
-    for pause_ms in LateSweeps(WATCH_MS, clock, abort).pauses():
+    for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
         clock.ms += pause_ms
     assert len(looks) > WATCH_MS / PAUSE_MAX_MS
 
@@ -92,7 +92,7 @@ def test_a_look_that_fails_is_repeated() -> None:
 def test_own_strays_are_looked_for_between_batches_once_attempts_have_failed() -> None:
     clock = Clock()
     strays = Strays(clock, [])
-    sweeps = LateSweeps(WATCH_MS, clock, strays.abort)
+    sweeps = LateSweeps(WATCH_MS, clock, strays.abort, lambda: True)
     for _ in range(100):
         sweeps.between_batches()
         clock.ms += 100
@@ -109,12 +109,22 @@ def test_own_strays_are_looked_for_between_batches_once_attempts_have_failed() -
 
 def test_the_thread_ends_when_it_is_told_to() -> None:
     clock = Clock()
-    sweeps = LateSweeps(WATCH_MS, clock, lambda own: 0)
+    sweeps = LateSweeps(WATCH_MS, clock, lambda own: 0, lambda: True)
     sweeps.start()
     [thread] = [one for one in threading.enumerate() if one is sweeps._thread]
     sweeps.stop()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_the_thread_ends_with_the_query_whoever_stopped_it() -> None:
+    looks: list[bool] = []
+    sweeps = LateSweeps(WATCH_MS, Clock(), lambda own: looks.append(own) or 0, lambda: False)  # type: ignore[func-returns-value]
+    sweeps.start()
+    assert sweeps._thread is not None
+    sweeps._thread.join(10)
+    assert not sweeps._thread.is_alive()
+    assert looks == []
 
 
 @pytest.mark.parametrize("watch_ms", [0.0, 100.0])

@@ -39,12 +39,15 @@ class CommitOptions:
         Whether tasks may have copies that die unnoticed, and leave strays in batches where nothing failed.
     orphan_max_ms
         How long after a start, or after the last sign of one, a task may open something that nobody waits for.
+    is_running
+        Whether the query still runs; asked by any thread.
     """
 
     retries: Retries
     retained_batches: int = 100
     speculation: bool = False
     orphan_max_ms: int = 900_000
+    is_running: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -79,7 +82,8 @@ class Committer:
         self._epochs = Epochs(store, query_id, driver)
         self._is_started = False
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
-        self._sweeps = LateSweeps(options.orphan_max_ms, options.retries.clock, self._abort_late)
+        clock = options.retries.clock
+        self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
         self.times = CommitTimes()
         self._logger = logging.getLogger("holdfast.commit")
 

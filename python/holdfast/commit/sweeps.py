@@ -85,12 +85,25 @@ class Schedule:
 
 
 class LateSweeps:
-    """The looks of one run: ``sweep(own)`` aborts and gives the number of strays."""
+    """The looks of one run.
 
-    def __init__(self, watch_ms: float, clock: Clock, sweep: Callable[[bool], int]) -> None:
+    Parameters
+    ----------
+    watch_ms
+        How long after a start, or the last sign, something may come.
+    sweep
+        ``sweep(own)`` aborts, and gives the number of strays.
+    is_running
+        Whether the query still runs, however it ended; asked before each look.
+    """
+
+    def __init__(
+        self, watch_ms: float, clock: Clock, sweep: Callable[[bool], int], is_running: Callable[[], bool]
+    ) -> None:
         self._watch_ms = watch_ms
         self._clock = clock
         self._sweep = sweep
+        self._is_running = is_running
         self._own = Schedule(watch_ms)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -115,7 +128,7 @@ class LateSweeps:
 
     def _watch(self) -> None:
         for pause_ms in self.pauses():
-            if self._ended.wait(pause_ms / 1000):
+            if self._ended.wait(pause_ms / 1000) or not self._is_running():
                 return
 
     def pauses(self) -> Iterator[float]:

@@ -238,7 +238,8 @@ class Transactions:
             return list(answers)
         what = f"learn what became of {len(fenced)} transactions whose producers were fenced"
         fates = self.wire.call(what, self.patience_ms, lambda: self._decided(fenced))
-        return [Answer.DONE if fates.get(one) is Fate.ENDED else answer for one, answer in zip(prepared, answers)]
+        told = {Fate.ENDED: Answer.DONE, Fate.FORGOTTEN: Answer.UNKNOWN}
+        return [told.get(fates[one], answer) if one in fates else answer for one, answer in zip(prepared, answers)]
 
     async def _decided(self, fenced: Sequence[Prepared]) -> dict[Prepared, Fate]:
         """Their fates, none of which can change any more; only inside of a question."""
@@ -249,7 +250,7 @@ class Transactions:
         if contested:
             fates.update(dict.fromkeys(await self._ended_before(contested, known), Fate.ENDED))
         for one, found in fates.items():
-            if not found.is_over:
+            if not found.is_decided:
                 now = known[one.transactional_id]
                 raise Retry(f"transaction {one.transactional_id} is {found.value}, its coordinator says {now}")
         return fates

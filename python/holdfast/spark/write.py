@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -110,6 +111,7 @@ def write_exactly_once(
         .trigger(**when)
     )
     query = (writer.queryName(query_name) if query_name is not None else writer).start()
+    output.query = query
     return ExactlyOnceQuery(query, output)
 
 
@@ -157,6 +159,7 @@ class BatchOutput:
         self._schema = schema
         self._committer: Committer | None = None
         self._run_id: str | None = None  # as Spark names the group of the run's jobs; known from the first batch on
+        self.query: StreamingQuery | None = None  #: known once Spark has started it
         self.error: HoldfastError | None = None  #: what ended the query, if it was Holdfast's
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -173,6 +176,13 @@ class BatchOutput:
                 raise short from None
             raise
 
+    def is_running(self) -> bool:
+        """Whether Spark still runs the query: others than its owner may stop it."""
+        try:
+            return self.query is None or self.query.isActive
+        except Exception:  # of py4j's many kinds: the JVM is gone, and the query with it
+            return False
+
     def close(self) -> None:
         """The query has ended."""
         if self._committer is not None:
@@ -188,7 +198,8 @@ class BatchOutput:
             self._run_id = run_id
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
-            self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)
+            options = replace(self._options, is_running=self.is_running)
+            self._committer = Committer(self._store, query_id, driver, self._sinks, options)
         committer = self._committer
 
         def run_job(replay: Replay | None) -> list[TaskResult]:

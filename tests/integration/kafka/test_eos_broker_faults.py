@@ -328,6 +328,7 @@ def test_an_orphan_that_opens_its_transaction_after_the_sweep_stalls_readers_for
 
     query.strike("before_open", fall_asleep)
     query.start()
+    query.stays_up = True
     assert query.start() is None
     assert query.committer is not None
     orphan = query.write(SinkTask(scope[0], 1, 0, 0, 999))
