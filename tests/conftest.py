@@ -80,7 +80,7 @@ def no_connection_outlives_its_tests() -> Iterator[None]:
     yield
     wire = sys.modules.get("holdfast.kafka.wire")
     if wire is not None:
-        for connection in wire._wires.values():
+        for connection in list(wire._wires.values()):
             connection.close()
 
 

@@ -78,6 +78,7 @@ class KafkaQuery:
     partitions: int = 2
     options: dict[str, object] = field(default_factory=dict)
     retry_max_ms: int = 60_000
+    stays_up: bool = False  # when all batches are committed
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,8 @@ class KafkaQuery:
         except (Crash, TaskFailed, HoldfastError) as error:
             end = error
         _here.query = before
+        if not self.stays_up:
+            committer.close()
         self.ends.append(end)
         return end
 

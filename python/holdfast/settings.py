@@ -250,6 +250,12 @@ class Settings:
         "Pause before the first such retry; each later one is twice as long, up to 10 s.",
         100,
     )
+    commit_orphan_max_ms: int = _setting(
+        "commit.orphan.max",
+        _DURATION,
+        "How long `hf.write_exactly_once` goes on looking for transactions that tasks of a driver that died, or attempts that failed, open late: so long after a start and after the last one that was found. Each is aborted within seconds; later ones stall readers until the transaction timeout.",
+        900_000,
+    )
     rocksdb_block_cache_bytes: int = _setting(
         "rocksdb.blockCache",
         _SIZE,

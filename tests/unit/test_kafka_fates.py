@@ -14,9 +14,9 @@ EMPTY, ONGOING, COMMIT, ABORT = State.EMPTY, State.ONGOING, State.COMPLETE_COMMI
     ("state", "fates"),
     [
         (EMPTY, [Fate.FORGOTTEN, Fate.ENDED, Fate.ABORTED, Fate.ABORTED]),
-        (ONGOING, [Fate.OPEN, Fate.CONTESTED, Fate.UNDER_WAY, Fate.UNDER_WAY]),
+        (ONGOING, [Fate.OPEN, Fate.CONTESTED, Fate.SUPERSEDED, Fate.SUPERSEDED]),
         (COMMIT, [Fate.COMMITTED, Fate.ENDED, Fate.FORGOTTEN, Fate.FORGOTTEN]),
-        (ABORT, [Fate.ABORTED] * 4),
+        (ABORT, [Fate.ABORTED, Fate.ABORTED, Fate.FORGOTTEN, Fate.FORGOTTEN]),
         (State.PREPARE_COMMIT, [Fate.UNDER_WAY] * 4),
         (State.PREPARE_ABORT, [Fate.UNDER_WAY] * 4),
         (State.PREPARE_EPOCH_FENCE, [Fate.UNDER_WAY] * 4),

@@ -15,6 +15,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import Corrupt, Unavailable
+from holdfast.kafka import open_ends
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactions import Prepared, Transactions
@@ -89,6 +90,7 @@ def _answer(**partition: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(open_ends, "_not_shown", set())  # what other tests were told
 
 
 def wait_for(wire: PartitionWire) -> None:

@@ -46,32 +46,37 @@ class Fate(enum.Enum):
     ABORTED = "aborted"
     ENDED = "ended"
     """It had ended, by request and not by a time limit, before somebody took the id: committed, if that was asked."""
+    SUPERSEDED = "superseded"
+    """Aborted by who took the id, and has begun another."""
     FORGOTTEN = "forgotten"
-    """The coordinator does not know this transaction any more."""
+    """The coordinator cannot tell any more: it was aborted, or it had ended before and another one was aborted."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it cannot change any more."""
+        return self not in (Fate.OPEN, Fate.UNDER_WAY, Fate.CONTESTED)
 
     @property
     def is_over(self) -> bool:
-        """Whether the coordinator has nothing left to do for it. Until then, nobody may write markers in its place."""
-        return self in _OVER
+        """Whether the coordinator has nothing left to do for the id. Until then, nobody may write a marker for it."""
+        return self.is_decided and self is not Fate.SUPERSEDED
 
-
-_OVER = frozenset({Fate.COMMITTED, Fate.ABORTED, Fate.ENDED, Fate.FORGOTTEN})
 
 # By how much the epoch has moved: not at all, by one, by more.
 _TABLE = {
     # Nothing was ever written at X itself. At X + 1: prepareIncrementProducerEpoch from a Complete state at X. At X + 2
     # and more: fenced while it was open. (Or initialised twice after its end, which only a witness can tell.)
     State.EMPTY: (Fate.FORGOTTEN, Fate.ENDED, Fate.ABORTED),
-    # X + 1 as above. X + 2 and more: whatever it was, it was over before that epoch was given out; a fence that fails
-    # may be on top of that, so ask again.
-    State.ONGOING: (Fate.OPEN, Fate.CONTESTED, Fate.UNDER_WAY),
+    # X + 1 as above. X + 2 and more: fenced while it was open, then begun anew.
+    State.ONGOING: (Fate.OPEN, Fate.CONTESTED, Fate.SUPERSEDED),
     State.PREPARE_COMMIT: (Fate.UNDER_WAY, Fate.UNDER_WAY, Fate.UNDER_WAY),
     State.PREPARE_ABORT: (Fate.UNDER_WAY, Fate.UNDER_WAY, Fate.UNDER_WAY),
     State.PREPARE_EPOCH_FENCE: (Fate.UNDER_WAY, Fate.UNDER_WAY, Fate.UNDER_WAY),
     # A later one was committed, so this one had ended before.
     State.COMPLETE_COMMIT: (Fate.COMMITTED, Fate.ENDED, Fate.FORGOTTEN),
-    # At X: asked for. At X + 1: a time limit, or a fence that has yet to go on to Empty.
-    State.COMPLETE_ABORT: (Fate.ABORTED, Fate.ABORTED, Fate.ABORTED),
+    # At X: asked for. At X + 1: a time limit, or a fence that has yet to go on to Empty. At X + 2: the time limit of
+    # another that took the id when ours had ended; or the abort of another that took it while ours was open.
+    State.COMPLETE_ABORT: (Fate.ABORTED, Fate.ABORTED, Fate.FORGOTTEN),
     # About to be forgotten.
     State.DEAD: (Fate.FORGOTTEN, Fate.FORGOTTEN, Fate.FORGOTTEN),
 }

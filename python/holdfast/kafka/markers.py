@@ -20,6 +20,7 @@ from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.kafka.fates import Fate
 from holdfast.kafka.open_ends import ELSEWHERE, OpenEnd, Place, look_into
+from holdfast.kafka.requests import write_txn_marker
 from holdfast.kafka.transactions import Prepared, Transaction, Transactions, fate_of
 from holdfast.kafka.wire import Retry, Wire, refuse
 
@@ -116,9 +117,7 @@ class Markers:
 
     async def _write(self, missing: OpenEnd, transactional_id: str, commit: bool) -> None:
         """One marker, in the coordinator's place."""
-        from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
-
-        (topic, number), marker = missing.place, WriteTxnMarkersRequest.WritableTxnMarker
+        topic, number = missing.place
         what = (
             f"the marker that is missing in {topic}-{number} to {'commit' if commit else 'abort'} transaction"
             f" {transactional_id} (producer id {missing.producer_id}, epoch {missing.producer_epoch})"
@@ -127,14 +126,9 @@ class Markers:
         if leader < 0:
             raise Retry(f"{what}: the partition has no leader")
         await self._wire.know(leader)
-        written = marker(
-            producer_id=missing.producer_id,
-            producer_epoch=missing.producer_epoch,
-            transaction_result=commit,
-            topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
-            coordinator_epoch=max(0, missing.coordinator_epoch),
-        )
-        answer = await self._wire.send(WriteTxnMarkersRequest(markers=[written]), leader)
+        producer = missing.producer_id, missing.producer_epoch
+        marker = write_txn_marker(missing.place, producer, max(0, missing.coordinator_epoch), commit=commit)
+        answer = await self._wire.send(marker, leader)
         [code] = [part.error_code for one in answer.markers for name in one.topics for part in name.partitions]
         if code in ELSEWHERE:
             raise Retry(f"{what}: {ELSEWHERE[code]}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.kafka.client import logger
+from holdfast.kafka.requests import describe_producers
 from holdfast.kafka.wire import Retry, Wire, refuse
 
 Place = tuple[str, int]
@@ -62,12 +63,8 @@ async def look_at_places(wire: Wire, places: Iterable[Place]) -> Look:
 
 
 async def _look_at(wire: Wire, leader: int, wanted: Mapping[str, list[int]]) -> Look:
-    from kafka.protocol.admin.transactions import DescribeProducersRequest
-
-    topic = DescribeProducersRequest.TopicRequest
-    topics = [topic(name=name, partition_indexes=numbers) for name, numbers in wanted.items()]
     await wire.know(leader)
-    answer = await wire.send(DescribeProducersRequest(topics=topics), leader)
+    answer = await wire.send(describe_producers(wanted), leader)
     parts = [((one.name, part.partition_index), part) for one in answer.topics for part in one.partitions]
     shown = [(place, part) for place, part in parts if _is_shown(part.error_code, place)]
     return Look(

@@ -15,10 +15,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
 from holdfast.kafka.fates import Fate, State, fate
 from holdfast.kafka.open_ends import look_at_places
+from holdfast.kafka.requests import describe_transactions, end_txn, init_producer_id, list_transactions
 from holdfast.kafka.transactional_ids import PREFIX
 from holdfast.kafka.wire import Retry, Wire, refuse, wire_to
 
-END_TXN_VERSION = 3
 _LIST_BY_PATTERN = 2  # KIP-1152, Kafka 4.1
 _NOT_FOUND = 105
 _INVALID_TIMEOUT = 50
@@ -138,17 +138,8 @@ class Transactions:
         attempts = 0
 
         async def ask_one(number: int) -> None:
-            from kafka.protocol.producer.transaction import EndTxnRequest
-
             one = prepared[number]
-            request = EndTxnRequest(
-                transactional_id=one.transactional_id,
-                producer_id=one.producer_id,
-                producer_epoch=one.producer_epoch,
-                committed=commit,
-                min_version=END_TXN_VERSION,
-                max_version=END_TXN_VERSION,
-            )
+            request = end_txn(one.transactional_id, one.producer_id, one.producer_epoch, commit=commit)
             code = (await self.wire.to_coordinator(one.transactional_id, request)).error_code
             if code not in _ANSWERS:
                 refuse(code, f"the end of transaction {one.transactional_id}")
@@ -183,9 +174,7 @@ class Transactions:
         whole = re.compile(pattern)
 
         async def ask_one(node: int) -> list[tuple[str, str]]:
-            from kafka.protocol.admin.transactions import ListTransactionsRequest
-
-            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
+            request = list_transactions(states)
             if self.wire.version_of(request) >= _LIST_BY_PATTERN:
                 request.transactional_id_pattern = pattern
             answer = await self.wire.send(request, node)
@@ -220,11 +209,7 @@ class Transactions:
         """
 
         async def ask_one(transactional_id: str) -> None:
-            from kafka.protocol.producer.transaction import InitProducerIdRequest
-
-            request = InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=4
-            )
+            request = init_producer_id(transactional_id, timeout_ms)
             code = (await self.wire.to_coordinator(transactional_id, request)).error_code
             if code == _INVALID_TIMEOUT:
                 raise InvalidRequest(
@@ -253,7 +238,8 @@ class Transactions:
             return list(answers)
         what = f"learn what became of {len(fenced)} transactions whose producers were fenced"
         fates = self.wire.call(what, self.patience_ms, lambda: self._decided(fenced))
-        return [Answer.DONE if fates.get(one) is Fate.ENDED else answer for one, answer in zip(prepared, answers)]
+        told = {Fate.ENDED: Answer.DONE, Fate.FORGOTTEN: Answer.UNKNOWN}
+        return [told.get(fates[one], answer) if one in fates else answer for one, answer in zip(prepared, answers)]
 
     async def _decided(self, fenced: Sequence[Prepared]) -> dict[Prepared, Fate]:
         """Their fates, none of which can change any more; only inside of a question."""
@@ -264,7 +250,7 @@ class Transactions:
         if contested:
             fates.update(dict.fromkeys(await self._ended_before(contested, known), Fate.ENDED))
         for one, found in fates.items():
-            if not found.is_over:
+            if not found.is_decided:
                 now = known[one.transactional_id]
                 raise Retry(f"transaction {one.transactional_id} is {found.value}, its coordinator says {now}")
         return fates
@@ -309,9 +295,7 @@ class Transactions:
         return [found[one] for one in transactional_ids]
 
     async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
-        from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-
-        answer = await self.wire.send(DescribeTransactionsRequest(transactional_ids=transactional_ids), node)
+        answer = await self.wire.send(describe_transactions(transactional_ids), node)
         found: dict[str, Transaction | None] = dict.fromkeys(transactional_ids)
         for one in answer.transaction_states:
             if one.error_code == _NOT_FOUND:
