@@ -25,7 +25,7 @@ export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
-.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel oldest clean
+.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel wheels oldest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,7 +40,7 @@ $(VENV)/environment.stamp: pyproject.toml .ci/requirements.py
 	@echo "installing what is needed into .venv: about 2 GB from PyPI, some minutes the first time"
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip 'tomli>=2; python_version < "3.11"'
-	$(BIN)/python .ci/requirements.py core test demo lint bench wheel >$(VENV)/requirements.txt
+	$(BIN)/python .ci/requirements.py core test demo lint bench >$(VENV)/requirements.txt
 	$(BIN)/python -m pip install --quiet --requirement $(VENV)/requirements.txt
 	@! $(BIN)/python -m pip show --quiet holdfast 2>/dev/null || $(BIN)/python -m pip uninstall --quiet --yes holdfast
 	@touch $@
@@ -127,9 +127,26 @@ bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 faults: maven dev  ## the crash harness: KILLS=20 kills at each step
 	HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
 
-wheel: maven dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
+wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist
 	$(BIN)/python tests/wheel/try_wheel.py dist
+
+# Each Python of this machine, and for each both architectures. aarch64 is tried under qemu, where it is installed.
+wheels: maven dev $(VENV)/wheel.stamp  ## wheels of all Pythons here, for x86-64 and aarch64, and an sdist; those that run here are tried
+	rm -rf dist
+	$(BIN)/python -m build --quiet --sdist --outdir dist
+	@$(PYTHON) .ci/pythons.py | while read -r version python; do \
+	 $(BIN)/python tests/wheel/build_wheel.py --output dist --python "$$python" --architecture x86_64 --architecture aarch64 </dev/null && \
+	 $(BIN)/python tests/wheel/try_wheel.py dist --python "$$python" </dev/null || exit 1; \
+	done
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/wheel/try_aarch64.py dist
+
+# The wheels' own tools, a compiler among them, are large: only who builds wheels gets them.
+$(VENV)/wheel.stamp: $(VENV)/environment.stamp
+	$(BIN)/python .ci/requirements.py wheel >$(VENV)/wheel-requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/wheel-requirements.txt
+	@touch $@
 
 # The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
 OLDEST := build/oldest

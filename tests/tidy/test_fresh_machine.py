@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -158,3 +159,38 @@ def test_a_machine_without_maven_is_told_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "mvn").unlink()
     (tmp_path / ".cache" / "holdfast" / "kafka-4.1.0-0123").mkdir(parents=True)
     assert subprocess.run(check, env=environment, check=False).returncode == 0, "the jars are in the cache"
+
+
+def test_the_pythons_of_this_machine_are_found() -> None:
+    ran = subprocess.run([sys.executable, str(ROOT / ".ci" / "pythons.py")], capture_output=True, text=True, check=True)
+    found = [line.split(" ", 1) for line in ran.stdout.splitlines()]
+    versions = [tuple(map(int, version.split("."))) for version, _ in found]
+    assert versions == sorted(set(versions))
+    assert all(version >= (3, 10) for version in versions)
+    for version, program in found:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        assert said.startswith(f"Python {version}."), program
+
+
+@pytest.mark.parametrize("make_ends_with", [0, 2])
+def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -> None:
+    """Its sections run where bash goes on after a failed command: a demo that failed was once followed by `rm`."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git repository: CI copies what git knows")
+    for folder in ("bin", "home"):
+        (tmp_path / folder).mkdir()
+    report = 'mkdir "$2/demo-output"; test -f "$2/Makefile" && echo it ran >"$2/demo-output/report.md"'
+    make = f'#!/bin/sh\ntest -z "$PIP_FIND_LINKS$PYTHONPATH" && test -z "$(ls -A "$HOME")" || exit 3\n{report}\n'
+    (tmp_path / "bin" / "make").write_text(f"{make}exit {make_ends_with}\n")
+    (tmp_path / "bin" / "make").chmod(0o755)
+    names = ("section", "fresh_home", "as_stranger", "stranger")
+    functions = "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) {{\n.*?^}}", text(ROOT / ".ci/run"), re.M | re.S))
+    begin, end = "set -euo pipefail; work=$0 times=() failed=()", '[ -z "${failed[*]}" ]'
+    script = f"{begin}\n{functions}\nsection it stranger python3\n{end}\n"
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
+        "PIP_FIND_LINKS": "/elsewhere", "PYTHONPATH": "/elsewhere",
+    }  # fmt: skip
+    ran = subprocess.run(["bash", "-c", script, str(tmp_path)], cwd=ROOT, env=environment, check=False)
+    assert (ran.returncode == 0) == (make_ends_with == 0)
+    assert not list(tmp_path.glob("stranger-*")), "a stranger leaves nothing behind"
