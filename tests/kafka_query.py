@@ -226,7 +226,7 @@ class KafkaQuery:
         ]
         assert rows == wanted, (Counter(rows) - Counter(wanted) or Counter(wanted) - Counter(rows), self.open_ends())
         marks = {(int(told[0]), partition): told[3] for partition, told in found}
-        # The newest revision of each batch's record, as docs/formats/commit_record.md says, without the code that wrote it.
+        # Of each batch the newest revision, as docs/formats/commit_record.md says, without the code that wrote it.
         files = sorted((self.folder / "holdfast" / self.query_id / "records").iterdir())
         newest = {path.name.split("-")[0]: json.loads(path.read_bytes()) for path in files}
         recorded = {
