@@ -1,4 +1,4 @@
-"""The judges, judged: what a wrong Holdfast would show, and that they say so; a kill plan that is not content with less."""
+"""The judges, judged: what a wrong Holdfast would show, and that they say so."""
 
 from __future__ import annotations
 
