@@ -34,7 +34,7 @@ from holdfast.commit.record_log import RecordLog
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, HoldfastError, Unavailable
-from holdfast.kafka.markers import Markers, OpenEnd
+from holdfast.kafka.open_ends import look_into
 from holdfast.kafka.transactional_ids import pattern_of
 from holdfast.kafka.transactions import Transactions
 from holdfast.sink.kafka import KafkaSink
@@ -241,10 +241,9 @@ class KafkaQuery:
     def open_ends(self) -> list[object]:
         """What readers wait for: of the partitions' leaders, and of the coordinators."""
         known = Transactions({"bootstrap.servers": self.servers}, 30_000)
-        markers = Markers(known)
 
-        async def ask() -> list[OpenEnd]:
-            return await markers._open_ends(await known.wire.leaders_of([self.topic]))
+        async def ask() -> list[object]:
+            return [*(await look_into(known.wire, await known.wire.leaders_of([self.topic]))).open_ends]
 
         names = [name for name, _ in known.listing(pattern_of(self.query_id))]
         return [*known.wire.call("tell", 30_000, ask), *known.describe(names)]

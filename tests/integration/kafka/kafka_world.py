@@ -90,6 +90,19 @@ class KafkaWorld:
         stable = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
         return int(stable[place].result(30).offset)
 
+    def is_settled(self, topic: str, partition: int) -> bool:
+        """Whether no transaction is open, and no marker is still to come."""
+        place = TopicPartition(topic, partition)
+        written = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return self.end_of(topic, partition) == int(written[place].result(30).offset)
+
+    def transactional_producer(self) -> Producer:
+        """One that goes from transaction to transaction."""
+        settings = {"bootstrap.servers": self.servers, "transactional.id": f"id-{next(_numbers)}", "linger.ms": 0}
+        producer = Producer(settings, logger=_quiet)
+        producer.init_transactions(30)
+        return producer
+
     def group_offset(self, group: str, topic: str, partition: int = 0) -> int:
         """What a consumer group has committed; negative: nothing. By a consumer: librdkafka's admin client follows a
         null pointer where the group's coordinator has just started.
