@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
+from confluent_kafka.admin import NewTopic
 from tests.faults.eos_oracle import Visible
 from tests.faults.eos_worlds import EVENTS, OUTPUT
 from tests.faults.file_reading import FolderReader
 from tests.faults.kafka_reader import TopicReader
 from tests.faults.strikes import Outage
 from tests.integration.kafka import kafka_world
+from tests.kafka_reading import unstable
 
 import holdfast as hf
-from holdfast.testing import KafkaBroker
-from holdfast.testing.kafka_broker import read_running
+from holdfast.testing import KafkaBroker, KafkaCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,22 +39,36 @@ class KafkaWorld:
     #: Output topics, and the column that each is keyed by.
     topics: Mapping[str, str] = {"by-kind": "kind", "by-user": "user"}
 
+    #: Of every topic.
+    replication = 1
+
     def __init__(self, folder: Path) -> None:
-        self._data = folder / "kafka"
+        self._folder = folder
         self._files = FolderReader(folder / "out")
-        self._out = str(folder / "out")
         self._rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in self.topics}
-        self._broker: KafkaBroker | None = None
+        self._brokers: KafkaBroker | KafkaCluster | None = None
         self._kafka: kafka_world.KafkaWorld | None = None
         self._readers: dict[str, TopicReader] = {}
 
     def open(self) -> None:
-        self._broker = KafkaBroker(self._data, settings=self.broker_settings()).start()
-        self._kafka = kafka_world.KafkaWorld(self._broker)
-        self._kafka.topic(_IN_PARTITIONS, "events")
+        self._brokers = self.start_brokers()
+        (self._folder / "servers").write_text(self._brokers.bootstrap_servers)
+        self._kafka = kafka_world.KafkaWorld(self._brokers)
+        self.create_topic("events", _IN_PARTITIONS)
         for topic in self.topics:
-            self._kafka.topic(_OUT_PARTITIONS, topic)
-            self._readers[topic] = TopicReader(self._broker.bootstrap_servers, topic)
+            self.create_topic(topic, _OUT_PARTITIONS)
+            self._readers[topic] = TopicReader(self._brokers.bootstrap_servers, topic)
+
+    def start_brokers(self) -> KafkaBroker | KafkaCluster:
+        """What the campaign runs against."""
+        return KafkaBroker(self._folder / "kafka", settings=self.broker_settings()).start()
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """And waits until it can be used."""
+        assert self._kafka is not None
+        wanted = NewTopic(name, partitions, self.replication, config={"retention.ms": "-1"})
+        self._kafka.admin.create_topics([wanted])[name].result(30)
+        kafka_world.eventually(lambda: not unstable(self._servers(), name))
 
     def broker_settings(self) -> dict[str, str]:
         """Lines for server.properties."""
@@ -64,14 +78,14 @@ class KafkaWorld:
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
-        if self._broker is not None:
-            self._broker.close()
+        if self._brokers is not None:
+            self._brokers.close()
 
     @property
     def broker(self) -> KafkaBroker:
         """In the harness."""
-        assert self._broker is not None, "open it first"
-        return self._broker
+        assert isinstance(self._brokers, KafkaBroker), "open it first"
+        return self._brokers
 
     def feed(self, rows: pa.Table, file: int) -> None:
         assert self._kafka is not None, "open it first"
@@ -101,7 +115,7 @@ class KafkaWorld:
             hf.KafkaSink(self._servers(), topic, key=key, value=_COLUMNS, name=topic)
             for topic, key in self.topics.items()
         ]
-        files = hf.FileSink(self._out)
+        files = hf.FileSink(str(self._folder / "out"))
         return hf.write_exactly_once(output, *sinks, files, checkpoint=checkpoint, trigger=trigger)
 
     def committed(self) -> list[Visible]:
@@ -117,37 +131,21 @@ class KafkaWorld:
         return [Visible(self._rows[topic], key) for topic, key in self.topics.items()]
 
     def outage(self) -> Outage | None:
-        """kill -9, and back again at once."""
-        return BrokerKilled(self.broker)
+        """kill -9, and back again soon."""
+        return BrokerOut(self.broker, 0.5, asleep=False)
 
     def _servers(self) -> str:
-        running = read_running(self._data)
-        assert running is not None, "no broker runs"
-        return str(running["bootstrap_servers"])
+        return (self._folder / "servers").read_text()
 
 
-class BrokerKilled:
-    """A broker that dies by kill -9 and starts again."""
+class BrokerOut:
+    """A broker that is dead, or asleep, for a while: clients of one that sleeps get no answer and no reset."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
+    is_readable = False
+
+    def __init__(self, broker: KafkaBroker, seconds: float, *, asleep: bool) -> None:
+        self.seconds = seconds
         self._broker = broker
-
-    def begin(self) -> list[int]:
-        dead = self._broker.pid
-        self._broker.kill()
-        return [dead]
-
-    def end(self) -> None:
-        time.sleep(0.5)
-        self._broker.start()
-
-
-class BrokerAway:
-    """A broker that is asleep, or dead, for a while: clients of one that sleeps get no answer and no reset."""
-
-    def __init__(self, broker: KafkaBroker, seconds: float, asleep: bool) -> None:
-        self._broker = broker
-        self._seconds = seconds
         self._asleep = asleep
 
     def begin(self) -> list[int]:
@@ -159,7 +157,6 @@ class BrokerAway:
         return [gone]
 
     def end(self) -> None:
-        time.sleep(self._seconds)
         if self._asleep:
             os.kill(self._broker.pid, signal.SIGCONT)
         else:

@@ -31,7 +31,8 @@ def read_states(store: Path, handles: Iterable[str]) -> States:
     with tempfile.TemporaryDirectory() as work:
         slots = [_Slot(store, json.loads(text), Path(work, str(number))) for number, text in enumerate(handles)]
         bases = [f"{slot.base}={slot.dump}" for slot in slots if slot.base is not None]
-        subprocess.run([sys.executable, base_reading.__file__, *bases], check=True, timeout=300)
+        if bases:
+            subprocess.run([sys.executable, base_reading.__file__, *bases], check=True, timeout=300)
         for slot in slots:
             of_operator = found.setdefault(slot.operator, {state["name"]: {} for state in slot.states.values()})
             for name, held in slot.decoded().items():

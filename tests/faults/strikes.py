@@ -29,7 +29,18 @@ _RESTARTS = ("jvm", "driver", "group")
 
 
 class Outage(Protocol):
-    """A broker that goes away and comes back."""
+    """A broker that goes away and comes back.
+
+    Attributes
+    ----------
+    seconds
+        For how long.
+    is_readable
+        Whether the world goes on meanwhile: is fed, and looked at.
+    """
+
+    seconds: float
+    is_readable: bool
 
     def begin(self) -> Sequence[int]:
         """Takes it away. The processes that are dead, or asleep."""
@@ -160,6 +171,10 @@ class Strikes:
         kill = Kill(program.batch, held.pid if held else None, tuple(self._outage.begin()))
         if held is not None:
             _wake(held)
+        if self._outage.is_readable:
+            program.wait_for(lambda: False, self._outage.seconds)
+        else:
+            time.sleep(self._outage.seconds)
         self._outage.end()
         went_on = program.wait_for_batches(2)
         return Strike(pair, kill, None if went_on else program.failure or "no batch since")

@@ -31,7 +31,8 @@ class KafkaWorld:
         self.broker = broker
         self.servers = broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers}, logger=_quiet)
-        self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5}, logger=_quiet)
+        idempotent = {"linger.ms": 5, "enable.idempotence": True}  # brokers die under tests, and nothing may come twice
+        self._producer = Producer({"bootstrap.servers": self.servers, **idempotent}, logger=_quiet)
 
     def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
         """Creates a topic; ``__`` in a setting's name stands for a dot."""
