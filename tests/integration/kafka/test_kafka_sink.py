@@ -368,6 +368,24 @@ def test_brokers_that_do_not_answer_are_said_at_start() -> None:
         Fitness(make("127.0.0.1:1", "t").options, answer_within_ms=1000).check()
 
 
+@pytest.mark.parametrize("epoch", [1, 2, 15, 16, 17, 32, 40])
+def test_looks_for_late_strays_leave_alone_what_this_driver_and_newer_ones_have_open(
+    kafka: KafkaWorld, epoch: int
+) -> None:
+    """They run beside a batch: were its own transactions aborted, it would be lost again and again."""
+    sink = make(kafka.servers, kafka.topic())
+    mine, newer = Scope(QUERY, "run", epoch, sink.name), Scope(QUERY, "heir", epoch + 1, sink.name)
+    found = {}
+    for one in (mine, newer):
+        writer = sink.open(SinkTask(one, 0, 0, 0, 0))
+        writer.write(rows())
+        found[one] = writer.prepare()
+    assert sink.abort_late(mine, own=False) == 0
+    assert sink.abort_late(newer, own=False) == 1
+    assert sink.commit(mine, [found[mine]]) == [Outcome.LOST]
+    assert sink.commit(newer, [found[newer]]) == [Outcome.DONE]
+
+
 # --- security -----------------------------------------------------------------------------------------------------
 
 
