@@ -204,8 +204,8 @@ class KafkaSink:
             return 0
         transactions = self._transactions()
         listed = transactions.listing(pattern_of(scope.query_id, scope.sink), [ONGOING], prefix_of(scope.query_id))
-        newest = scope.epoch if own else scope.epoch - 1
-        strays = [name for name, _ in listed if _epoch_of(name) <= newest]
+        # What this driver has open may be a batch at work; what newer ones have open is none of its business.
+        strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
         if not strays:
             return 0
         written = topics_of(transactions.describe(strays))
@@ -225,6 +225,9 @@ class KafkaSink:
         """All that these may have written to."""
         fixed = {self._options.topic} if self._options.topic else set()
         return fixed.union(*(one.topics for one in prepared))
+
+    def _drivers_ago(self, name: str, scope: Scope) -> int:
+        return scope.epoch - _epoch_of(name)
 
     @property
     def _transactional(self) -> bool:
