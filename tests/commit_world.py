@@ -8,8 +8,9 @@ back. The processor draws a random number for each row it writes, so that output
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast.commit.batch import Replay, TaskResult
@@ -17,10 +18,17 @@ from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
+from holdfast.commit.timeline import FORMAT, VERSION, Fork
+from holdfast.commit.traces import Trace
 from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.sealed import seal
 from holdfast.storage import StoredFile
 
 ACTIONS = ("crash", "refuse", "forget", "time out", "overtake", "fail a task")
+#: What only a sink with witnesses stands: the other side forgets its names, a late task takes one.
+WITNESSED = (*ACTIONS, "expire", "late task")
+#: Epochs in names are counted modulo this; the product's ring is larger, so less of it meets.
+RING = 2
 
 
 class Crash(BaseException):
@@ -54,6 +62,7 @@ class Transaction:
     generation: int
     rows: list[tuple[int, int, int]]  # batch, partition, random number
     state: str = "open"  # prepared, committed, aborted
+    trace: Trace = field(default_factory=Trace)
 
 
 @dataclass
@@ -66,6 +75,7 @@ class World:
     plan: Mapping[int, str] = field(default_factory=dict)
     seed: int = 0
     epoch_in_names: bool = True
+    witnessed: bool = True
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -73,6 +83,13 @@ class World:
         self.log: list[str] = []
         self.files: dict[str, bytes] = {}
         self.transactions: dict[str, dict[str, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}
+        self.witnesses: dict[str, dict[int, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}  # by generation
+        self.traces: dict[tuple[str, str], list[Trace]] = defaultdict(list)  # by query and sink
+        self.owners: dict[tuple[str, str], str] = {}
+        self.generations = 0
+        self.backup: tuple[dict[str, bytes], dict[int, Any]] | None = None
+        self.copy: Copy | None = None
+        self.copying = False
         self.visible: dict[str, list[tuple[int, int, int]]] = {f"sink{i}": [] for i in range(self.sinks)}
         self.versions: dict[tuple[str, int], list[int]] = {}  # (run, task attempt): random numbers of that attempt
         self.spark_state: dict[int, list[dict[int, tuple[str, int]]]] = {}  # batch: by partition, as committed
@@ -100,10 +117,30 @@ class World:
                 for transaction in sink.values():
                     if transaction.state in ("open", "prepared"):
                         transaction.state = "aborted"
+        if action == "expire":
+            for sink in self.transactions.values():
+                for name in [name for name, one in sink.items() if one.state in ("committed", "aborted")]:
+                    del sink[name]
+        if action == "late task":
+            for name, sink in self.transactions.items():
+                for used in self.chance.sample(sorted(sink), min(2, len(sink))):
+                    WorldSink(self, name).open_name(used, "late", 0, -1)
+        if action == "back up":
+            self.backup = dict(self.files), dict(self.spark_state)
+        if action == "start the copy" and self.backup is not None and self.copy is None:
+            self.copying = True
+            self.copy = Copy(self, *self.backup)
+            self.copy.end = self.copy.drive(min(len(self.copy.spark_state) + 2, self.batches))
+            self.copying = False
         if action == "overtake" and not self.overtaking:
             self.overtaking = True
             drive(self, min(self.next_batch + 2, self.batches))
             self.overtaking = False
+
+    def fork(self, query_id: str) -> None:
+        """What `holdfast fork` leaves in the checkpoint."""
+        fork = Fork(query_id, f"fork-of-{query_id}", query_id, "host", 1, 0)
+        self.files["holdfast/forks/000001.json"] = seal(FORMAT, VERSION, asdict(fork)).encode()
 
     def check(self) -> None:
         """Each row of each batch is visible once, and is what the state says."""
@@ -116,6 +153,25 @@ class World:
             for batch, partition, number in self.visible["sink0"]:
                 version = self.spark_state[batch][0][partition]
                 assert self.versions[version] == [number], f"batch {batch}, partition {partition}: {self.log}"
+
+
+class Copy:
+    """The same query from a copy of its checkpoint: what it writes goes where the original's goes."""
+
+    def __init__(self, world: World, files: dict[str, bytes], spark_state: dict[int, Any]) -> None:
+        self.world = world
+        self.files = files
+        self.spark_state = spark_state
+        self.end: Any = None
+
+    def drive(self, batches: int) -> Any:
+        """As `drive`, in the copy's own folder."""
+        mine = self.world.files, self.world.spark_state
+        self.world.files, self.world.spark_state = self.files, self.spark_state
+        try:
+            return drive(self.world, batches)
+        finally:
+            self.world.files, self.world.spark_state = mine
 
 
 class WorldStore:
@@ -161,29 +217,58 @@ class WorldSink:
         self._world = world
         self._ids = world.transactions[name]
 
-    def open_transaction(self, epoch: int, batch_id: int, partition: int, attempt: int) -> Transaction:
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
+        self._world.step("traces")
+        found = list(self._world.traces[scope.query_id, self.name])
+        self._world.step("traced", answer=True)
+        return found
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        self._world.step("claim")
+        self._world.owners[scope.query_id, self.name] = scope.run_id
+        self.recover(scope, newest)
+        check(self._world.traces[scope.query_id, self.name])
+        if self._world.owners[scope.query_id, self.name] != scope.run_id:
+            raise Fenced("another driver claims it at the same moment")
+        self._world.traces[scope.query_id, self.name].append(Trace(scope.epoch, scope.run_id))
+        self._world.step("claimed", answer=True)
+        return {"owner": scope.run_id}
+
+    def open_transaction(self, scope: Scope, batch_id: int, partition: int, attempt: int) -> Transaction:
         # Without the epoch, a late task of a driver that was overtaken would end what its successor prepared, or make
-        # what that committed look lost.
+        # what that committed look lost; unless there are witnesses.
+        epoch = scope.epoch % RING if self._world.witnessed else scope.epoch
         owner = epoch if self._world.epoch_in_names else "any"
-        name = f"{self.name}-{owner}-{partition}-{batch_id % 2}-{attempt}"
+        name = f"{scope.query_id}-{self.name}-{owner}-{partition}-{batch_id % 2}-{attempt}"
+        return self.open_name(name, scope.run_id, scope.epoch, batch_id)
+
+    def open_name(self, name: str, run_id: str, epoch: int, batch_id: int) -> Transaction:
         before = self._ids.get(name)
         if before is not None and before.state in ("open", "prepared"):
             before.state = "aborted"
-        transaction = Transaction(name, before.generation + 1 if before else 0, [])
+        self._world.generations += 1
+        transaction = Transaction(name, self._world.generations, [], trace=Trace(epoch, run_id, batch_id))
         self._ids[name] = transaction
+        self._world.witnesses[self.name][transaction.generation] = transaction
         return transaction
 
     def commit(self, scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
         self._world.step("commit")
+        if scope.claim and self._world.owners[scope.query_id, self.name] != scope.claim["owner"]:
+            raise Fenced("another driver has claimed it")
+        self._world.step("it is still the owner's")
         outcomes = []
         for one in committables:
-            transaction = self._current(one)
+            transaction = self._transaction(one)
             if transaction is None or transaction.state == "aborted":
                 outcomes.append(Outcome.LOST)
                 continue
             if transaction.state == "prepared":
                 transaction.state = "committed"
                 self._world.visible[self.name] += transaction.rows
+                self._world.traces[scope.query_id, self.name].append(transaction.trace)
             assert transaction.state == "committed"
             outcomes.append(Outcome.DONE)
             self._world.step("mid_commit", answer=True)
@@ -192,20 +277,23 @@ class WorldSink:
     def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
         self._world.step("abort")
         for one in committables:
-            transaction = self._current(one)
+            transaction = self._transaction(one)
             if transaction is not None and transaction.state == "prepared":
                 transaction.state = "aborted"
 
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         self._world.step("recover")
-        kept = {one.body["name"] for one in keep}
-        strays = [t for t in self._ids.values() if t.state in ("open", "prepared") and t.name not in kept]
+        kept = {one.body["generation"] for one in keep}
+        mine = [one for one in self._ids.values() if one.name.startswith(f"{scope.query_id}-{self.name}-")]
+        strays = [one for one in mine if one.state in ("open", "prepared") and one.generation not in kept]
         for stray in strays:
             stray.state = "aborted"
         self._world.step("recovered", answer=True)
         return len(strays)
 
-    def _current(self, one: Committable) -> Transaction | None:
+    def _transaction(self, one: Committable) -> Transaction | None:
+        if self._world.witnessed:
+            return self._world.witnesses[self.name][one.body["generation"]]
         transaction = self._ids.get(one.body["name"])
         # Superseded: the broker fences the old generation, whatever became of it.
         return transaction if transaction and transaction.generation == one.body["generation"] else None
@@ -256,7 +344,7 @@ class Run:
         version = (self.run_id, self._task_attempts)
         number = self.world.chance.randrange(1 << 30)
         opened = [
-            (sink, sink.open_transaction(self.committer.epoch, batch_id, partition, attempt))
+            (sink, sink.open_transaction(self.committer.scope(sink.name), batch_id, partition, attempt))
             for sink in self.sinks
             if replay is None or replay.writes(sink.name, partition)
         ]

@@ -32,7 +32,7 @@ from holdfast.commit.epochs import Driver
 from holdfast.commit.record import CommitRecord
 from holdfast.commit.record_log import RecordLog
 from holdfast.commit.retries import Retries
-from holdfast.commit.sink import Committable, Scope, SinkTask, SinkWriter
+from holdfast.commit.sink import CommitLimits, Committable, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.kafka.open_ends import look_into
 from holdfast.kafka.transactional_ids import pattern_of
@@ -42,6 +42,7 @@ from holdfast.sink.kafka import sink as sink_module
 from holdfast.storage import FileStore, open_file_store
 
 ROWS = 5
+LIMITS = CommitLimits(trigger_ms=None, retry_max_ms=60_000, retry_backoff_ms=20)
 TASK_FAILURES_MAX = 4  # Spark's own default
 #: The steps of a batch, in their order: of its tasks, each partition by itself, and of the driver.
 TASK_STEPS = ("before_open", "sink_mid", "sink_after_prepare")
@@ -130,6 +131,7 @@ class KafkaQuery:
         self.committer = committer
         end: BaseException | None = None
         try:
+            self.sink.check(self.rows(SinkTask(Scope("", "", 0, ""), 0, 0, 0, 0)).schema, LIMITS)
             while self.committed < self.batches:
                 self._play(committer, self.committed)
         except (Crash, TaskFailed, HoldfastError) as error:

@@ -41,7 +41,7 @@ from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer, CommitTimes
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
-from holdfast.commit.sink import SinkTask
+from holdfast.commit.sink import CommitLimits, SinkTask
 from holdfast.kafka.transactional_ids import pattern_of
 from holdfast.kafka.transactions import Transactions
 from holdfast.storage import open_file_store
@@ -183,6 +183,7 @@ class Committing:
         options = CommitOptions(Retries(120_000, 100))
         self._committer = Committer(open_file_store(str(folder)), self._query_id, driver, [self._sink], options)
         self._threads = ThreadPoolExecutor(PARTITIONS)
+        self._sink.check(pa.schema([("key", pa.string()), ("value", pa.string())]), CommitLimits(None, 120_000, 100))
         self._rows = pa.RecordBatch.from_pydict({"key": ["key"] * 10, "value": ["x" * VALUE_BYTES] * 10})
 
     def batch(self, number: int) -> CommitTimes:

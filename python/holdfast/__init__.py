@@ -27,6 +27,7 @@ from holdfast.state import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.commit.timeline import fork_checkpoint
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
@@ -56,6 +57,7 @@ __all__ = [
     "Undecided",
     "ValueState",
     "__version__",
+    "fork_checkpoint",
     "keyed",
     "register_sources",
     "write_exactly_once",
@@ -75,6 +77,10 @@ def __getattr__(name: str) -> Any:
         from holdfast.sink.kafka import KafkaSink
 
         return KafkaSink
+    if name == "fork_checkpoint":
+        from holdfast.commit.timeline import fork_checkpoint
+
+        return fork_checkpoint
     if name == "FileSink":
         from holdfast.sink.files import FileSink
 

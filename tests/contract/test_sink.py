@@ -10,16 +10,18 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
 from tests.kafka_reading import read_committed
 
+from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink, SinkTask, SinkWriter
-from holdfast.errors import Fenced, InvalidRequest
+from holdfast.errors import Fenced, Incompatible, InvalidRequest
 from holdfast.sink.files import FileSink
 from holdfast.sink.kafka import KafkaSink
 from holdfast.testing import KafkaBroker
@@ -73,8 +75,34 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     yield made
 
 
+class Anybody:
+    """Claims of the sinks that a test has made, one for each epoch: a driver takes a sink over before all else."""
+
+    def __init__(self) -> None:
+        self.claims: dict[tuple[str, int], Mapping[str, Any]] = {}
+
+    def scope(self, sink: Sink, epoch: int) -> Scope:
+        scope = Scope(QUERY, f"run-{epoch}", epoch, sink.name)
+        if (sink.name, epoch) not in self.claims:
+            driver = Driver(scope.run_id, "host", 1, 0)
+            # What is open stays: these tests prepare before they claim the next epoch.
+            self.claims[sink.name, epoch] = sink.claim(scope, driver, tuple(self.kept), lambda traces: None)
+        return replace(scope, claim=self.claims[sink.name, epoch])
+
+    kept: list[Committable] = []
+
+
+_drivers = Anybody()
+
+
+@pytest.fixture(autouse=True)
+def _new_drivers() -> None:
+    _drivers.claims.clear()
+    _drivers.kept.clear()
+
+
 def scope(sink: Sink, epoch: int = 1) -> Scope:
-    return Scope(QUERY, f"run-{epoch}", epoch, sink.name)
+    return _drivers.scope(sink, epoch)
 
 
 def opened(
@@ -93,6 +121,7 @@ def rows(values: list[int]) -> pa.RecordBatch:
 def prepared(bench: Bench, values: list[int], **task: int) -> Committable:
     found = opened(bench.make(), values, **task).prepare()
     assert found is not None
+    _drivers.kept.append(found)
     return found
 
 
@@ -192,9 +221,10 @@ def test_a_writer_that_was_swept_away_makes_nothing_visible(bench: Bench) -> Non
 
 
 def test_recovery_leaves_a_newer_driver_alone(bench: Bench) -> None:
-    newer = prepared(bench, [1], epoch=2)
     sink = bench.make()
-    sink.recover(scope(sink, 1), [])
+    older = scope(sink, 1)
+    newer = prepared(bench, [1], epoch=2)
+    sink.recover(older, [])
     assert sink.commit(scope(sink, 2), [newer]) == [Outcome.DONE]
     assert bench.visible() == [1]
 
@@ -207,9 +237,59 @@ def test_a_process_that_dies_after_it_prepared_can_be_committed_by_another(bench
     died = subprocess.run([sys.executable, str(worker), str(given), str(found)], timeout=120)
     assert died.returncode == -signal.SIGKILL
     committable = Committable(**json.loads(found.read_text()))
+    _drivers.kept.append(committable)
     assert bench.visible() == []
     assert sink.commit(scope(sink, 2), [committable]) == [Outcome.DONE]
     assert bench.visible() == [1, 2]
+
+
+def test_traces_show_who_wrote_and_change_nothing(bench: Bench) -> None:
+    sink = bench.make()
+    nobody = Scope(QUERY, "run-0", 0, sink.name)
+    assert list(sink.traces(nobody, [])) == []
+    one, two = prepared(bench, [1], batch=7), prepared(bench, [2], batch=8, partition=1)
+    assert not any(trace.batch_id is not None for trace in sink.traces(nobody, [])), "nothing is visible yet"
+    assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+    sink.recover(scope(sink), [two])
+    for _ in range(2):
+        found = sink.traces(nobody, [])
+        assert max(trace.batch_id for trace in found if trace.batch_id is not None) == 7
+        assert {trace.epoch for trace in found if trace.epoch is not None} == {1}
+        assert {trace.run_id for trace in found} <= {"run-1", None}
+    assert sink.commit(scope(sink), [two]) == [Outcome.DONE], "a look aborts nothing"
+    assert list(sink.traces(Scope(QUERY, "run-0", 0, "other"), [])) == []
+    assert list(sink.traces(Scope(QUERY.replace("0f0f", "1f1f"), "run-0", 0, sink.name), [])) == []
+
+
+def test_a_driver_that_must_not_be_leaves_no_trace(bench: Bench) -> None:
+    sink = bench.make()
+    one = prepared(bench, [1])
+    assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+    copy = Scope(QUERY, "copy", 1, sink.name)
+    before = list(sink.traces(copy, []))
+
+    def refuse(traces: object) -> None:
+        raise Incompatible("a copy")
+
+    with pytest.raises(Incompatible, match="a copy"):
+        sink.claim(copy, Driver("copy", "host", 2, 0), [], refuse)
+    assert list(sink.traces(copy, [])) == before
+
+
+def test_what_was_committed_is_done_whoever_takes_its_name_over(bench: Bench) -> None:
+    """RFC 4's last limit: a late task under the name of what is visible, swept by a driver that dies at once."""
+    one = prepared(bench, [1], batch=2)
+    sink = bench.make()
+    assert sink.commit(scope(sink), [one]) == [Outcome.DONE]
+    for epoch in (1, 2, 3):
+        try:
+            late = opened(bench.make(), [7], batch=4).prepare()
+        except Fenced:
+            late = None
+        sink.recover(scope(sink, epoch), [one])
+        assert sink.commit(scope(sink, epoch), [one]) == [Outcome.DONE]
+        assert late is None or sink.commit(scope(sink, epoch), [late]) == [Outcome.LOST]
+    assert bench.visible() == [1]
 
 
 def test_attempts_at_one_partition_do_not_meet(bench: Bench) -> None:

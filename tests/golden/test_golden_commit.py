@@ -1,4 +1,6 @@
-"""Bytes of commit records and epochs, version 1. Never written again: what a release wrote must be read for ever."""
+"""Bytes of commit records, epochs, forks, witnesses and claims, version 1. Never written again: what a release wrote
+must be read for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,14 @@ from pathlib import Path
 
 from holdfast.commit.epochs import FORMAT, VERSION, Driver
 from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
-from holdfast.commit.sink import Committable
+from holdfast.commit.sink import Committable, Scope, SinkTask
+from holdfast.commit.timeline import FORMAT as FORK_FORMAT
+from holdfast.commit.timeline import Fork
 from holdfast.sealed import seal, unseal
+from holdfast.sink.kafka.witness import CLAIM_FORMAT, WITNESS_FORMAT, claim_text, witness_text
 
 FOLDER = Path(__file__).parent
+TIMELINE = "0f0f0f0f-0000-4000-8000-000000000003"
 FIRST, SECOND = "0f0f0f0f-0000-4000-8000-000000000001", "0f0f0f0f-0000-4000-8000-000000000002"
 RECORD = CommitRecord(
     query_id="0f0f0f0f-0000-4000-8000-000000000000",
@@ -49,3 +55,20 @@ def test_epoch() -> None:
     stored = (FOLDER / "epoch_v1.json").read_bytes()
     assert Driver(**unseal(stored, FORMAT, VERSION, "golden")) == DRIVER
     assert seal(FORMAT, VERSION, asdict(DRIVER)).encode() == stored
+
+
+def test_fork() -> None:
+    stored = (FOLDER / "fork_v1.json").read_bytes()
+    fork = Fork(RECORD.query_id, TIMELINE, RECORD.query_id, "host-ü", 4711, 1_800_000_000_000)
+    assert Fork(**unseal(stored, FORK_FORMAT, 1, "golden")) == fork
+    assert seal(FORK_FORMAT, 1, asdict(fork)).encode() == stored
+
+
+def test_witness_and_claim() -> None:
+    scope = Scope(RECORD.query_id, SECOND, 19, "kafka")
+    stored = (FOLDER / "witness_v1.json").read_bytes()
+    assert witness_text(SinkTask(scope, 41, 1, 2, 17)) == stored
+    assert unseal(stored, WITNESS_FORMAT, 1, "golden")["batch_id"] == 41
+    stored = (FOLDER / "claim_v1.json").read_bytes()
+    assert claim_text(scope, DRIVER) == stored
+    assert unseal(stored, CLAIM_FORMAT, 1, "golden")["host"] == "host-ü"

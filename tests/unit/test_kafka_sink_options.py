@@ -52,6 +52,10 @@ def test_the_mode_decides_about_idempotence(mode: str, idempotent: str | None) -
         ({"mode": "twice"}, "mode='twice': expected one of 'exactly-once'"),
         ({"value_format": "avro"}, "value_format='avro'"),
         ({"when_undecided": "guess"}, "when_undecided='guess'"),
+        ({"when_undecided": "done"}, "Transactions of one batch can have ended differently"),
+        ({"when_undecided": {"holdfast-a": "?"}}, "'holdfast-a' is said to be '\\?': expected a transactional id"),
+        ({"witness_topic": "a b"}, "witness_topic='a b'"),
+        ({"witness_topic": "t"}, "witness_topic='t' is the topic that rows go to"),
         ({"name": "a b"}, "name='a b': expected letters"),
         ({"name": "-a"}, "name='-a'"),
         ({"options": {"topic": "x"}}, "'topic' is not passed to Kafka"),
@@ -107,7 +111,8 @@ def test_secrets_show_nowhere_and_travel_to_the_tasks() -> None:
         assert PASSWORD not in shown
     assert pickle.loads(pickle.dumps(made)).options.client["sasl.password"] == PASSWORD
     with pytest.raises(InvalidRequest) as raised:
-        sink(options={**login, "kafka.no.such.thing": "1"}).open(SinkTask(Scope("q", "r", 1, "kafka"), 0, 0, 0, 0))
+        strange = sink(options={**login, "kafka.no.such.thing": "1"}, witness_topic=None)
+        strange.open(SinkTask(Scope("q", "r", 1, "kafka"), 0, 0, 0, 0))
     assert PASSWORD not in str(raised.value)
     assert "kafka.sasl.password (secret)" in str(raised.value)
 
@@ -159,9 +164,12 @@ def test_a_trigger_longer_than_the_transaction_timeout_is_refused_unless_it_is_m
 
 
 def test_transactions_have_two_names_for_each_partition_and_attempt() -> None:
-    scope = Scope(QUERY, "run", 1, "out-1")
-    names = {transactional_id(SinkTask(scope, batch, 7, 2, 99)) for batch in range(10)}
-    assert names == {f"holdfast-{QUERY}-out-1-e1-7-0-2", f"holdfast-{QUERY}-out-1-e1-7-1-2"}
+    scope = Scope(QUERY, "run", 37, "out-1")
+    tasks = [SinkTask(scope, batch, 7, 2, 99) for batch in range(10)]
+    names = {transactional_id(task, witnessed=True) for task in tasks}
+    assert names == {f"holdfast-{QUERY}-out-1-e5-7-0-2", f"holdfast-{QUERY}-out-1-e5-7-1-2"}
+    names = {transactional_id(task, witnessed=False) for task in tasks}
+    assert names == {f"holdfast-{QUERY}-out-1-e37-7-0-2", f"holdfast-{QUERY}-out-1-e37-7-1-2"}
 
 
 @pytest.mark.parametrize("sink_name", ["kafka", "a-b", "a-1", "0", "x.y_z"])

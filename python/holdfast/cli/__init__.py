@@ -10,6 +10,7 @@ import click
 import holdfast
 from holdfast.cli.broker import broker
 from holdfast.cli.doctor import doctor
+from holdfast.cli.fork import fork
 from holdfast.cli.transactions import transactions
 
 
@@ -21,4 +22,5 @@ def main() -> None:
 
 main.add_command(broker)
 main.add_command(doctor)
+main.add_command(fork)
 main.add_command(transactions)

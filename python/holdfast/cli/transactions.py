@@ -170,7 +170,7 @@ def commit(
                 _give_up(f"{transactional_id} is not open for that producer{_now(one)}", as_json)
             _would("commit", [one], as_json)
             return
-        [answer] = known.end([wanted], commit=True)
+        [answer] = known.told_of_takeovers([wanted], known.end([wanted], commit=True))
         if answer is Answer.DONE:
             Markers(known).wait_for([wanted], topics_of([one]), None)
     if answer is not Answer.DONE:

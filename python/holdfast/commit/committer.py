@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
 from holdfast.commit.epochs import Driver, Epochs
@@ -18,6 +19,8 @@ from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope, Sink
 from holdfast.commit.sweeps import LateStrays, LateSweeps
+from holdfast.commit.timeline import timeline_of
+from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
@@ -73,13 +76,16 @@ class Committer:
         self, store: FileStore, query_id: str, driver: Driver, sinks: Sequence[Sink], options: CommitOptions
     ) -> None:
         self._store = store
-        self._query_id = query_id
+        self._spark_query_id = query_id
+        self._query_id = query_id  # its timeline's, once it has started
+        self._driver = driver
         self._run_id = driver.run_id
         self._sinks = {sink.name: sink for sink in sinks}
         self._options = options
         self._retries = options.retries
         self._log = RecordLog(store, query_id)
         self._epochs = Epochs(store, query_id, driver)
+        self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
         clock = options.retries.clock
@@ -93,7 +99,7 @@ class Committer:
         return self._epochs.mine
 
     def scope(self, sink: str) -> Scope:
-        return Scope(self._query_id, self._run_id, self._epochs.mine, sink)
+        return Scope(self._query_id, self._run_id, self._epochs.mine, sink, self._claims.get(sink, {}))
 
     def run_batch(self, batch_id: int, run_job: Job) -> None:
         """Runs a batch and makes its output visible, exactly once.
@@ -103,7 +109,8 @@ class Committer:
         Fenced
             Another driver has taken over. Nothing of this one becomes visible any more.
         Incompatible
-            The batch was committed with another input, other sinks, or longer ago than records are kept.
+            The batch was committed with another input, other sinks, or longer ago than records are kept; or the
+            sinks were written on without this checkpoint.
         Undecided
             A sink cannot say whether something is visible. Every start asks again, until somebody has decided.
         Unavailable
@@ -129,15 +136,16 @@ class Committer:
             self._commit(self._next_revision(replay, results))
 
     def start(self) -> None:
-        """Takes the checkpoint over, finishes what the newest record names, and aborts all strays. Once a run, before
-        any task.
+        """Looks whether the sinks were written on without this checkpoint; takes it and them over; finishes what the
+        newest record names; aborts all strays. Once a run, before any task.
         """
+        self._query_id = self._retries.call("reading the forks", lambda: timeline_of(self._store, self._spark_query_id))
+        self._log = RecordLog(self._store, self._query_id)
+        self._epochs = Epochs(self._store, self._query_id, self._driver)
+        self._look_around()
         self._retries.call("claiming the checkpoint", self._epochs.claim)
-        self._retries.call("listing the commit records", self._log.load)
-        newest = self._log.newest_batch
-        record = None
-        if newest is not None:
-            record = self._retries.call("reading the newest commit record", lambda: self._log.newest(newest))
+        record = self._newest_record()
+        self._claim_sinks(record)
         if record is not None:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
@@ -154,6 +162,48 @@ class Committer:
     def close(self) -> None:
         """The query has ended: nothing is looked after any more."""
         self._sweeps.stop()
+
+    def _newest_record(self) -> CommitRecord | None:
+        self._retries.call("listing the commit records", self._log.load)
+        newest = self._log.newest_batch
+        if newest is None:
+            return None
+        return self._retries.call("reading the newest commit record", lambda: self._log.newest(newest))
+
+    def _look_around(self) -> None:
+        """Before anything is changed: a copy that was started by mistake must not harm the query it was copied from."""
+        record = self._newest_record()
+        for name, sink in self._sinks.items():
+            scope, newest = self.scope(name), _named_by(record, name)
+            traces = self._retries.call(
+                f"looking at what sink {name!r} has",
+                lambda sink=sink, scope=scope, newest=newest: sink.traces(scope, newest),  # type: ignore[misc]
+            )
+            self._check_traces(name, traces)
+
+    def _claim_sinks(self, record: CommitRecord | None) -> None:
+        for name, sink in self._sinks.items():
+            scope, newest = self.scope(name), _named_by(record, name)
+
+            def claim(name: str = name, sink: Sink = sink, scope: Scope = scope, newest: Any = newest) -> Any:
+                return sink.claim(scope, self._driver, newest, lambda traces: self._check_traces(name, traces))
+
+            self._claims[name] = self._retries.call(f"claiming sink {name!r}", claim)
+
+    def _check_traces(self, sink: str, traces: Sequence[Trace]) -> None:
+        """What the checkpoint says is read after the traces: what they show was there before them."""
+        if not traces:
+            return
+        epochs = self._retries.call("listing the epochs", self._epochs.numbers)
+        # One of its own: what this driver goes by is what it has finished, not what another one has recorded since.
+        log = RecordLog(self._store, self._query_id)
+        self._retries.call("listing the commit records", log.load)
+
+        def run_of(epoch: int) -> str | None:
+            driver = self._retries.call("reading an epoch", lambda: self._epochs.driver_of(epoch))
+            return None if driver is None else driver.run_id
+
+        check_traces(sink, traces, Known(self._store.uri, epochs, run_of, log.newest_batch))
 
     def _recorded(self, batch_id: int) -> tuple[CommitRecord | None, Outcomes]:
         """The record of a batch, and what became of what it names."""
@@ -252,7 +302,14 @@ class Committer:
         reach("after_record")
         recorded_ms = clock.elapsed_ms()
         self._check_epoch()
-        outcomes = self._finish(record)
+        try:
+            outcomes = self._finish(record)
+        except Fenced:
+            # By a driver of this checkpoint, or else by one of a copy: that one does not know of this record, and what
+            # it names would stay open.
+            self._epochs.check()
+            self._abort(record)
+            raise
         reach("after_commit")
         self.times = CommitTimes(recorded_ms - started_ms, clock.elapsed_ms() - recorded_ms)
         self._logger.debug("batch %d: %s", record.batch_id, self.times)

@@ -62,6 +62,10 @@ class Epochs:
         if newest > self.mine:
             raise Fenced(self._fenced(newest))
 
+    def numbers(self) -> list[int]:
+        """All that are remembered, sorted."""
+        return sorted(self._numbers())
+
     def driver_of(self, number: int) -> Driver | None:
         """Who had an epoch; None when that is forgotten."""
         data = self._store.get(self._name(number))

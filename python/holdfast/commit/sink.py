@@ -15,8 +15,10 @@ An implementation holds if it keeps to this; tests/contract/test_sink.py tries e
   which, it raises `holdfast.errors.Undecided` and never guesses.
 - Names at the other side are made of the `Scope` with its epoch, the partition, the attempt and the batch's parity or
   number. Nothing that a record may still name is opened again: the committer finishes record N - 1 before it runs batch
-  N, so two parities are enough, and the epoch keeps late tasks of an overtaken driver from what its successor committed
-  (without it, ending a name's transaction anew would make the one that the record names look lost: docs/rfcs/0004).
+  N, so two parities are enough. Late tasks of an overtaken driver must not make what its successor committed look lost:
+  by the epoch in their names (docs/rfcs/0004), or by an answer that does not depend on names (docs/rfcs/0006).
+- ``traces`` changes nothing, and shows what is visible of whoever wrote with this scope's query and sink; ``claim``
+  leaves a trace itself, but only where no other driver has come before it.
 - A writer that was superseded (another took its name, or `Sink.recover` swept it away) can not make anything visible:
   it raises `holdfast.errors.Fenced`, or what it prepares is `Outcome.LOST`.
 - ``recover`` is fast: what it leaves may stall readers.
@@ -25,12 +27,16 @@ An implementation holds if it keeps to this; tests/contract/test_sink.py tries e
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from holdfast.commit.traces import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from holdfast.commit.epochs import Driver
 
 
 @dataclass(frozen=True)
@@ -40,19 +46,22 @@ class Scope:
     Attributes
     ----------
     query_id
-        The streaming query; the same over its restarts.
+        The streaming query, or its timeline's id since it was forked; the same over its restarts.
     run_id
         This run of it.
     epoch
         Number of this run's driver among all that ran on the checkpoint; the newest is the owner.
     sink
         Name of the sink, one of a kind in its query.
+    claim
+        What `Sink.claim` gave to this run's driver.
     """
 
     query_id: str
     run_id: str
     epoch: int
     sink: str
+    claim: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,6 +190,43 @@ class Sink(Protocol):
             The other side does not answer.
         """
 
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> Sequence[Trace]:
+        """What drivers of this query have left visible at the other side, oldest first. Changes nothing.
+
+        Parameters
+        ----------
+        scope
+            Of the query and sink; its epoch is nobody's yet.
+        newest
+            What the newest record names: what is older need not be told.
+
+        Raises
+        ------
+        Unavailable
+            To be called again.
+        """
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        """Take the sink over for this run, before anything is committed, recovered or opened by it.
+
+        From now on drivers that claimed it before make nothing visible (`holdfast.errors.Fenced`), as far as the other
+        side can tell them apart. Gives what `Scope.claim` then holds, on the driver and in the tasks: small, picklable.
+
+        Parameters
+        ----------
+        check
+            Is given the traces up to this claim, and raises where this driver must not be: then it leaves none.
+
+        Raises
+        ------
+        Fenced
+            Another driver claims it at the same time.
+        Unavailable
+            To be called again.
+        """
+
     def open(self, task: SinkTask) -> SinkWriter:
         """In a task: a writer. May start its work in a thread and return at once.
 
@@ -193,6 +239,8 @@ class Sink(Protocol):
 
         Raises
         ------
+        Fenced
+            Another driver has claimed the sink.
         Unavailable
             Not all could be decided within the sink's own short patience. To be called again, with the same
             committables.

@@ -1,8 +1,10 @@
 """Names of transactions: ``holdfast-<query id>-<sink>-e<epoch>-<partition>-<parity>-<attempt>``.
 
-Bounded in number for each start of a query: two parities of a batch's number are enough, since batch N - 1 is finished
-before batch N begins. The epoch keeps a late task of an overtaken driver from the names of its successor: were it to
-initialise one that the successor has committed, the record that names it would read 'lost', and be written twice.
+Bounded in number: two parities of a batch's number are enough, since batch N - 1 is finished before batch N begins. The
+epoch keeps a late task of an overtaken driver from the names of its successor. With witnesses (docs/rfcs/0006) it is
+counted modulo a small ring, so that names are bounded over all starts: should a late task meet a name of its successor,
+the witness tells what was committed. Without, it is the whole epoch: were such a task to initialise a name that the
+successor has committed, the record that names it would read 'lost', and be written twice.
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ import re
 from dataclasses import dataclass
 
 PREFIX = "holdfast-"
+#: Epochs in names with witnesses are counted modulo this.
+EPOCH_RING = 16
+#: Of the ring, drivers after this one: more do not start between its look for newer ones and its next act.
+_NEWER = 3
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _END = r"-e(?P<epoch>\d+)-(?P<partition>\d+)-(?P<parity>[01])-(?P<attempt>\d+)"
 # Spark's query ids are UUIDs; any other name of a query is told from the sink's by having no "-".
@@ -39,6 +45,24 @@ class TransactionalId:
             return None
         numbers = (int(found[part]) for part in ("epoch", "partition", "parity", "attempt"))
         return cls(found["query"], found["sink"], *numbers)
+
+
+def epoch_in_name(epoch: int, *, witnessed: bool) -> int:
+    """How a driver's epoch stands in the names of its transactions."""
+    return epoch % EPOCH_RING if witnessed else epoch
+
+
+def drivers_ago(named: int, epoch: int, *, witnessed: bool) -> int:
+    """How many drivers before the one of ``epoch`` made a name with ``named`` in it; negative: one after it."""
+    if not witnessed or named >= EPOCH_RING:
+        return epoch - named
+    ago = (epoch - named) % EPOCH_RING
+    return ago - EPOCH_RING if ago >= EPOCH_RING - _NEWER else ago
+
+
+def driver_id(query_id: str, sink: str) -> str:
+    """The transactional id of the driver itself: whoever takes it over fences the one before."""
+    return f"{PREFIX}{query_id}-{sink}-driver"
 
 
 def prefix_of(query_id: str | None = None) -> str:

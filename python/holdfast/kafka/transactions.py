@@ -79,6 +79,23 @@ def fate_of(known: Transaction | None, one: Prepared) -> Fate:
     return fate(known.state, known.producer_epoch - one.producer_epoch)
 
 
+@dataclass(frozen=True)
+class Readiness:
+    """What was found when transactions could be ended.
+
+    Attributes
+    ----------
+    leaders
+        Their partitions and who leads them; those that do not exist are missing. None when one of the transactions has
+        ended already, which no longer tells its own.
+    known
+        What the coordinators know of each id that was asked for.
+    """
+
+    leaders: dict[tuple[str, int], int] | None
+    known: Mapping[str, Transaction | None]
+
+
 def topics_of(described: Iterable[Transaction | None]) -> set[str]:
     """What these have written to, as long as they are open."""
     return {topic for one in described if one is not None for topic, _ in one.partitions}
@@ -107,10 +124,13 @@ class Transactions:
         self.wire = wire or wire_to(config)
         self.patience_ms = patience_ms
 
-    def wait_until_ready(self, prepared: Sequence[Prepared]) -> dict[tuple[str, int], int] | None:
+    def wait_until_ready(self, prepared: Sequence[Prepared], others: Sequence[str] = ()) -> Readiness:
         """Until each partition of these has a leader that answers: before that, none of them may be committed.
 
-        Gives the partitions and their leaders; None when one of these has ended already, which no longer tells its own.
+        Parameters
+        ----------
+        others
+            Ids to describe with them, in the same question.
 
         Raises
         ------
@@ -119,7 +139,9 @@ class Transactions:
         """
         names = [one.transactional_id for one in prepared]
         what = f"commit {len(prepared)} transactions"
-        return self.wire.call(what, self.patience_ms, lambda: self._wait_for_leaders(names)) if prepared else {}
+        if not prepared:
+            return Readiness({}, {})
+        return self.wire.call(what, self.patience_ms, lambda: self._wait_for_leaders(names, others))
 
     def end(self, prepared: Sequence[Prepared], commit: bool, *, ready: bool = False) -> list[Answer]:
         """Commit or abort; all side by side; one answer each. May be repeated.
@@ -156,8 +178,7 @@ class Transactions:
         if prepared:
             verb = "commit" if commit else "abort"
             self.wire.call(f"{verb} {len(prepared)} transactions", self.patience_ms, ask_all)
-        in_order = [answers[number] for number in range(len(prepared))]
-        return self._told_of_takeovers(prepared, in_order) if commit else in_order
+        return [answers[number] for number in range(len(prepared))]
 
     def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = PREFIX) -> list[tuple[str, str]]:
         """(id, state) of each transactional id that matches as a whole, on all brokers, sorted.
@@ -229,7 +250,7 @@ class Transactions:
         if transactional_ids:
             self.wire.call(f"fence {len(transactional_ids)} transactional ids", self.patience_ms, ask_all)
 
-    def _told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
+    def told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
         """The answers to a commit. An id that was taken over is fenced, also when it was committed before; and one that
         its coordinator fails to fence is fenced, though nothing has been decided.
         """
@@ -314,14 +335,16 @@ class Transactions:
             )
         return found
 
-    async def _wait_for_leaders(self, transactional_ids: Sequence[str]) -> dict[tuple[str, int], int] | None:
+    async def _wait_for_leaders(self, transactional_ids: Sequence[str], others: Sequence[str] = ()) -> Readiness:
         """Not now, while a partition of an open transaction has no leader, or its leader does not answer.
 
         Kafka's coordinator takes a partition without a leader for a deleted one: it leaves out the marker that ends the
         transaction there, and calls the transaction complete. When the partition comes back, its rows are invisible
         and its readers stand still, for ever. (Seen with 4.3.1: one replica, its broker killed.)
         """
-        described = await self.described(transactional_ids)
+        asked = [*transactional_ids, *others]
+        known = dict(zip(asked, await self.described(asked)))
+        described = [known[one] for one in transactional_ids]
         places: dict[int, set[tuple[str, int]]] = {}
         for one in described:
             if one is not None and one.state == ONGOING:
@@ -333,7 +356,8 @@ class Transactions:
             raise Retry(f"partitions without a leader: {', '.join(missing[:8])}")
         # Coordinators have just answered.
         await self.wire.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
-        return leaders if all(one is not None and one.state == ONGOING for one in described) else None
+        are_open = all(one is not None and one.state == ONGOING for one in described)
+        return Readiness(leaders if are_open else None, known)
 
 
 def _partitions_of(known: Transaction | None) -> tuple[tuple[str, int], ...]:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from tests.integration.kafka.conftest import PASSWORD
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually
 from tests.kafka_reading import read_committed, read_messages
 
+from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
 from holdfast.kafka.oauth import UnsecuredTokens
 from holdfast.kafka.transactions import EMPTY, ONGOING, Transactions
 from holdfast.sink.kafka import KafkaSink
 from holdfast.sink.kafka import sink as sink_module
+from holdfast.sink.kafka.fitness import Fitness
 from holdfast.testing import KafkaBroker, KafkaCluster
 
 QUERY = "5b1fd7a2-6d4e-4b0a-9f56-7a5c1f0e9d11"
@@ -35,8 +38,16 @@ LIMITS = CommitLimits(trigger_ms=1000, retry_max_ms=120_000, retry_backoff_ms=10
 _numbers = itertools.count()
 
 
+_claims: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+
 def scope(sink: KafkaSink, query: str = QUERY) -> Scope:
-    return Scope(query, "run", 1, sink.name)
+    """Of a driver that has claimed the sink: once for each name."""
+    one, at = Scope(query, "run", 1, sink.name), (sink.name, str(sink.options.client["bootstrap.servers"]))
+    if at not in _claims:
+        Fitness(sink.options).check()
+        _claims[at] = sink.claim(one, Driver("run", "localhost", 1, 0), [], lambda traces: None)
+    return replace(one, claim=_claims[at])
 
 
 def rows(first: int = 0, count: int = 2, **more: list[Any]) -> pa.RecordBatch:
@@ -181,14 +192,21 @@ def test_what_a_successor_took_over_is_lost(kafka: KafkaWorld) -> None:
 def test_what_kafka_no_longer_knows_is_decided_by_a_person(kafka: KafkaWorld) -> None:
     topic = kafka.topic()
     sink = make(kafka.servers, topic)
-    name = f"holdfast-{QUERY}-{sink.name}-e1-0-0-0"
-    forgotten = Committable(0, 0, 1, 1, {"transactional_id": name, "producer_id": 4711, "producer_epoch": 3})
-    with pytest.raises(Undecided, match=rf"{name} \(producer id 4711, epoch 3\).*`holdfast transactions show {name}`"):
-        sink.commit(scope(sink), [forgotten])
-    for told, outcome in (("done", Outcome.DONE), ("lost", Outcome.LOST)):
-        decided = make(kafka.servers, topic, name=sink.name, when_undecided=told)
-        assert decided.commit(scope(sink), [forgotten]) == [outcome]
-    sink.abort(scope(sink), [forgotten])
+    names = [f"holdfast-{QUERY}-{sink.name}-e1-{partition}-0-0" for partition in range(2)]
+    forgotten = [
+        Committable(partition, 0, 1, 1, {"transactional_id": name, "producer_id": 4711, "producer_epoch": 3})
+        for partition, name in enumerate(names)
+    ]
+    with pytest.raises(Undecided, match=rf"no longer knows 2 transactions.*{names[0]} \(producer id 4711, epoch 3\)"):
+        sink.commit(scope(sink), forgotten)
+    half = make(kafka.servers, topic, name=sink.name, when_undecided={names[0]: "done"})
+    with pytest.raises(Undecided) as raised:
+        half.commit(scope(sink), forgotten)
+    assert f'when_undecided={{"{names[0]}": "done", "{names[1]}": "?"}}' in str(raised.value), "to be filled in"
+    told = {names[0]: "done", names[1]: "lost"}
+    decided = make(kafka.servers, topic, name=sink.name, when_undecided=told)
+    assert decided.commit(scope(sink), forgotten) == [Outcome.DONE, Outcome.LOST]
+    sink.abort(scope(sink), forgotten)
 
 
 def test_recovery_sweeps_its_own_query_and_sink_only_and_unblocks_readers(kafka: KafkaWorld) -> None:
@@ -339,6 +357,7 @@ def test_a_change_of_mode_in_the_middle_of_a_batch_is_refused(kafka: KafkaWorld)
         one = prepared(modes[mode])
         with pytest.raises(Incompatible, match=f"was written with mode='{mode}'"):
             modes[other].commit(scope(modes[other]), [one])
+        assert modes[other].recover(scope(modes[other]), [one]) == 0, "once the batch is finished, it may change"
 
 
 # --- at start -----------------------------------------------------------------------------------------------------

@@ -51,8 +51,12 @@ class Layout:
         own = f"{quote(self.query_id, safe='')}-{quote(self.sink, safe='')}"
         return f"{batch_id:012d}-{partition:05d}-{own}.parquet"
 
+    @property
+    def manifests(self) -> str:
+        return f"{LOG}/{self._own}/batches/"
+
     def manifest(self, batch_id: int) -> str:
-        return f"{LOG}/{self._own}/batches/{batch_id:012d}.json"
+        return f"{self.manifests}{batch_id:012d}.json"
 
     def part(self, batch_id: int, number: int) -> str:
         """Published files of a batch of which others were lost: it is not whole yet."""
@@ -71,6 +75,11 @@ def epoch_of_staged(name: str) -> int | None:
 def parse_fence(name: str) -> tuple[int, int] | None:
     match = _FENCE.fullmatch(name.rpartition("/")[2])
     return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def batch_of_manifest(name: str) -> int:
+    """Of a name that `is_manifest` knows."""
+    return int(name.rpartition("/")[2].removesuffix(".json"))
 
 
 def is_manifest(name: str) -> bool:

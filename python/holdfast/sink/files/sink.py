@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
+from holdfast.commit.traces import Trace
 from holdfast.errors import InternalError, InvalidRequest, Undecided
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
-from holdfast.sink.files.layout import README, Layout, epoch_of_staged
+from holdfast.sink.files.layout import (
+    README,
+    Layout,
+    batch_of_manifest,
+    epoch_of_staged,
+    is_manifest,
+    parse_fence,
+)
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter, newest_fence
 from holdfast.storage import FileStore, local_path, open_file_store
@@ -80,6 +90,25 @@ class FileSink:
         except (pa.ArrowException, OSError) as error:
             raise InvalidRequest(f"FileSink {self.name!r}: rows cannot be written as Parquet: {error}") from error
         self._store().create_if_absent(README, _README)
+
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
+        """The fences of drivers, and the newest batch that has a manifest."""
+        store, layout = self._store(), _layout(scope)
+        where = f"in {store.uri}"
+        fences = [file.name for file in store.list(layout.fences)]
+        epochs = sorted({fence[0] for name in fences if (fence := parse_fence(name)) is not None})
+        found = [Trace(epoch=epoch, said=f"epoch {epoch} {where}") for epoch in epochs]
+        batches = [file.name for file in store.list(layout.manifests) if is_manifest(file.name)]
+        if batches:
+            found.append(Trace(batch_id=batch_of_manifest(max(batches)), said=f"{max(batches)} {where}"))
+        return found
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        """The fence of `recover` is the claim. Two drivers at once meet where they publish, by the names of files."""
+        check(self.traces(scope, newest))
+        return {}
 
     def open(self, task: SinkTask) -> FileWriter:
         return FileWriter(self._store(), _layout(task.scope), task, self.compression, self.row_group_rows)

@@ -12,11 +12,12 @@ from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client import admin_client, confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions
+from holdfast.sink.kafka.witness_topic import NOT_ALLOWED, WitnessTopic
 from holdfast.units import format_duration
 
 ANSWER_WITHIN_MS = 60_000.0
+_AS_BROKERS_DO = -1
 _PAUSE_S = 0.2
-_NOT_ALLOWED = (29, 31)
 
 
 def check_timeouts(options: SinkOptions, limits: CommitLimits) -> None:
@@ -47,7 +48,7 @@ class Fitness:
     ) -> None:
         self._options = options
         self._kafka = confluent_kafka()
-        self._admin = admin_client(options.client)
+        self.admin = admin_client(options.client)
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
 
@@ -61,23 +62,26 @@ class Fitness:
         Unavailable
             The brokers do not answer.
         """
-        if self._options.topic is not None:
-            self._check_topic(self._options.topic)
+        replicas = self._check_topic(self._options.topic) if self._options.topic is not None else _AS_BROKERS_DO
         if self._options.mode == EXACTLY_ONCE:
             self._check_broker_maximum()
+            if self._options.witness_topic is not None:
+                WitnessTopic(self._options.witness_topic, self).ensure(replicas)
 
-    def _check_topic(self, topic: str) -> None:
+    def _check_topic(self, topic: str) -> int:
+        """How many replicas it has."""
         names = self._kafka.TopicCollection([topic])
         codes = self._kafka.KafkaError
 
         def question(within_s: float) -> Any:
-            return self._admin.describe_topics(names, request_timeout=within_s)[topic].result()
+            return self.admin.describe_topics(names, request_timeout=within_s)[topic].result()
 
         try:
-            self._ask(f"describe topic {topic}", question, (codes.UNKNOWN_TOPIC_OR_PART, codes.TOPIC_EXCEPTION))
+            found = self.ask(f"describe topic {topic}", question, (codes.UNKNOWN_TOPIC_OR_PART, codes.TOPIC_EXCEPTION))
+            return min((len(part.replicas) for part in found.partitions), default=_AS_BROKERS_DO)
         except self._kafka.KafkaException as error:
             raise InvalidRequest(
-                f"Sink {self._options.name!r} writes to topic {topic!r}, which Kafka at {self._servers} does not have"
+                f"Sink {self._options.name!r} writes to topic {topic!r}, which Kafka at {self.servers} does not have"
                 f" ({error.args[0].str()}). Create it, with as many partitions as it shall have, and start again"
             ) from None
 
@@ -87,7 +91,7 @@ class Fitness:
         if maximum_ms is not None and timeout_ms > maximum_ms:
             raise InvalidRequest(
                 f"Sink {self._options.name!r}: kafka.transaction.timeout.ms is {timeout_ms}, and Kafka at"
-                f" {self._servers}"
+                f" {self.servers}"
                 f" allows {maximum_ms} (transaction.max.timeout.ms). Set the one to at most, or the other to at least"
                 " that; see docs/guide/transactions.md"
             )
@@ -95,14 +99,14 @@ class Fitness:
     def _broker_maximum_ms(self) -> int | None:
         """None: this user may not ask. A timeout that is too long then fails in the first task, with the same words."""
         admin, kafka = self._kafka.admin, self._kafka
-        metadata = self._ask("name its brokers", lambda within_s: self._admin.list_topics(timeout=within_s))
+        metadata = self.ask("name its brokers", lambda within_s: self.admin.list_topics(timeout=within_s))
         resource = admin.ConfigResource(admin.ResourceType.BROKER, str(min(metadata.brokers)))
 
         def question(within_s: float) -> Any:
-            return self._admin.describe_configs([resource], request_timeout=within_s)[resource].result()
+            return self.admin.describe_configs([resource], request_timeout=within_s)[resource].result()
 
         try:
-            found = self._ask("describe its brokers' settings", question, _NOT_ALLOWED)
+            found = self.ask("describe its brokers' settings", question, NOT_ALLOWED)
         except kafka.KafkaException as error:
             logger.info("The brokers' transaction.max.timeout.ms is not known: %s", error.args[0].str())
             return None
@@ -110,10 +114,11 @@ class Fitness:
         return int(value) if value is not None else None
 
     @property
-    def _servers(self) -> str:
+    def servers(self) -> str:
+        """The brokers as the user named them."""
         return self._options.client["bootstrap.servers"]
 
-    def _ask(self, what: str, question: Callable[[float], Any], answers: tuple[int, ...] = ()) -> Any:
+    def ask(self, what: str, question: Callable[[float], Any], answers: tuple[int, ...] = ()) -> Any:
         """Ask until there is an answer; errors of the codes ``answers`` are answers and are raised as they are."""
         deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
         while True:
@@ -125,5 +130,5 @@ class Fitness:
                     raise
                 if self._clock.elapsed_ms() >= deadline_ms:
                     text = without_secrets(str(error), self._options.client)
-                    raise Unavailable(f"Kafka at {self._servers} did not {what}: {text}") from None
+                    raise Unavailable(f"Kafka at {self.servers} did not {what}: {text}") from None
                 time.sleep(_PAUSE_S)

@@ -15,7 +15,9 @@ EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 NONE = "none"
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
-UNDECIDED = ("stop", "done", "lost")
+STOP = "stop"
+OUTCOMES = ("done", "lost")
+WITNESS_TOPIC = "holdfast-witness"
 
 TRANSACTION_TIMEOUT_MS = 900_000  # the brokers' own transaction.max.timeout.ms, unless somebody set it
 MESSAGE_TIMEOUT_MS = 120_000
@@ -42,6 +44,7 @@ _DEFAULTS = {
     "retry.backoff.ms": "20",
 }
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class SinkOptions:
     topic: str | None
     columns: Columns
     value_format: str | None
-    when_undecided: str
+    when_undecided: str | Mapping[str, str]
+    witness_topic: str | None
     client: dict[str, str] = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +67,8 @@ class SinkOptions:
                 " '.': it is a part of transactional ids"
             )
         _one_of("mode", self.mode, MODES)
-        _one_of("when_undecided", self.when_undecided, UNDECIDED)
+        _check_answers(self.when_undecided)
+        self._check_witness_topic()
         if self.value_format is not None:
             _one_of("value_format", self.value_format, VALUE_FORMATS)
         if (self.topic is None) == (self.columns.topic is None):
@@ -71,6 +76,16 @@ class SinkOptions:
             raise InvalidRequest(f"KafkaSink needs topic= or topic_column=, one of them; found {found}")
         if self.mode == EXACTLY_ONCE:
             wire_config(self.client)  # refuses what only librdkafka knows
+
+    def _check_witness_topic(self) -> None:
+        topic = self.witness_topic
+        if topic is not None and (not isinstance(topic, str) or _TOPIC.fullmatch(topic) is None):
+            raise InvalidRequest(
+                f"witness_topic={topic!r}: expected a topic's name (letters, digits, '.', '_' and '-'), or None to do"
+                " without witnesses"
+            )
+        if topic is not None and topic == self.topic:
+            raise InvalidRequest(f"witness_topic={topic!r} is the topic that rows go to: name another one")
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -137,6 +152,22 @@ def _number(config: Mapping[str, str], name: str, default: int) -> int:
     if number <= 0:
         raise InvalidRequest(f"kafka.{name}={config[name]!r}: expected a number of milliseconds above 0")
     return number
+
+
+def _check_answers(answers: object) -> None:
+    """Of ``when_undecided``."""
+    if isinstance(answers, Mapping):
+        for name, answer in answers.items():
+            if not isinstance(name, str) or answer not in OUTCOMES:
+                raise InvalidRequest(
+                    f"when_undecided: {name!r} is said to be {answer!r}: expected a transactional id, and 'done' or"
+                    " 'lost'"
+                )
+    elif answers != STOP:
+        raise InvalidRequest(
+            f"when_undecided={answers!r}: expected 'stop', or a mapping of transactional ids to 'done' or 'lost'."
+            " Transactions of one batch can have ended differently, so each has an answer of its own"
+        )
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:

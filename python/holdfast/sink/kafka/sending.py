@@ -115,6 +115,23 @@ class SendingProducer:
                 except BufferError:
                     self._wait_for_room()
 
+    def send_one(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Hand over one record to one partition.
+
+        Raises
+        ------
+        Fenced, InvalidRequest, Unavailable
+            As for `send`.
+        """
+        while True:
+            try:
+                self.client.produce(topic, value, key, partition)
+                return
+            except BufferError:
+                self._wait_for_room()
+            except self._kafka.KafkaException as error:
+                self._fail(error.args[0])
+
     def flush(self, within_ms: float) -> None:
         """Wait until all brokers have acknowledged all records.
 

@@ -7,30 +7,34 @@ operate it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import pyarrow as pa
 
+from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
-from holdfast.errors import Corrupt, Incompatible, Undecided
+from holdfast.commit.traces import Trace
+from holdfast.errors import Corrupt, Incompatible
 from holdfast.fault_points import reach
 from holdfast.kafka.client import logger
 from holdfast.kafka.markers import Markers
-from holdfast.kafka.transactional_ids import TransactionalId, pattern_of, prefix_of
-from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Transactions, topics_of
+from holdfast.kafka.presence import Presence
+from holdfast.kafka.transactional_ids import TransactionalId, drivers_ago, pattern_of, prefix_of
+from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readiness, Transactions, topics_of
+from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
-from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions, sink_client_config
+from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, WITNESS_TOPIC, SinkOptions, sink_client_config
+from holdfast.sink.kafka.outcomes import Ended, Outcomes
 from holdfast.sink.kafka.plain_writer import PlainWriter
 from holdfast.sink.kafka.transactional_writer import TransactionalWriter
+from holdfast.sink.kafka.witness import Place, Witnesses
 
 #: How long one call of commit, abort or recover goes on before it is the committer's turn to retry.
 PATIENCE_MS = 15_000.0
 #: Drivers, this one among them, whose tasks may have begun a transaction and not written yet: they are fenced too.
 EPOCHS_FENCED = 8
-
-_OUTCOMES = {Answer.DONE: Outcome.DONE, Answer.OPPOSITE: Outcome.LOST, Answer.FENCED: Outcome.LOST}
 
 
 @final
@@ -59,9 +63,13 @@ class KafkaSink:
         that is the same in a replay. ``"none"``: as it comes.
     name
         One of a kind among the sinks of a query, and the same over its restarts.
+    witness_topic
+        Where each transaction leaves a record that says, for as long as the topic lives, whether it was committed.
+        Created at start if it is missing. None: there is none, and what the brokers forget is asked of a person.
     when_undecided
-        What to take for true where the brokers no longer know what became of a transaction: ``"stop"`` raises
-        `holdfast.Undecided`; ``"done"`` and ``"lost"`` are for the one start after a person has looked.
+        What to take for true where nobody knows any more what became of a transaction: ``"stop"`` raises
+        `holdfast.Undecided`, whose message has the mapping of transactional ids to ``"done"`` or ``"lost"`` to give
+        here, for the one start after a person has looked.
     options
         ``kafka.*`` for librdkafka: security, ``kafka.compression.type``, ``kafka.partitioner``,
         ``kafka.transaction.timeout.ms`` and all others.
@@ -87,7 +95,8 @@ class KafkaSink:
         value_format: str | None = None,
         mode: str = EXACTLY_ONCE,
         name: str = "kafka",
-        when_undecided: str = "stop",
+        witness_topic: str | None = WITNESS_TOPIC,
+        when_undecided: str | Mapping[str, str] = STOP,
         options: Mapping[str, object] | None = None,
     ) -> None:
         self._options = SinkOptions(
@@ -102,7 +111,8 @@ class KafkaSink:
                 partition=partition_column,
             ),
             value_format=value_format,
-            when_undecided=when_undecided,
+            witness_topic=witness_topic,
+            when_undecided=when_undecided if isinstance(when_undecided, str) else dict(when_undecided),
             client=sink_client_config(bootstrap_servers, mode, options),
         )
 
@@ -128,6 +138,27 @@ class KafkaSink:
             check_timeouts(self._options, limits)
         Fitness(self._options).check()
 
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> Sequence[Trace]:
+        """See `holdfast.commit.sink.Sink`. Without witnesses: the epochs in the names of transactions."""
+        if not self._transactional:
+            return []
+        transactions = self._transactions()
+        if self._options.witness_topic is not None:
+            witnesses = Witnesses(transactions, self._options.witness_topic)
+            return witnesses.traces(witnesses.place_of(scope, _earlier(newest)), scope)
+        listed = transactions.listing(pattern_of(scope.query_id, scope.sink), prefix=prefix_of(scope.query_id))
+        return [Trace(epoch=_epoch_of(name), said=f"transactional id {name}") for name, _ in listed]
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        """See `holdfast.commit.sink.Sink`."""
+        if not self._transactional:
+            return {}
+        kept = _named(newest)
+        claim = Claim(self._options, self._transactions(), scope, driver)
+        return claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+
     def open(self, task: SinkTask) -> SinkWriter:
         """See `holdfast.commit.sink.Sink`."""
         return TransactionalWriter(self._options, task) if self._transactional else PlainWriter(self._options, task)
@@ -139,17 +170,24 @@ class KafkaSink:
                 if "mode" not in committable.body:
                     raise _other_mode(committable, EXACTLY_ONCE)
             return [Outcome.DONE] * len(committables)
+        if not committables:
+            return []
         prepared = [_prepared(committable) for committable in committables]
+        bodies = dict(zip(prepared, (committable.body for committable in committables)))
         transactions = self._transactions()
-        leaders = transactions.wait_until_ready(prepared)
-        answers = transactions.end(prepared[:1], commit=True, ready=True)
-        if prepared:
-            # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
-            reach("mid_commit")
-        answers += transactions.end(prepared[1:], commit=True, ready=True)
-        done = [one for one, answer in zip(prepared, answers) if answer is Answer.DONE]
-        Markers(transactions).wait_for(done, self._topics_of(done), leaders)
-        return [self._outcome(one, answer) for one, answer in zip(prepared, answers)]
+        ready = transactions.wait_until_ready(prepared, driver_of(scope))
+        check_is_owner(scope, ready.known, transactions.wire.servers)
+        lost = self._abort_what_is_gone(transactions, prepared, ready)
+        left = [one for one in prepared if one not in lost]
+        answers = transactions.end(left[:1], commit=True, ready=True)
+        # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
+        reach("mid_commit")
+        answers += transactions.end(left[1:], commit=True, ready=True)
+        done = [one for one, answer in zip(left, answers) if answer is Answer.DONE]
+        Markers(transactions).wait_for(done, self._topics_of(done), ready.leaders)
+        ended = [Ended(one, parse_place(bodies[one]), answer) for one, answer in zip(left, answers)]
+        found = dict(zip(left, Outcomes(self._options, transactions, scope).of(ended)))
+        return [found.get(one, Outcome.LOST) for one in prepared]
 
     def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
         """See `holdfast.commit.sink.Sink`."""
@@ -169,13 +207,15 @@ class KafkaSink:
             return 0
         transactions = self._transactions()
         pattern, prefix = pattern_of(scope.query_id, scope.sink), prefix_of(scope.query_id)
+        all_states = transactions.listing(pattern, prefix=prefix)
+        ago = {name: self._drivers_ago(name, scope) for name, _ in all_states}
         listed = [
             (name, state)
-            for name, state in transactions.listing(pattern, prefix=prefix)
-            if _epoch_of(name) <= scope.epoch and (state == ONGOING or _epoch_of(name) > scope.epoch - EPOCHS_FENCED)
+            for name, state in all_states
+            if ago[name] >= 0 and (state == ONGOING or ago[name] < EPOCHS_FENCED)
         ]
         found = [(name, state) for name, state in listed if state in (ONGOING, EMPTY)]
-        kept = {_prepared(committable) for committable in keep}
+        kept = set(_named(keep))
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.
         doubtful = [name for name, _ in found if name in named]
@@ -223,11 +263,11 @@ class KafkaSink:
 
     def _topics_of(self, prepared: Iterable[Prepared]) -> set[str]:
         """All that these may have written to."""
-        fixed = {self._options.topic} if self._options.topic else set()
+        fixed = {topic for topic in (self._options.topic, self._options.witness_topic) if topic}
         return fixed.union(*(one.topics for one in prepared))
 
     def _drivers_ago(self, name: str, scope: Scope) -> int:
-        return scope.epoch - _epoch_of(name)
+        return drivers_ago(_epoch_of(name), scope.epoch, witnessed=self._options.witness_topic is not None)
 
     @property
     def _transactional(self) -> bool:
@@ -236,22 +276,20 @@ class KafkaSink:
     def _transactions(self) -> Transactions:
         return Transactions(self._options.client, PATIENCE_MS)
 
-    def _outcome(self, one: Prepared, answer: Answer) -> Outcome:
-        if answer is not Answer.UNKNOWN:
-            return _OUTCOMES[answer]
-        if self._options.when_undecided != "stop":
+    def _abort_what_is_gone(
+        self, transactions: Transactions, prepared: Sequence[Prepared], ready: Readiness
+    ) -> set[Prepared]:
+        """Those whose rows are no longer there, once they are aborted: lost, whatever else anybody would say."""
+        gone = Presence(transactions).missing(prepared, ready)
+        for one, places in gone.items():
             logger.warning(
-                "Transaction %s is taken for %s, as told", one.transactional_id, self._options.when_undecided
+                "Transaction %s wrote to %s, where its rows are gone: the topic was deleted, or made again, or has lost"
+                " its log. All of the transaction is aborted; the next start writes it again",
+                one.transactional_id,
+                ", ".join(f"{topic}-{number}" for topic, number in places[:8]),
             )
-            return Outcome(self._options.when_undecided)
-        raise Undecided(
-            f"Kafka at {self._options.client['bootstrap.servers']} no longer knows transaction {one.transactional_id}"
-            f" (producer id {one.producer_id}, epoch {one.producer_epoch}), so it does not say whether its rows are"
-            " visible; the id may have expired (transactional.id.expiration.ms). Look at"
-            f" `holdfast transactions show {one.transactional_id}`, and for its rows in the topic, as a read_committed"
-            " reader. Then start the query once with KafkaSink(..., when_undecided='done') if they are there, or with"
-            " 'lost' if not: then they are produced again"
-        )
+        answers = transactions.end(list(gone), commit=False)
+        return {one for one, answer in zip(gone, answers) if answer is Answer.DONE}
 
 
 def _prepared(committable: Committable) -> Prepared:
@@ -268,11 +306,22 @@ def _prepared(committable: Committable) -> Prepared:
         ) from None
 
 
+def _named(kept: Sequence[Committable]) -> list[Prepared]:
+    """The transactions among them: a sink of another mode had none."""
+    return [_prepared(committable) for committable in kept if "mode" not in committable.body]
+
+
 def _other_mode(committable: Committable, mode: str) -> Incompatible:
     return Incompatible(
         f"Partition {committable.partition} of an unfinished batch was written with mode={mode!r}, and the sink has"
         " another mode now. Start the query once with the former mode, until a batch is finished; then change it"
     )
+
+
+def _earlier(newest: Sequence[Committable]) -> Place | None:
+    """Where the newest recorded witnesses are; the oldest of their places, so that nothing behind is overlooked."""
+    places = [place for one in newest if (place := parse_place(one.body)) is not None]
+    return min(places, key=lambda place: place.since, default=None)
 
 
 def _epoch_of(name: str) -> int:

@@ -11,32 +11,34 @@ A crash before ``prepare`` returns leaves an open transaction that no record nam
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
-from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
+from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
-from holdfast.kafka.transactional_ids import TransactionalId
+from holdfast.kafka.transactional_ids import TransactionalId, epoch_in_name
 from holdfast.sink.kafka.layout import Layout
 from holdfast.sink.kafka.options import SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
+from holdfast.sink.kafka.witness import Place, witness_text
 
 INITIALISE_WITHIN_S = 60.0
-_IDENTITY_WITHIN_MS = 10_000.0
+IDENTITY_WITHIN_MS = 10_000.0
 _ABORT_WITHIN_S = 5.0
-_STATISTICS_MS = "20"
+STATISTICS_MS = "20"
 _INVALID_TIMEOUT, _FORBIDDEN = 50, (31, 53)
 
 
-def transactional_id(task: SinkTask) -> str:
+def transactional_id(task: SinkTask, *, witnessed: bool) -> str:
     """The name of a task's transaction."""
     scope = task.scope
-    return str(
-        TransactionalId(scope.query_id, scope.sink, scope.epoch, task.partition, task.batch_id % 2, task.attempt)
-    )
+    epoch = epoch_in_name(scope.epoch, witnessed=witnessed)
+    return str(TransactionalId(scope.query_id, scope.sink, epoch, task.partition, task.batch_id % 2, task.attempt))
 
 
 class TransactionalWriter:
@@ -50,11 +52,12 @@ class TransactionalWriter:
         self._rows = self._bytes = 0
         self._topics: set[str] = set()
         self._begun = False
-        self._id = transactional_id(task)
+        self._witness = _place_of(task, options)
+        self._id = transactional_id(task, witnessed=self._witness is not None)
         self._what = f"Transaction {self._id} at {options.client['bootstrap.servers']}"
-        config = {**options.producer(), "transactional.id": self._id, "statistics.interval.ms": _STATISTICS_MS}
+        config = {**options.producer(), "transactional.id": self._id, "statistics.interval.ms": STATISTICS_MS}
         self._producer: SendingProducer | None = SendingProducer(config, self._what, self._clock)
-        self._initialised = _Initialisation(self._producer, options, self._what)
+        self._initialised = Initialisation(self._producer, options, self._what)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `holdfast.commit.sink.SinkWriter`."""
@@ -77,19 +80,23 @@ class TransactionalWriter:
             self._drop()
             return None
         self._producer.flush(self._options.message_timeout_ms + 10_000)
-        producer_id, producer_epoch = self._producer.wait_for_identity(_IDENTITY_WITHIN_MS)
+        producer_id, producer_epoch = self._producer.wait_for_identity(IDENTITY_WITHIN_MS)
         self._drop()
+        topics = {self._options.topic} if self._options.topic else self._topics
+        body: dict[str, Any] = {
+            "transactional_id": self._id,
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "topics": sorted(topics | {self._witness.topic} if self._witness else topics),
+        }
+        if self._witness is not None:
+            body["witness"] = asdict(self._witness)
         return Committable(
             partition=self._task.partition,
             attempt=self._task.attempt,
             rows=self._rows,
             size_bytes=self._bytes,
-            body={
-                "transactional_id": self._id,
-                "producer_id": producer_id,
-                "producer_epoch": producer_epoch,
-                "topics": [self._options.topic] if self._options.topic else sorted(self._topics),
-            },
+            body=body,
         )
 
     def abort(self) -> None:
@@ -111,6 +118,10 @@ class TransactionalWriter:
             self._initialised.wait()
             self._producer.begin()
             self._begun = True
+            if self._witness is not None:
+                # First, so that it is acknowledged while rows are on their way.
+                place, key = self._witness, self._id.encode()
+                self._producer.send_one(place.topic, place.partition, key, witness_text(self._task))
         return self._producer
 
     def _drop(self) -> None:
@@ -119,7 +130,17 @@ class TransactionalWriter:
             self._producer = None
 
 
-class _Initialisation:
+def _place_of(task: SinkTask, options: SinkOptions) -> Place | None:
+    if options.witness_topic is None:
+        return None
+    if "witness" not in task.scope.claim:
+        raise InternalError(
+            f"a task of sink {task.scope.sink!r} was given no place for its witness: it was not claimed"
+        )
+    return Place.parse(task.scope.claim["witness"])
+
+
+class Initialisation:
     """``init_transactions`` in a thread: it aborts what is open under the id, and fences whoever wrote it."""
 
     def __init__(self, producer: SendingProducer, options: SinkOptions, what: str) -> None:

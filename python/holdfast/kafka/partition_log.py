@@ -1,0 +1,257 @@
+"""One partition's log as it lies there: committed, aborted and open records, each with its end.
+
+A `read_committed` consumer sees nothing behind the first open transaction of a partition, whoever it belongs to. Here
+the markers are read themselves, so that what one producer wrote can be judged while another one's transaction is open.
+Kafka's cleaner keeps a transaction's marker for as long as it keeps any of its records (`Cleaner`,
+`CleanedTransactionMetadata`), so a record whose marker is not there is open. Used by one thread.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka.wire import Retry, Wire, refuse
+
+_FETCH_BYTES = 4 << 20
+_FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
+_LIST_OFFSETS_VERSION_MAX = 5
+_EARLIEST = -2
+_WAIT_MS = 500
+_OUT_OF_RANGE, _NOT_ALLOWED = 1, 29
+_NO_TOPIC = 3
+_ELSEWHERE = {
+    _NO_TOPIC: "UNKNOWN_TOPIC_OR_PARTITION",
+    5: "LEADER_NOT_AVAILABLE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    9: "REPLICA_NOT_AVAILABLE",
+}
+_MARKER = struct.Struct(">hh")  # version, type
+_COMMIT = 1
+
+
+class Ending(enum.Enum):
+    """How the transaction of a record ended."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+
+
+@dataclass
+class LogRecord:
+    """A record, and who wrote it. Without a transaction it is committed."""
+
+    offset: int
+    key: bytes
+    value: bytes
+    producer_id: int
+    producer_epoch: int
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Records from where they were asked for.
+
+    Attributes
+    ----------
+    start
+        The partition's first offset: what was before is deleted.
+    end
+        All below was read; every replica in sync has it.
+    """
+
+    start: int
+    end: int
+    records: tuple[LogRecord, ...]
+
+
+@dataclass(frozen=True)
+class KnownTopic:
+    """A topic as the brokers know it now. ``topic_id``: another one when it was deleted and made again."""
+
+    topic_id: str
+    leaders: dict[int, int]
+
+
+def known_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic | None:
+    """What the brokers know of a topic; None: there is none."""
+    return wire.call(f"describe topic {topic}", patience_ms, lambda: _known_topic(wire, topic))
+
+
+def existing_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic:
+    """The same of a topic that must be there: one that was just made is not known to all brokers at once.
+
+    Raises
+    ------
+    Unavailable
+        It is missing.
+    """
+
+    async def ask() -> KnownTopic:
+        found = await _known_topic(wire, topic)
+        if found is None or not found.leaders:
+            raise Retry("there is no such topic; a start of the query makes it")
+        return found
+
+    return wire.call(f"describe topic {topic}", patience_ms, ask)
+
+
+async def _known_topic(wire: Wire, topic: str) -> KnownTopic | None:
+    from kafka.protocol.metadata import MetadataRequest
+
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    [node, *_] = await wire.brokers() or [-1]
+    if node < 0:
+        raise Retry("the cluster names no brokers")
+    [found] = (await wire.send(request, node)).topics
+    if found.error_code == _NO_TOPIC:
+        return None
+    if found.error_code:
+        refuse(found.error_code, f"a description of topic {topic}")
+    return KnownTopic(str(found.topic_id), {part.partition_index: int(part.leader_id) for part in found.partitions})
+
+
+class PartitionLog:
+    """Reads one partition."""
+
+    def __init__(self, wire: Wire, topic: str, partition: int, patience_ms: float) -> None:
+        self._wire = wire
+        self._topic = topic
+        self._partition = partition
+        self._patience_ms = patience_ms
+
+    def read(self, start: int, wanted: Callable[[bytes], bool]) -> LogPart | None:
+        """All records from ``start`` to where the log ends now, of keys that are wanted.
+
+        None: the log ends before ``start``, so it is not the one in which that was known.
+
+        Raises
+        ------
+        Unavailable
+            The partition's leader does not answer, or this user must not read it.
+        """
+        found = _Endings(wanted)
+        place, first, end = start, 0, -1
+        while end < 0 or place < end:
+            answer = self._fetched(place)
+            if answer.error_code == _OUT_OF_RANGE:
+                earliest = self._wire.call(f"list the offsets of {self._topic}", self._patience_ms, self._earliest)
+                if earliest <= place:
+                    return None
+                place = earliest  # what was before is deleted
+                continue
+            first = max(0, answer.log_start_offset)
+            end = int(answer.high_watermark) if end < 0 else end
+            reached = found.take(bytes(answer.records or b""), start)
+            # Nothing more below the end: the cleaner has taken it.
+            place = max(place, reached) if reached > place else end
+        return None if end < start else LogPart(first, end, tuple(found.records))
+
+    def _fetched(self, offset: int) -> Any:
+        what = f"read {self._topic}-{self._partition}"
+        return self._wire.call(what, self._patience_ms, lambda: self._fetch(offset))
+
+    async def _fetch(self, offset: int) -> Any:
+        from kafka.protocol.consumer import FetchRequest
+
+        leader = await self._leader()
+        topic = FetchRequest.FetchTopic
+        part = topic.FetchPartition(partition=self._partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=_FETCH_BYTES,
+            isolation_level=0,
+            topics=[topic(topic=self._topic, partitions=[part])],
+            max_version=_FETCH_VERSION_MAX,
+        )
+        answer = await self._wire.send(request, leader)
+        if answer.error_code:
+            refuse(answer.error_code, f"a look into {self._topic}-{self._partition}")
+        [found] = [one for each in answer.responses for one in each.partitions]
+        if found.error_code in _ELSEWHERE:
+            raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
+        if found.error_code == _NOT_ALLOWED:
+            raise Unavailable(
+                f"Kafka refuses a look into topic {self._topic}: grant READ, WRITE and DESCRIBE on it to the user of"
+                " this query"
+            )
+        if found.error_code not in (0, _OUT_OF_RANGE):
+            refuse(found.error_code, f"a look into {self._topic}-{self._partition}")
+        return found
+
+    async def _leader(self) -> int:
+        leader = (await self._wire.leaders_of([self._topic])).get((self._topic, self._partition), -1)
+        if leader < 0:
+            raise Retry(f"partition {self._topic}-{self._partition} has no leader")
+        await self._wire.know(leader)
+        return leader
+
+    async def _earliest(self) -> int:
+        """Where the log begins now."""
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        leader, topic = await self._leader(), ListOffsetsRequest.ListOffsetsTopic
+        part = topic.ListOffsetsPartition(partition_index=self._partition, timestamp=_EARLIEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[topic(name=self._topic, partitions=[part])], max_version=_LIST_OFFSETS_VERSION_MAX
+        )
+        [found] = [one for each in (await self._wire.send(request, leader)).topics for one in each.partitions]
+        if found.error_code in _ELSEWHERE:
+            raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
+        if found.error_code:
+            refuse(found.error_code, f"the offsets of {self._topic}-{self._partition}")
+        return int(found.offset)
+
+
+class _Endings:
+    """Puts records and the markers behind them together, batch by batch in the order of the log."""
+
+    def __init__(self, wanted: Callable[[bytes], bool]) -> None:
+        self._wanted = wanted
+        self._open: dict[int, list[LogRecord]] = {}  # by producer id: a producer has one transaction at a time
+        self.records: list[LogRecord] = []
+
+    def take(self, data: bytes, start: int) -> int:
+        """The offset behind the last whole batch; -1 when there is none."""
+        from kafka.record.memory_records import MemoryRecords
+
+        reached = -1
+        for batch in MemoryRecords(data):
+            reached = batch.next_offset
+            if batch.is_control_batch:
+                self._end(batch)
+            else:
+                self._add(batch, start)
+        return reached
+
+    def _end(self, batch: Any) -> None:
+        for marker in batch:
+            _, kind = _MARKER.unpack_from(marker.key)
+            ending = Ending.COMMITTED if kind == _COMMIT else Ending.ABORTED
+            for record in self._open.pop(batch.producer_id, ()):
+                record.ending = ending
+
+    def _add(self, batch: Any, start: int) -> None:
+        if batch.compression_type:
+            raise InvalidRequest(
+                f"Batches in a topic of witnesses are compressed (offset {batch.base_offset}): set its"
+                " compression.type=uncompressed, so that the brokers store them as they can be read everywhere"
+            )
+        for found in batch:
+            key, value = bytes(found.key or b""), bytes(found.value or b"")
+            if found.offset < start or not self._wanted(key):
+                continue
+            ending = Ending.OPEN if batch.is_transactional else Ending.COMMITTED
+            record = LogRecord(found.offset, key, value, batch.producer_id, batch.producer_epoch, ending)
+            self.records.append(record)
+            if ending is Ending.OPEN:
+                self._open.setdefault(batch.producer_id, []).append(record)

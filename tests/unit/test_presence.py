@@ -1,0 +1,99 @@
+"""Whether rows are gone before they are committed: what no broker does on demand. With a real one:
+tests/integration/kafka/test_witnesses.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.offline_wire import OfflineWire
+
+from holdfast.errors import Unavailable
+from holdfast.kafka import wire as wire_module
+from holdfast.kafka.presence import GONE_AFTER_MS, Presence
+from holdfast.kafka.transactions import Prepared, Readiness, Transaction, Transactions
+
+ONE, TWO = Prepared("one", 7, 3), Prepared("two", 8, 0)
+
+
+class LeadersWire(OfflineWire):
+    """Partitions ``t-0`` and ``t-1`` led by broker 1, and who has a transaction open in each.
+
+    ``codes``: what DescribeProducers answers, look by look; the last one stays.
+    """
+
+    def __init__(self, opened: dict[int, set[int]], codes: tuple[int, ...] = (0,)) -> None:
+        super().__init__()
+        self.opened, self.codes, self.looks = opened, list(codes), 0
+
+    def elapsed_ms(self) -> float:
+        self.now_ms_ += 100
+        return self.now_ms_
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        return {(topic, number): 1 for topic in topics for number in self.opened}
+
+    async def know(self, node: int) -> None:
+        assert node == 1
+
+    async def send(self, request: Any, node: int) -> Any:
+        self.looks += 1
+        code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        parts = [
+            SimpleNamespace(
+                partition_index=number,
+                error_code=code,
+                active_producers=[
+                    SimpleNamespace(producer_id=one, current_txn_start_offset=5) for one in self.opened[number]
+                ],
+            )
+            for number in request.topics[0].partition_indexes
+        ]
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)])
+
+
+def missing(wire: LeadersWire, *states: str, monkeypatch: pytest.MonkeyPatch) -> dict[Prepared, list[tuple[str, int]]]:
+    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    prepared = (ONE, TWO)[: len(states)]
+    known = {
+        one.transactional_id: Transaction(
+            one.transactional_id, state, one.producer_id, one.producer_epoch, 60_000, 0, 1, (("t", 0), ("t", 1))
+        )
+        for one, state in zip(prepared, states)
+    }
+    transactions = Transactions({}, 10_000, wire)
+    return Presence(transactions, wire).missing(prepared, Readiness({}, known))
+
+
+def test_what_is_open_with_all_its_leaders_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = LeadersWire({0: {7, 8}, 1: {7, 8}})
+    assert missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch) == {}
+    assert wire.looks == 1, "one question a leader"
+
+
+def test_what_a_leader_does_not_know_of_is_gone_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just started may know of nothing for a moment."""
+    wire = LeadersWire({0: {7, 8}, 1: {7}})
+    assert missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch) == {TWO: [("t", 1)]}
+    assert wire.now_ms_ > GONE_AFTER_MS
+    assert missing(LeadersWire({0: {7}}), "Ongoing", monkeypatch=monkeypatch) == {ONE: [("t", 1)]}
+
+
+def test_what_has_ended_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = LeadersWire({0: set(), 1: set()})
+    for state in ("CompleteCommit", "PrepareCommit", "Empty"):
+        assert missing(wire, state, monkeypatch=monkeypatch) == {}
+    assert wire.looks == 0
+
+
+def test_a_leader_that_moves_is_asked_again_and_one_that_must_not_tell_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire = LeadersWire({0: {7}, 1: {7}}, codes=(6, 0))
+    assert missing(wire, "Ongoing", monkeypatch=monkeypatch) == {}
+    assert missing(LeadersWire({0: set(), 1: set()}, codes=(29,)), "Ongoing", monkeypatch=monkeypatch) == {}
+    with pytest.raises(Unavailable, match="moves"):
+        missing(LeadersWire({0: {7}, 1: {7}}, codes=(6,)), "Ongoing", monkeypatch=monkeypatch)

@@ -1,0 +1,100 @@
+"""What a witness says, what traces say, and what names of a ring say: without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.commit.sink import Scope
+from holdfast.commit.traces import Known, Trace, check_traces
+from holdfast.errors import Corrupt, Incompatible
+from holdfast.kafka.partition_log import Ending, LogPart, LogRecord
+from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, drivers_ago, epoch_in_name
+from holdfast.kafka.transactions import Prepared
+from holdfast.sink.kafka.witness import Place, Verdict, _is_of, _trace, _verdict
+
+QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
+SCOPE = Scope(QUERY, "run", 20, "kafka")
+NAME = str(TransactionalId(QUERY, "kafka", 3, 0, 1, 0))
+ONE = Prepared(NAME, 7, 5)
+PLACE = Place("holdfast-witness", "topic-1", 2, 100)
+LATER = Place("holdfast-witness", "topic-1", 2, 200)
+
+
+def record(offset: int, ending: Ending, producer_epoch: int = 5, name: str = NAME) -> LogRecord:
+    return LogRecord(offset, name.encode(), b"", 7, producer_epoch, ending)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_a_witness_ended_as_its_transaction_did(ending: Ending) -> None:
+    part = LogPart(0, 300, (record(101, Ending.COMMITTED, 4), record(120, ending), record(130, Ending.ABORTED, 6)))
+    assert _verdict(ONE, PLACE, part, LATER) is Verdict[ending.name]
+
+
+def test_a_witness_that_is_gone_was_aborted_only_if_nothing_else_can_have_taken_it() -> None:
+    empty = LogPart(0, 300, ())
+    assert _verdict(ONE, PLACE, empty, LATER) is Verdict.ABORTED
+    assert _verdict(ONE, PLACE, None, LATER) is Verdict.NOT_KNOWN, "the log has lost its end"
+    assert _verdict(ONE, PLACE, LogPart(150, 300, ()), LATER) is Verdict.NOT_KNOWN, "somebody deleted what was there"
+
+
+def test_a_log_that_does_not_reach_a_later_claim_yet_is_asked_again() -> None:
+    """A new leader does not know at once how much of its log all replicas have, and shows less."""
+    empty = LogPart(0, 150, ())
+    for claim in (LATER, PLACE):
+        assert _verdict(ONE, PLACE, empty, claim) is Verdict.OPEN
+    for elsewhere in (Place("", "", -1, -1), Place("holdfast-witness", "topic-2", 2, 200)):
+        assert _verdict(ONE, PLACE, empty, elsewhere) is Verdict.NOT_KNOWN
+
+
+def test_keys_of_a_query_and_sink_are_told_from_others() -> None:
+    assert _is_of(NAME.encode(), SCOPE)
+    assert _is_of(f"{driver_id(QUERY, 'kafka')}/4".encode(), SCOPE)
+    others = (
+        f"{driver_id(QUERY, 'kafka-2')}/4",
+        NAME.replace("kafka", "kafka-e1-0-0-0"),
+        NAME.replace("0f0f", "1f1f", 1),
+    )
+    for other in (*(text.encode() for text in others), b"", b"\xff\xfe", b"holdfast-"):
+        assert not _is_of(other, SCOPE)
+
+
+def test_a_witness_that_is_damaged_or_belongs_elsewhere_is_told() -> None:
+    with pytest.raises(Corrupt, match="the record at holdfast-witness-2, offset 101 is damaged"):
+        _trace(LogRecord(101, NAME.encode(), b"nonsense", 7, 5, Ending.COMMITTED), PLACE, SCOPE)
+
+
+KNOWN = Known("/data/checkpoint", (3, 4, 6), {3: "a", 4: "b", 6: "d"}.get, 41)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        Trace(4, "b", 41),
+        Trace(6, "d"),
+        Trace(2, "whoever"),  # so long ago that its epoch is forgotten
+        Trace(3),
+        Trace(batch_id=7),
+    ],
+)
+def test_traces_of_known_drivers_are_nothing_strange(trace: Trace) -> None:
+    check_traces("kafka", [trace], KNOWN)
+
+
+@pytest.mark.parametrize(
+    "trace", [Trace(4, "b", 42), Trace(4, "x", 41), Trace(7, "e"), Trace(5, "c"), Trace(9), Trace(batch_id=42)]
+)
+def test_traces_of_strangers_stop_a_start_and_say_what_to_choose(trace: Trace) -> None:
+    with pytest.raises(Incompatible, match=r"restored from a backup.*newest checkpoint.*`holdfast fork /data/checkp"):
+        check_traces("kafka", [Trace(3, "a", 40), trace], KNOWN)
+    with pytest.raises(Incompatible):
+        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), {}.get, None))
+
+
+def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:
+    assert {epoch_in_name(epoch, witnessed=True) for epoch in range(100)} == set(range(EPOCH_RING))
+    for ago in range(EPOCH_RING - 3):
+        assert drivers_ago(epoch_in_name(40 - ago, witnessed=True), 40, witnessed=True) == ago
+    for after in (1, 2, 3):
+        assert drivers_ago(epoch_in_name(40 + after, witnessed=True), 40, witnessed=True) == -after
+    assert drivers_ago(37, 40, witnessed=True) == 3, "a name of before there were witnesses"
+    assert drivers_ago(3, 40, witnessed=False) == 37
