@@ -13,6 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
+SEED ?= $(shell date +%Y%m%d)
 BENCHES := keyed_sum core_ops small_batch growth upload recovery memory kafka_source eos exactly_once
 KAFKA_BENCHES := kafka_source eos exactly_once
 ARGS ?=
@@ -25,7 +26,7 @@ export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
-.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel wheels oldest clean
+.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -124,8 +125,14 @@ bench-short: $(if $(filter $(KAFKA_BENCHES),$(BENCHES)),maven) dev  ## every ben
 bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
-faults: maven dev  ## the crash harness: KILLS=20 kills at each step
-	HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
+faults: maven dev  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
+	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 36000 $(ARGS)
+
+# Hours. Kills every pair of step and who dies, then does what production does at night: three brokers that roll, brokers that
+# are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
+nightly: maven dev  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
+	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
+	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
 
 wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist

@@ -164,9 +164,9 @@ def test_large_values_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None
 
     begin = hf.state.keyed_scope.KeyScope.begin
 
-    def noting(scope: Any, keys: Any) -> None:
+    def noting(scope: Any, keys: Any, tuples: Any) -> None:
         sizes.append(len(keys))
-        begin(scope, keys)
+        begin(scope, keys, tuples)
 
     monkeypatch.setattr(hf.state.keyed_scope.KeyScope, "begin", noting)
     run(Blobs(), [purchases([f"u{i}" for i in range(600)], [0] * 600)], USER)

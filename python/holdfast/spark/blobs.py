@@ -107,6 +107,7 @@ class Blob:
         """The rows, without a copy: the batch keeps the blob's bytes alive."""
         try:
             batch = pa.ipc.read_record_batch(self.data.slice(HEADER_BYTES), schema)
+            batch.validate(full=True)  # whoever reads it goes where its offsets say
         except (pa.ArrowException, EOFError, OSError) as error:
             raise Corrupt(
                 f"packed row {self.sequence} of map partition {self.map_partition} does not hold what it was packed "
