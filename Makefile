@@ -25,6 +25,8 @@ CLANG_TIDY := $(shell command -v clang-tidy clang-tidy-19 clang-tidy-18 clang-ti
 export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
+unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
 .PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest clean
 
@@ -38,7 +40,7 @@ dev: $(VENV)/built.stamp  ## make .venv and install Holdfast into it, editable; 
 # another project, or this one under its first name: it would stand in the way of `import holdfast`.
 $(VENV)/environment.stamp: pyproject.toml .ci/requirements.py
 	@$(PYTHON) .ci/check_machine.py
-	@echo "installing what is needed into .venv: about 2 GB from PyPI, some minutes the first time"
+	@echo "installing what is needed into .venv: about 1 GB from PyPI, some minutes the first time"
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip 'tomli>=2; python_version < "3.11"'
 	$(BIN)/python .ci/requirements.py core test demo lint bench >$(VENV)/requirements.txt

@@ -194,3 +194,13 @@ def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -
     ran = subprocess.run(["bash", "-c", script, str(tmp_path)], cwd=ROOT, env=environment, check=False)
     assert (ran.returncode == 0) == (make_ends_with == 0)
     assert not list(tmp_path.glob("stranger-*")), "a stranger leaves nothing behind"
+
+
+@pytest.mark.parametrize("name", ["SPARK_HOME", "SPARK_CONF_DIR", "PYTHONPATH", "PYTHONHOME"])
+def test_another_spark_of_the_user_is_not_run(name: str) -> None:
+    """Who works with Spark often has one set up: pyspark runs the one of SPARK_HOME, whatever its version."""
+    show = ["make", "--eval", "environment-that-recipes-see: ; @env", "environment-that-recipes-see"]
+    environment = {**os.environ, name: "/elsewhere"}
+    seen = subprocess.run(show, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "PYSPARK_PYTHON=" in seen
+    assert not re.search(rf"^{name}=", seen, re.M)

@@ -27,11 +27,6 @@ class Target:
 
     architecture: str
 
-    @property
-    def tag(self) -> str:
-        """As pip knows it."""
-        return f"manylinux_{GLIBC.replace('.', '_')}_{self.architecture}"
-
     def extension_suffix(self, own_suffix: str) -> str:
         """What a Python of this architecture looks for, where this machine's looks for ``own_suffix``."""
         own_architecture = os.uname().machine
