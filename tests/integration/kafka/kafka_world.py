@@ -75,15 +75,17 @@ class KafkaWorld:
         assert self._producer.flush(30) == 0
         assert not failures, failures
 
-    def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> None:
-        """Records in one transaction, and its end, whose marker the broker writes in its own time."""
-        end = self.end_of(topic, partition) + len(values) + 1
+    def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> range:
+        """Records in one transaction, and its end, whose marker the broker writes in its own time; their offsets."""
+        start = self.end_of(topic, partition)
+        end = start + len(values) + 1
         producer = self.begin(topic, values, partition)
         if commit:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
         eventually(lambda: self.end_of(topic, partition) == end)
+        return range(start, end - 1)
 
     def end_of(self, topic: str, partition: int = 0) -> int:
         """The last stable offset."""

@@ -175,6 +175,21 @@ def test_a_pause_drops_what_was_fetched_and_a_resumption_fetches_it_again(side: 
     assert found == [*records(6, 7), (END, 8)]
 
 
+def test_a_pause_before_anything_but_the_end_came(side: Side) -> None:
+    """The client goes on where it was assigned: it has no record to go on behind."""
+    side.transaction(3, commit=False)
+    place = TopicPartition(side.topic, 0)
+    assign(side, 0)
+    assert until_event(side) == [(END, 4)]
+    side.client.pause([place])
+    side.plain(2)
+    side.client.resume([place])
+    found = until_event(side)
+    if found == [(END, 4)]:
+        found = until_event(side)
+    assert found == [*records(4, 5), (END, 6)]
+
+
 def test_a_new_assignment_drops_what_was_fetched_for_the_old_one(side: Side) -> None:
     side.plain(6)
     assign(side, 0)

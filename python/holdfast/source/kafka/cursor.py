@@ -99,6 +99,16 @@ class Cursor:
         return self._taken_to
 
     @property
+    def end_in_words(self) -> str:
+        """For errors: where the log ended when the client last said so; empty where it did not."""
+        if self._log_ended_at < 0:
+            return ""
+        return (
+            f". What can be read of the partition ended at offset {self._log_ended_at}: either nothing was written"
+            " after it, or an open transaction holds it back"
+        )
+
+    @property
     def is_at_end_of_log(self) -> bool:
         """Whether nothing is parked, and the log had nothing after ``position`` when the client last said so."""
         return not self._parked and self._log_ended_at >= self.position

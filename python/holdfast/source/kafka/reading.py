@@ -126,7 +126,7 @@ class _RangeReader:
                 raise Unavailable(
                     f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self._wanted} at"
                     f" offset {position} within {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)."
-                    f" Its last word: {self._last_error}"
+                    f" Its last word: {self._last_error}{self._consumer.cursor.end_in_words}"
                 )
             self._take(self._fetch(end - position))
 
