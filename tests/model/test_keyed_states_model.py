@@ -10,11 +10,9 @@ import copy
 import functools
 import shutil
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model import kept_values
 from tests.model.kept_values import KEY_KINDS, KINDS, Kind, as_map_key, order, pair, spoil, token
+from tests.model.slot_versions import Slot
 from tests.unit.state_bench import USER, bind, make_context
 
 import holdfast as hf
-from holdfast import _core, rocksdb_library
+from holdfast import rocksdb_library
 from holdfast.errors import InvalidRequest
 from holdfast.state import BoundProcessor, keyed_driver
 
@@ -320,37 +319,6 @@ def chunks_of(keys: int) -> Iterator[None]:
         keyed_driver.CHUNK_KEYS_MIN, keyed_driver.CHUNK_KEYS_MAX = before
 
 
-class Slot:
-    """A store, the deltas that were committed, and how it is opened again."""
-
-    def __init__(self) -> None:
-        self.deltas: list[pa.RecordBatch] = []
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-keyed-model-"))
-        self.store = self.opened("deltas")
-
-    def opened(self, over: str) -> _core.Store:
-        store = _core.Store(USER, max_parallelism=4, first_key_group=0, end_key_group=4)
-        done = 0
-        if over == "base" and self.deltas:
-            directory = self.folder / f"base-{len(list(self.folder.iterdir()))}"
-            writer = _core.BaseWriter(None, str(directory), _core.BaseOptions())
-            for delta in self.deltas:
-                writer.add(delta)
-            writer.finish()
-            store.set_base(_core.Base(str(directory), _core.BaseOptions()), len(self.deltas))
-            done = len(self.deltas)
-        for sequence, delta in enumerate(self.deltas[done:], done + 1):
-            store.apply_delta(delta, sequence)
-        return store
-
-    def end(self, batch: Batch, *, committed: bool) -> None:
-        if committed:
-            self.deltas.append(pa.record_batch(self.store.take_delta()))
-            self.store.commit()
-        if batch.reopens != "stays" or not committed:
-            self.store = self.opened(batch.reopens)
-
-
 def same(found: Any, expected: Any) -> bool:
     return bool(token(found) == token(expected))
 
@@ -406,7 +374,7 @@ def run_batch(processor: Any, slot: Slot, batch: Batch, number: int, models: dic
         else:
             drive(bound, pieces, number)
     committed = batch.ends == "commit" and not refused
-    slot.end(batch, committed=committed)
+    slot.end(batch.reopens, committed=committed)
     if committed:
         models.clear()
         models.update(after)
@@ -466,7 +434,7 @@ def test_states_of_a_key_are_plain_python_objects(used: list[str], data: st.Data
         Step("aggregated", "get", (), lambda model: result(model.aggregated)),
     ]
     models: dict[str, KeyModel] = {}
-    slot = Slot()
+    slot = Slot(USER)
     try:
         for number, batch in enumerate(program):
             run_batch(processor, slot, batch, number, models)

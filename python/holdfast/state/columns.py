@@ -175,7 +175,9 @@ def _is_variant(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _is_one_column(part: Any) -> bool:
-    return isinstance(part, (pa.Array, pa.ChunkedArray, np.ndarray, list)) or is_series(part)
+    if isinstance(part, np.ndarray):
+        return part.ndim > 0  # without dimensions it is a value
+    return isinstance(part, (pa.Array, pa.ChunkedArray, list)) or is_series(part)
 
 
 def _not_one(name: str, found: str) -> InvalidRequest:

@@ -30,7 +30,7 @@ class LiveState:
         kind = type(error) if isinstance(error, HoldfastError) else InvalidRequest
         raise kind(
             f"state {self.name!r}: an operation failed, and the processor went on; nothing of this batch is kept. "
-            f"Check values before they go into a state. The error was: {error or repr(error)}"
+            f"Check values before they go into a state. The error was {type(error).__name__}: {error}"
         ) from error
 
     def failed(self, error: Exception) -> Exception:
