@@ -61,6 +61,11 @@ class Run:
         self.process = self.driver.process(local=f"local-{self.run_id}", runs=self.runs, settings=settings)
         self.generator = random.Random(self.run_id)
 
+    def process_of_the_same_run(self):
+        runs = Runs(self.world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
+        runs.register()
+        return self.driver.process(local=f"local-{self.run_id}", runs=runs, settings=SETTINGS)
+
     def prepare(self, rows=None):
         state = self.process.state
         rows = rows if rows is not None else some_rows(self.generator)
@@ -152,6 +157,23 @@ def test_a_slow_original_beside_a_fast_copy_loses_no_file(world, pause):
                     ended.add(name)
     assert ended == {"older", "newer"}
     assert_whole(original, copy)
+
+
+def test_a_task_that_is_tried_again_in_a_process_that_does_not_know_yet_is_refused_too(world):
+    original = Checkpoint(world)
+    original.start().batches(10)
+    copy = original.copy()
+    older = original.start()
+    second = older.process_of_the_same_run()
+    older.batches(1)
+    newer = copy.start()
+    newer.batches(1)
+    older.batches(1)  # its background finds the newer run
+    with pytest.raises(Fenced):
+        older.prepare()
+    second.state.admit(original.driver.handle)  # knows nothing
+    with pytest.raises(Fenced):
+        second.state.admit(original.driver.handle, look_again=True)
 
 
 def test_copies_that_take_turns_one_batch_a_run_are_found_out(world):
