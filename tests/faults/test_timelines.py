@@ -216,6 +216,24 @@ def test_a_process_that_outlives_its_query_deletes_nothing_and_disturbs_nobody(w
     assert_whole(checkpoint)
 
 
+def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_nobody(world):
+    """The JVM lives on without its Python driver: slots of the batch at hand begin when the next run is at work."""
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start()
+    outlived.batches(11)
+    at_hand = checkpoint.driver.handle
+    successor = checkpoint.start()
+    with pytest.raises(Fenced):
+        outlived.process_of_the_same_run()
+    with pytest.raises(Fenced):
+        outlived.process.state.admit(at_hand, look_again=True)
+    assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
+    successor.batches(40)
+    assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "it was on the way that the successor went"
+    checkpoint.start().batches(10)
+    assert_whole(checkpoint)
+
+
 def test_one_batch_back_is_a_crash_to_the_state(world):
     checkpoint = Checkpoint(world)
     checkpoint.start().batches(12)

@@ -71,7 +71,8 @@ class Timeline:
             if self._runs.fenced is not None:
                 raise self._runs.fenced
         except Fenced:
-            self._runs.note_alive()
+            if handle is not None:
+                self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
             raise
         if self._is_admitted:
             return
@@ -83,8 +84,6 @@ class Timeline:
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         if foreign:
             raise self._older(handle, foreign)
-        if handle is not None:
-            self._runs.forget_alive({handle.version_id[:_DIGITS]})
         self._is_admitted = True
 
     def check_alone(self, handle: Handle | None) -> None:
@@ -92,8 +91,15 @@ class Timeline:
         earlier one goes on.
         """
         self._runs.check_newest()
-        self._runs.forget_alive(self._abandoned)
-        alive = self._runs.alive()
+        versions = handle.versions if handle else {}
+        notes = self._runs.alive(self._context.slot)
+        settled = [
+            note
+            for note in notes
+            if versions.get(note.sequence) == note.version_id or run_digits(note.run_id) in self._abandoned
+        ]
+        self._runs.forget_alive(settled)
+        alive = sorted({note.run_id for note in notes if note not in settled})
         if alive:
             self._fence(handle, alive)
 
