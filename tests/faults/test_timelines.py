@@ -61,6 +61,11 @@ class Run:
         self.process = self.driver.process(local=f"local-{self.run_id}", runs=self.runs, settings=settings)
         self.generator = random.Random(self.run_id)
 
+    def process_of_the_same_run(self):
+        runs = Runs(self.world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
+        runs.register()
+        return self.driver.process(local=f"local-{self.run_id}", runs=runs, settings=SETTINGS)
+
     def prepare(self, rows=None):
         state = self.process.state
         rows = rows if rows is not None else some_rows(self.generator)
@@ -154,6 +159,23 @@ def test_a_slow_original_beside_a_fast_copy_loses_no_file(world, pause):
     assert_whole(original, copy)
 
 
+def test_a_task_that_is_tried_again_in_a_process_that_does_not_know_yet_is_refused_too(world):
+    original = Checkpoint(world)
+    original.start().batches(10)
+    copy = original.copy()
+    older = original.start()
+    second = older.process_of_the_same_run()
+    older.batches(1)
+    newer = copy.start()
+    newer.batches(1)
+    older.batches(1)  # its background finds the newer run
+    with pytest.raises(Fenced):
+        older.prepare()
+    second.state.admit(original.driver.handle)  # knows nothing
+    with pytest.raises(Fenced):
+        second.state.admit(original.driver.handle, look_again=True)
+
+
 def test_copies_that_take_turns_one_batch_a_run_are_found_out(world):
     original = Checkpoint(world)
     original.start().batches(10)
@@ -191,6 +213,24 @@ def test_a_process_that_outlives_its_query_deletes_nothing_and_disturbs_nobody(w
     outlived.process.rest()
     assert outlived.runs.fenced is not None
     successor.batches(40)
+    assert_whole(checkpoint)
+
+
+def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_nobody(world):
+    """The JVM lives on without its Python driver: slots of the batch at hand begin when the next run is at work."""
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start()
+    outlived.batches(11)
+    at_hand = checkpoint.driver.handle
+    successor = checkpoint.start()
+    with pytest.raises(Fenced):
+        outlived.process_of_the_same_run()
+    with pytest.raises(Fenced):
+        outlived.process.state.admit(at_hand, look_again=True)
+    assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
+    successor.batches(40)
+    assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "it was on the way that the successor went"
+    checkpoint.start().batches(10)
     assert_whole(checkpoint)
 
 

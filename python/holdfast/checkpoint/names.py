@@ -14,6 +14,7 @@ from holdfast._core import xxh64
 
 _SEQUENCE_DIGITS = 12
 _RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
+_ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
 
 
@@ -39,14 +40,15 @@ def run_name(number: int, run_id: str) -> str:
     return f"runs/{number:0{_SEQUENCE_DIGITS}d}-{encode_operator(run_id)}.json"
 
 
-def alive_name(run_id: str) -> str:
-    """Of the note that a run had gone on when a newer one began."""
-    return f"runs/{encode_operator(run_id)}.alive"
+def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:
+    """Of the note that a run, whose version of a slot this is, had gone on when a newer one began."""
+    return f"runs/{encode_operator(run_id)}.{slot:05d}-{version_name(sequence, version_id)}.alive"
 
 
-def parse_alive(name: str) -> str | None:
-    """The run id of such a note."""
-    return unquote(name.rpartition("/")[2].removesuffix(".alive")) if name.endswith(".alive") else None
+def parse_alive(name: str) -> tuple[str, int, int, str] | None:
+    """(run id, slot, sequence, version id) of such a note."""
+    match = _ALIVE.fullmatch(name.rpartition("/")[2])
+    return (unquote(match.group(1)), int(match.group(2)), int(match.group(3)), match.group(4)) if match else None
 
 
 def parse_run(name: str) -> tuple[int, str] | None:

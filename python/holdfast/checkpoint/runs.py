@@ -3,13 +3,12 @@ docs/formats/operator.md.
 
 A run registers once, in whichever of its processes comes first, under a number above all that are there. Only the
 newest may go on: an older one that is still at work is the original of a copied checkpoint, or a process that outlived
-its query. If its query goes on, it leaves a note before it stops: ``runs/<run id>.alive``. One object for each operator
-and run in a process; safe for several threads.
+its query. If its query goes on, it leaves a note before it stops, ``runs/<run id>.<slot>-<version>.alive``: the newest
+version that its checkpoint has. One object for each operator and run in a process; safe for several threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.checkpoint.names import alive_name, parse_alive, parse_run, run_digits, run_name
@@ -21,6 +20,17 @@ FORMAT = "holdfast.run"
 VERSION = 1
 #: Runs that are remembered. A query that starts anew each five minutes has 288 a day.
 _KEPT = 300
+
+
+@dataclass(frozen=True)
+class Alive:
+    """The note of a run that went on, of one slot."""
+
+    run_id: str
+    slot: int
+    sequence: int
+    version_id: str
+    name: str
 
 
 @dataclass(frozen=True, order=True)
@@ -51,7 +61,7 @@ class Runs:
         self._operator = operator
         self._instance = instance
         self._known: list[Run] = []
-        self._alive: dict[str, str] = {}  # names of the notes, by run id
+        self._alive: list[Alive] = []
         self.run_id = run_id
         self.fenced: Fenced | None = None  #: why this run has to stop, once that is known
 
@@ -101,11 +111,7 @@ class Runs:
                     f"two operators of one query are both named {self._operator!r}; give each its own name= "
                     f"(this one is {self._instance!r}, the first is {first!r})"
                 )
-        try:
-            self._check(mine[0])
-        except Fenced:
-            self.note_alive()  # a new process of an overtaken run: its query lives
-            raise
+        self._check(mine[0])
 
     def check_newest(self) -> None:
         """Looks again; Fenced when another run has registered since. What is raised once is raised ever after."""
@@ -117,25 +123,22 @@ class Runs:
         if self.fenced is not None:
             raise self.fenced
 
-    def note_alive(self) -> None:
-        """Leaves the note that this run's query went on after a newer run began: a copy that is at work, whose files
-        that run must not delete. A process that merely outlives its query is given no further batch.
+    def note_alive(self, slot: int, sequence: int, version_id: str) -> None:
+        """Leaves the note that this run's query was given another batch after a newer run began, on a version that its
+        checkpoint has. If that is of the newer run's lineage too, the one has only outlived the other.
         """
-        name = f"{self._prefix}/{alive_name(self.run_id)}"
-        if self.run_id not in self._alive:
-            self._store.create_if_absent(name, b"")
-            self._alive[self.run_id] = name
+        name = f"{self._prefix}/{alive_name(self.run_id, slot, sequence, version_id)}"
+        self._store.create_if_absent(name, b"")
 
-    def alive(self) -> list[str]:
-        """Other runs that left the note, when runs were last looked at."""
-        return [run_id for run_id in self._alive if run_digits(run_id) not in self.own_digits]
+    def alive(self, slot: int) -> list[Alive]:
+        """The notes of a slot that other runs left, as of the last look."""
+        return [note for note in self._alive if note.slot == slot and note.run_id != self.run_id]
 
-    def forget_alive(self, digits: Iterable[str]) -> None:
-        """Takes notes away: of runs that were given up, and of the one that this run goes on from."""
-        names = [name for run_id, name in self._alive.items() if run_digits(run_id) in digits]
-        if names:
-            self._store.delete(names)
-            self._alive = {run_id: name for run_id, name in self._alive.items() if name not in names}
+    def forget_alive(self, notes: list[Alive]) -> None:
+        """Takes notes away: of runs that were given up, or that this one goes on from."""
+        if notes:
+            self._store.delete([note.name for note in notes])
+            self._alive = [note for note in self._alive if note not in notes]
 
     def _check(self, mine: Run) -> None:
         later = [run for run in self._known if run > mine and run.run_id != self.run_id]
@@ -162,13 +165,14 @@ class Runs:
     def _list(self) -> list[Run]:
         """All that are remembered, oldest first."""
         found = []
-        self._alive = {}
+        alive = []
         for file in self._store.list(f"{self._prefix}/runs/"):
-            if (alive := parse_alive(file.name)) is not None:
-                self._alive[alive] = file.name
+            if (noted := parse_alive(file.name)) is not None:
+                alive.append(Alive(*noted, file.name))
             parsed = parse_run(file.name)
             if parsed is not None:
                 found.append(Run(*parsed, file.modified_ms, file.name))
+        self._alive = alive
         return sorted(found)
 
     def _forget_oldest(self) -> None:

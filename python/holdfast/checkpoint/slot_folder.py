@@ -74,7 +74,7 @@ class SlotFolder:
 
     def touch(self, now_ms: int) -> None:
         """Notes that the folder is in use: those that are not for long are removed (unused_folders.py)."""
-        with suppress(FileNotFoundError), local_errors(self.path):
+        with suppress(OSError):  # what is wrong with the disk is told where it is written
             os.utime(self.path, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
 
     def base_path(self, sequence: int, version_id: str) -> str:

@@ -107,8 +107,9 @@ class SlotState:
         self.recovery: Recovery | None = None  #: how the slot was last opened
         context.folder.clear_abandoned()
 
-    def admit(self, handle: Handle | None) -> None:
+    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
         """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.
+        ``look_again``: in an attempt after one that failed.
 
         Raises
         ------
@@ -118,7 +119,7 @@ class SlotState:
             Another run, of a copy of the checkpoint, is at work on the state.
         """
         if self._timeline is not None:
-            self._timeline.admit(handle)
+            self._timeline.admit(handle, look_again=look_again)
 
     def open(self, handle: Handle | None) -> Store:
         """The state at ``handle``'s version; None is the empty state. Until :meth:`begin` it can only be read.

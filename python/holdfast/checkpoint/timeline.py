@@ -49,8 +49,14 @@ class Timeline:
         abandoned = context.settings.abandoned_runs
         self._abandoned = frozenset(run_digits(run_id) for run_id in abandoned) | frozenset(abandoned)
 
-    def admit(self, handle: Handle | None) -> None:
+    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
         """Before a batch on ``handle``'s version; looks at storage once.
+
+        Parameters
+        ----------
+        look_again
+            Whether an attempt at this task failed: perhaps in a process that knew of another run what this one does
+            not know yet. Otherwise Spark would try again until it finds such a process, batch after batch.
 
         Raises
         ------
@@ -59,9 +65,15 @@ class Timeline:
         Fenced
             This run was found to be overtaken.
         """
-        if self._runs.fenced is not None:
-            self._runs.note_alive()
-            raise self._runs.fenced
+        try:
+            if look_again:
+                self.check_alone(handle)
+            if self._runs.fenced is not None:
+                raise self._runs.fenced
+        except Fenced:
+            if handle is not None:
+                self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
+            raise
         if self._is_admitted:
             return
         folder = self._context.stored("")
@@ -72,17 +84,22 @@ class Timeline:
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         if foreign:
             raise self._older(handle, foreign)
-        if handle is not None:
-            self._runs.forget_alive({handle.version_id[:_DIGITS]})
         self._is_admitted = True
 
-    def check_alone(self, handle: Handle) -> None:
+    def check_alone(self, handle: Handle | None) -> None:
         """Before anything is done in the background: Fenced when another run has registered after this one, or an
         earlier one goes on.
         """
         self._runs.check_newest()
-        self._runs.forget_alive(self._abandoned)
-        alive = self._runs.alive()
+        versions = handle.versions if handle else {}
+        notes = self._runs.alive(self._context.slot)
+        settled = [
+            note
+            for note in notes
+            if versions.get(note.sequence) == note.version_id or run_digits(note.run_id) in self._abandoned
+        ]
+        self._runs.forget_alive(settled)
+        alive = sorted({note.run_id for note in notes if note not in settled})
         if alive:
             self._fence(handle, alive)
 
@@ -96,10 +113,10 @@ class Timeline:
         if foreign:
             self._fence(handle, self._ids(foreign))
 
-    def _fence(self, handle: Handle, others: list[str]) -> None:
+    def _fence(self, handle: Handle | None, others: list[str]) -> None:
         """This run is the newer one of two that live; it cannot know which is meant to."""
         self._runs.fenced = Fenced(
-            f"{handle.where}: {_runs(others)} went on with the same state in "
+            f"{self._where(handle)}: {_runs(others)} went on with the same state in "
             f"{self._context.file_store.uri}/{self._context.prefix} after this run, {self._runs.run_id}, began: two "
             f"queries run from copies of one checkpoint. Nothing more is deleted, and both stop. Stop the other one "
             f"for good and set {SETTING}={','.join(others)} for this one, or give one of them its own copy of the "
@@ -184,6 +201,9 @@ class Timeline:
             f"spark.holdfast.checkpoint.dir; or, to give up for good what came after, set "
             f"{SETTING}={','.join(others)} (docs/guide/recovery.md)"
         )
+
+    def _where(self, handle: Handle | None) -> str:
+        return handle.where if handle else f"operator {self._context.operator!r}, slot {self._context.slot}"
 
     def _ids(self, foreign: list[Foreign]) -> list[str]:
         runs = {other.digits: self._runs.by_digits(other.digits) for other in foreign}

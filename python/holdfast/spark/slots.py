@@ -102,7 +102,7 @@ def _process(
     output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
-            state.admit(parent)
+            state.admit(parent, look_again=identity.attempt > 0)
         store = state.open(parent)
         state.begin(ctx.batch_id, live.version_id(identity))
         states = [(declared.name, declared.id) for declared in live.record.states]
