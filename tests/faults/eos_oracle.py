@@ -95,7 +95,8 @@ class Oracle:
         self.look(sinks, committed)
         found = Differences(0, self._found.twice, [*self._found.other, *disagreeing(sinks)])
         for index, seen in enumerate(sinks):
-            told = [*out_of_order(seen), *broken_chains([row for row in seen.rows if row["batch"] < committed])]
+            whole = seen.rows if complete else [row for row in seen.rows if row["batch"] < committed]
+            told = [*out_of_order(seen), *broken_chains(whole)]
             if complete:
                 found.lost += len(self._input.keys() - self._seen[index])
                 told += wrong_totals(seen.rows)
