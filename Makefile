@@ -1,5 +1,5 @@
-# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make.
-# Everything else comes from PyPI into .venv.
+# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make;
+# and Maven where a Kafka broker is run. Everything else comes from PyPI into .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,7 +13,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
+SEED ?= $(shell date +%Y%m%d)
 BENCHES := keyed_sum core_ops small_batch growth upload recovery memory kafka_source eos exactly_once
+KAFKA_BENCHES := kafka_source eos exactly_once
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -23,8 +25,10 @@ CLANG_TIDY := $(shell command -v clang-tidy clang-tidy-19 clang-tidy-18 clang-ti
 export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
+unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults asan tsan wheel oldest clean
+.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,13 +36,22 @@ help:  ## this list
 # --- the environment ----------------------------------------------------------------------------------------------
 dev: $(VENV)/built.stamp  ## make .venv and install Holdfast into it, editable; rebuilds what changed
 
-$(VENV)/environment.stamp: pyproject.toml
+# Dependencies are installed apart from Holdfast: .ci/requirements.py says why. A distribution that is called holdfast is
+# another project, or this one under its first name: it would stand in the way of `import holdfast`.
+$(VENV)/environment.stamp: pyproject.toml .ci/requirements.py
 	@$(PYTHON) .ci/check_machine.py
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.10' 'pybind11>=2.13' cmake ninja
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,demo,lint,bench,wheel]'
+	@echo "installing what is needed into .venv: about 1 GB from PyPI, some minutes the first time"
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip 'tomli>=2; python_version < "3.11"'
+	$(BIN)/python .ci/requirements.py core test demo lint bench >$(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/requirements.txt
+	@! $(BIN)/python -m pip show --quiet holdfast 2>/dev/null || $(BIN)/python -m pip uninstall --quiet --yes holdfast
 	@touch $@
+
+# Asked before anything is built: a broker's jars come by Maven, and a machine often has none.
+.PHONY: maven
+maven:
+	@$(PYTHON) .ci/check_machine.py maven
 
 $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
@@ -52,16 +65,16 @@ PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
 	$(BIN)/python examples/flights/demo.py --output demo-output $(ARGS)
 
-demo-kafka: dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
+demo-kafka: maven dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
 	$(BIN)/python examples/flights/kafka_demo.py --output demo-output-kafka $(ARGS)
 
-test: dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
+test: maven dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
 	$(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
-python-test: dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
+python-test: maven dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
 	$(PYTEST) -m "not slow" $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
@@ -103,23 +116,46 @@ format: $(VENV)/environment.stamp  ## rewrite the sources as lint wants them
 	clang-format -i $(CPP_SOURCES)
 
 # --- figures, faults, packages --------------------------------------------------------------------------------------
-bench: dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
+bench: $(if $(filter $(KAFKA_BENCHES),$(BENCH)),maven) dev  ## figures: BENCH=keyed_sum ARGS="--short"; benchmarks/README.md lists them
 	@found=$$(ls benchmarks/*/$(BENCH).py 2>/dev/null) || \
 	 { echo "no benchmark $(BENCH); there are: $(BENCHES)"; exit 1; }; \
 	 PYTHONPATH=$(CURDIR) $(BIN)/python -m $$(echo $${found%.py} | tr / .) $(ARGS)
 
-bench-short: dev  ## every benchmark in its small form: that they run, not how fast
+bench-short: $(if $(filter $(KAFKA_BENCHES),$(BENCHES)),maven) dev  ## every benchmark in its small form: that they run, not how fast
 	@for bench in $(BENCHES); do echo "--- $$bench"; $(MAKE) --no-print-directory bench BENCH=$$bench ARGS=--short || exit 1; done
 
 bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
-faults: dev  ## the crash harness: KILLS=20 kills at each step
-	HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 7200 $(ARGS)
+faults: maven dev  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
+	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 36000 $(ARGS)
 
-wheel: dev  ## a manylinux wheel in dist/, installed and run in a fresh environment
+# Hours. Kills every pair of step and who dies, then does what production does at night: three brokers that roll, brokers that
+# are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
+nightly: maven dev  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
+	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
+	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+
+wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist
 	$(BIN)/python tests/wheel/try_wheel.py dist
+
+# Each Python of this machine, and for each both architectures. aarch64 is tried under qemu, where it is installed.
+wheels: maven dev $(VENV)/wheel.stamp  ## wheels of all Pythons here, for x86-64 and aarch64, and an sdist; those that run here are tried
+	rm -rf dist
+	$(BIN)/python -m build --quiet --sdist --outdir dist
+	@$(PYTHON) .ci/pythons.py | while read -r version python; do \
+	 $(BIN)/python tests/wheel/build_wheel.py --output dist --python "$$python" --architecture x86_64 --architecture aarch64 </dev/null && \
+	 $(BIN)/python tests/wheel/try_wheel.py dist --python "$$python" </dev/null || exit 1; \
+	done
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/wheel/try_aarch64.py dist
+
+# The wheels' own tools, a compiler among them, are large: only who builds wheels gets them.
+$(VENV)/wheel.stamp: $(VENV)/environment.stamp
+	$(BIN)/python .ci/requirements.py wheel >$(VENV)/wheel-requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/wheel-requirements.txt
+	@touch $@
 
 # The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
 OLDEST := build/oldest

@@ -1,4 +1,7 @@
-"""Says what a machine lacks for `make dev`, and how to mend it. Runs on any Python 3, with nothing installed."""
+"""Says what a machine lacks for `make dev`, and how to mend it; with `maven` as argument, for a Kafka broker.
+
+Runs on any Python 3, with nothing installed.
+"""
 
 import os
 import re
@@ -51,8 +54,17 @@ def missing():
         yield "a C++20 compiler: the one found does not take -std=c++20 (g++ ≥ 11 or clang ≥ 14 do); set CXX"
 
 
+def missing_for_kafka():
+    """The same for a real Kafka broker. Its jars come by Maven once; afterwards they are in the cache."""
+    home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.environ.get("HOLDFAST_CACHE_DIR") or os.path.join(home_cache, "holdfast")
+    fetched = os.path.isdir(cache) and any(name.startswith("kafka-") for name in os.listdir(cache))
+    if not fetched and shutil.which("mvn") is None:
+        yield "Maven, which fetches Apache Kafka once: Debian, `apt-get install maven`; or put `mvn` on PATH"
+
+
 if __name__ == "__main__":
-    lacking = list(missing())
+    lacking = list(missing_for_kafka() if sys.argv[1:] == ["maven"] else missing())
     for line in lacking:
         print(f"missing: {line}", file=sys.stderr)
     sys.exit(1 if lacking else 0)

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from holdfast.testing import KafkaBroker
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kafka-version", metavar="RELEASE", help="run Kafka's brokers in this release: 3.9, 4.0, …")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # By the environment: the programs that a test starts shall run the same one.
+    version = config.getoption("--kafka-version")
+    if version:
+        os.environ["HOLDFAST_KAFKA_VERSION"] = version
+
+
 @pytest.fixture(scope="session")
 def spark_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tests.spark_sessions import start_session
@@ -69,7 +80,7 @@ def no_connection_outlives_its_tests() -> Iterator[None]:
     yield
     wire = sys.modules.get("holdfast.kafka.wire")
     if wire is not None:
-        for connection in wire._wires.values():
+        for connection in list(wire._wires.values()):
             connection.close()
 
 

@@ -1,38 +1,27 @@
-"""An independent reader of Kafka: a plain consumer, from the start of a topic to its last stable offset."""
+"""An independent reader of Kafka: plain consumers that know nothing of Holdfast, and wait for nothing that a user's
+consumer would not wait for. So a commit that says done before its rows are visible is seen to be a lie.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
-from holdfast.kafka.transactions import Transactions
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _quiet = logging.getLogger("tests.kafka")
 WITHIN_S = 30.0
 
 
-def wait_for_markers(servers: str) -> None:
-    """Until each transaction whose end is decided has ended: Kafka answers first, and writes the markers after."""
-    known, deadline = Transactions({"bootstrap.servers": servers}, WITHIN_S * 1000), time.monotonic() + WITHIN_S
-    while left := known.listing(".*", ("PrepareCommit", "PrepareAbort")):
-        assert time.monotonic() < deadline, f"{left} did not end within {WITHIN_S:g} s"
-        time.sleep(0.02)
-
-
-def read_messages(
-    servers: str, topic: str, isolation: str = "read_committed", starts: Mapping[int, int] | None = None, **config: str
-) -> list[Any]:
-    """The messages of all partitions, each partition in its order, from ``starts`` on where it has the partition."""
-    wait_for_markers(servers)
+def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:
+    """The messages of all partitions up to their last stable offsets, each partition in its order."""
     settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
     consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False}, logger=_quiet)
     try:
         numbers = list(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, (starts or {}).get(number, 0)) for number in numbers])
+        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
         left, found, deadline = set(numbers), [], time.monotonic() + WITHIN_S
         while left:
             assert time.monotonic() < deadline, f"{topic}: partitions {left} did not end within {WITHIN_S:g} s"
@@ -51,3 +40,27 @@ def read_messages(
 def read_committed(servers: str, topic: str) -> list[bytes]:
     """The values that a read_committed consumer sees."""
     return [message.value() for message in read_messages(servers, topic)]
+
+
+def unstable(servers: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Partitions whose readers stand still before the end: their last stable offsets, and their ends."""
+    admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet)
+    numbers = admin.list_topics(topic, WITHIN_S).topics[topic].partitions
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+    ends = [
+        {place.partition: future.result(WITHIN_S).offset for place, future in found.items()}
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        for found in [admin.list_offsets(asked, isolation_level=level)]
+    ]
+    return {number: (ends[0][number], ends[1][number]) for number in numbers if ends[0][number] < ends[1][number]}
+
+
+def wait_until_stable(servers: str, topic: str, within_s: float = WITHIN_S) -> None:
+    """Until no transaction is open in a topic: Kafka answers that one has ended first, and writes its marker after.
+
+    Only for what ended without a sink's commit, which waits for that itself.
+    """
+    deadline = time.monotonic() + within_s
+    while left := unstable(servers, topic):
+        assert time.monotonic() < deadline, f"{topic}: still open after {within_s:g} s: {left}"
+        time.sleep(0.02)

@@ -32,6 +32,14 @@ class FileStream:
         self._files = 0
         os.makedirs(self.source)
 
+    @classmethod
+    def over(cls, spark: SparkSession, folder: Path, checkpoint: Path) -> FileStream:
+        """The stream of another's source folder, from a checkpoint of its own."""
+        stream = cls.__new__(cls)
+        stream.spark, stream.source, stream.checkpoint = spark, folder / "source", checkpoint
+        stream.output, stream._files = {}, 0
+        return stream
+
     def write(self, *batches: pa.Table, row_group_rows: int | None = None) -> None:
         """The batches to come, in this order."""
         for batch in batches:

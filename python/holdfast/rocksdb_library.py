@@ -4,9 +4,11 @@ By default it comes out of the ``rocksdbjni`` jar that pyspark ships: the same R
 two of them in one process. The library is unpacked once to a cache folder named after the jar's SHA-256; any number of
 processes may do so at the same time, since a file gets its name only when it is whole.
 
-Places, first one wins: ``HOLDFAST_ROCKSDB_LIBRARY`` (the path of a library), the installed pyspark's ``jars`` folder,
-``$SPARK_HOME/jars``. Cache: ``HOLDFAST_CACHE_DIR``, else ``$XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``;
-where that cannot be written and does not hold the library yet, ``holdfast-<uid>`` in the folder for temporary files.
+Places, first one wins: ``HOLDFAST_ROCKSDB_LIBRARY`` (the path of a library), the installed pyspark's ``jars`` folder
+(of a pyspark that is a zip, as Spark's own distribution has it, the ``jars`` of that distribution),
+``$SPARK_HOME/jars``, and ``__spark_libs__`` in the working directory, where YARN puts Spark's jars. Cache:
+``HOLDFAST_CACHE_DIR``, else ``$XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``; where that cannot be written and
+does not hold the library yet, ``holdfast-<uid>`` in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -187,9 +189,16 @@ def _find_jar(environment: Mapping[str, str]) -> tuple[Path, str]:
 def _jar_folders(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
     pyspark = importlib.util.find_spec("pyspark")  # found, not imported: this must stay cheap
     locations = (pyspark.submodule_search_locations if pyspark is not None else None) or []
-    yield "the installed pyspark", Path(next(iter(locations))) / "jars" if locations else None
+    installed = Path(next(iter(locations))) if locations else None
+    yield "the installed pyspark", installed / "jars" if installed else None
+    # <home>/python/lib/pyspark.zip/pyspark: executors are given the zip on PYTHONPATH, and often no SPARK_HOME.
+    if installed is not None and installed.parent.suffix == ".zip" and installed.parent.parent.name == "lib":
+        yield "the distribution of pyspark.zip", installed.parent.parent.parent.parent / "jars"
     home = environment.get("SPARK_HOME")
     yield "SPARK_HOME", Path(home) / "jars" if home else None
+    on_yarn = Path("__spark_libs__")
+    if on_yarn.is_dir():
+        yield "YARN's __spark_libs__", on_yarn.absolute()
 
 
 def _library_name() -> str:

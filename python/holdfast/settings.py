@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -72,15 +73,30 @@ def _one_of(*names: str) -> _Unit:
 
 def _text(value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise InvalidRequest(f"{value!r} is not a path or URI")
+        raise InvalidRequest(f"{value!r} is not a path")
     return str(os.fspath(value))
 
 
+def _run_ids(value: Any) -> tuple[str, ...]:
+    ids = tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else ()
+    if not ids or not all(re.fullmatch(r"[0-9A-Za-z-]{16,64}", one) for one in ids):
+        raise InvalidRequest(f"{value!r} are not ids of runs: expected what the error named, separated by commas")
+    return ids
+
+
+def _long_duration(value: Any) -> int:
+    duration_ms = parse_duration(value)
+    if duration_ms < 60_000:
+        raise InvalidRequest(f"{value!r} is too short: expected at least 1 min")
+    return duration_ms
+
+
 _DURATION = _Unit("duration", parse_duration, format_duration)
+_LONG_DURATION = _Unit("duration", _long_duration, format_duration)
 _SIZE = _size(0)
 _FRACTION = _Unit("fraction", _fraction)
-_URI = _Unit("URI", _text)
 _PATH = _Unit("path", _text)
+_RUN_IDS = _Unit("ids of runs", _run_ids, ",".join)
 
 
 def _setting(key: str, unit: _Unit, effect: str, default: Any = None, otherwise: str = "") -> Any:
@@ -97,8 +113,8 @@ class Settings:
 
     checkpoint_dir: str | None = _setting(
         "checkpoint.dir",
-        _URI,
-        "Where deltas and snapshots are kept: a folder or an object store that the driver and all executors reach.",
+        _PATH,
+        "Where deltas and snapshots are kept: a folder that the driver and all executors reach under one path (a local disk for one machine; NFS or the like for several). Object stores are not supported yet.",
         otherwise="none: must be set",
     )
     local_dir: str | None = _setting(
@@ -106,6 +122,12 @@ class Settings:
         _PATH,
         "Folder on each executor's disk for local copies of the state. Losing it costs a restore, never state.",
         otherwise="`<tempdir>/holdfast-<uid>`",
+    )
+    local_unused_ms: int = _setting(
+        "local.unused.max",
+        _LONG_DURATION,
+        "Local copies of slots that nobody used for so long (of queries that ended, and of slots that moved to another executor) are removed, in the background. A query that is idle for longer restores its state.",
+        7 * 86_400_000,
     )
     slots: int | None = _setting(
         "slots",
@@ -203,6 +225,13 @@ class Settings:
         "Age after which files that no version names (left by failed attempts) are deleted. Longer than any task may run.",
         3_600_000,
     )
+    abandoned_runs: tuple[str, ...] = _setting(
+        "abandonedRuns",
+        _RUN_IDS,
+        "Runs whose versions are given up for good: an older checkpoint than what they committed is gone on from, and their files are deleted in time. For a rollback; the error that refuses the older checkpoint says which runs.",
+        (),
+        otherwise="none",
+    )
     transfer_threads: int = _setting(
         "transfer.threads",
         _whole_number(1, 64),
@@ -220,6 +249,12 @@ class Settings:
         _DURATION,
         "Pause before the first such retry; each later one is twice as long, up to 10 s.",
         100,
+    )
+    commit_orphan_max_ms: int = _setting(
+        "commit.orphan.max",
+        _DURATION,
+        "How long `hf.write_exactly_once` goes on looking for transactions that tasks of a driver that died, or attempts that failed, open late: so long after a start and after the last one that was found. Each is aborted within seconds; later ones stall readers until the transaction timeout.",
+        900_000,
     )
     rocksdb_block_cache_bytes: int = _setting(
         "rocksdb.blockCache",

@@ -1,15 +1,11 @@
-"""Kills a stream with kill -9 at named steps and at random moments, starts it again, and compares what it wrote and
-what it holds.
+"""Kills a stream with kill -9, each step × who dies, starts it again, and compares what it wrote and what it holds.
 
-    python -m tests.faults.crash_harness --kills 20 [--step after_delta …] [--folder DIR] [--seed N]
+    python -m tests.faults.crash_harness [--kills 20] [--step after_delta …] [--who driver …] [--json FILE]
+                                         [--folder DIR] [--seed N]
 
-One stream lives through all kills of all steps. After each death of a driver the committed output is compared with
-DuckDB's over the input so far; in the end all output and all state is. Prints what it does, and a table: step, kills,
-differences. Ctrl-C ends the kills, not the comparison. Exit code 1 on any difference.
-
-A named step kills the Python worker that reaches it (holdfast.fault_points). Most times that is all, and the stream
-must go on; by turns the JVM dies with it, or with the driver's Python, while other workers live on for a moment, or
-every process at once (tests.faults.program).
+One stream lives through all kills of all pairs (tests.faults.kill_plan); it fails where a pair that is possible never
+occurred. After each death of a run the committed output is compared with DuckDB's over the input so far; in the end all
+output and all state is. Ctrl-C ends the kills, not the comparison. Exit code 1 on any difference.
 """
 
 from __future__ import annotations
@@ -22,35 +18,32 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.crash_oracle import committed_files, output_differences, state_differences
-from tests.faults.program import (
-    ALONE,
-    SECONDS,
-    FaultFile,
-    Program,
-    Strike,
-    Strikes,
-    Tally,
-    committed_batches,
-    log_tail,
-    until_interrupted,
-)
+from tests.faults.kill_plan import RANDOM, WHO, Cell, Coverage, Pair
+from tests.faults.program import SECONDS, FaultFile, Program, committed_batches, log_tail, until_interrupted
+from tests.faults.strikes import CLUSTER, Strikes
+
+from holdfast.fault_points import VARIABLE
 
 STEPS = (
     "mid_pack", "after_open", "mid_batch", "during_spill", "before_delta", "after_delta", "before_handle",
     "after_handle", "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot",
-    "during_retention", "during_restore", "random",
+    "during_retention", "during_restore", RANDOM,
 )  # fmt: skip
 #: Done in the background, every few batches.
 RARE = (
     "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot", "during_retention",
 )  # fmt: skip
-SHORT = ("after_delta", "during_spill", "before_handle", "random")
+#: What `make test` tries.
+SHORT = (
+    Pair("after_delta", "worker"), Pair("during_spill", "worker"),
+    Pair("before_handle", "driver"), Pair(RANDOM, "worker"),
+)  # fmt: skip
 _ROWS = (10_000, 2_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
 _USERS = 20_000  # so many that their lists stay short, or every batch would outgrow it in the end and none be folded
 _FILES_AHEAD = 8
@@ -66,36 +59,36 @@ class Campaign:
         self._seed = seed
         self._files = 0
         self._sequence = 0
-        self.tally: dict[str, Tally] = {}
         (folder / "source").mkdir(parents=True)
-        faults = FaultFile(folder / "fault")
-        self._strikes = Strikes(lambda: self._program(environment=faults.environment), faults, _STEP_BATCHES, seed)
+        self._faults = FaultFile(folder / "fault")
+        self._strikes = Strikes(self._start, self._faults, _STEP_BATCHES, seed)
 
-    def strike(self, step: str) -> None:
-        """One kill at a step; a comparison, where the next strike must start the stream again."""
-        tally = self.tally.setdefault(step, Tally())
+    def strike(self, pair: Pair, cell: Cell) -> None:
+        """One try at a pair; a comparison, where the next strike must start the stream again."""
         began = time.monotonic()
-        strike = self._strike(step)
-        tally.kills += strike.hit
-        tally.missed += not strike.hit
+        if pair.step == "during_restore":
+            self._strikes.end()
+            shutil.rmtree(self.folder / "local", ignore_errors=True)
+        strike = self._strikes.strike(pair, is_rare=pair.step in (*RARE, "during_restore"))
+        if strike.kill is None:
+            cell.missed += 1
+        else:
+            cell.kills.append(strike.kill)
         found = [strike.failure] if strike.failure else []
-        if strike.target != ALONE:
+        if strike.is_over:
             found += output_differences(self.folder, complete=False)
-        tally.differences += found
+        cell.differences += found
         reached = len(committed_files(self.folder / "output"))
         print(
-            f"{step:17} {strike.target:7} {'killed' if strike.hit else 'MISSED'} after "
+            f"{pair!s:30} {f'killed {list(strike.kill.dead)}' if strike.kill else 'MISSED'} after "
             f"{time.monotonic() - began:5.1f} s; {reached} files of output committed, {len(found)} differences",
             flush=True,
         )
 
-    def _strike(self, step: str) -> Strike:
-        if step == "random":
-            return self._strikes.at_random()
-        if step == "during_restore":
-            self._strikes.end()
-            shutil.rmtree(self.folder / "local", ignore_errors=True)
-        return self._strikes.at_step(step, starting=step == "during_restore", is_rare=step in RARE)
+    def _start(self, on_executors: bool) -> Program:
+        environment = self._faults.environment
+        cluster = (*CLUSTER, "--conf", f"spark.executorEnv.{VARIABLE}={environment[VARIABLE]}") if on_executors else ()
+        return self._program(*cluster, environment=environment, feed=self.write_ahead)
 
     def finish(self, *arguments: str, meanwhile: Callable[[Program], None] = lambda program: None) -> list[str]:
         """Runs the stream to the end of its input; all differences of output and state.
@@ -103,7 +96,7 @@ class Campaign:
         ``meanwhile`` is called once the stream runs.
         """
         self._strikes.end()
-        program = self._program("--until-done", *arguments)
+        program = self._program("--until-done", *arguments, feed=_no_more)
         try:
             meanwhile(program)
             finished = program.wait_for(lambda: program.done, 10 * SECONDS)
@@ -117,8 +110,9 @@ class Campaign:
         """Nothing runs any more."""
         self._strikes.end()
 
-    def _program(self, *arguments: str, environment: dict[str, str] | None = None) -> Program:
-        feed = _no_more if arguments else self.write_ahead
+    def _program(
+        self, *arguments: str, feed: Callable[[int], None], environment: dict[str, str] | None = None
+    ) -> Program:
         feed(committed_batches(self.folder) - 1)
         return Program("crash_stream.py", self.folder, *arguments, meanwhile=feed, environment=environment)
 
@@ -147,45 +141,54 @@ def _no_more(batch: int) -> None:
     """The input is complete."""
 
 
-def run(folder: Path, steps: tuple[str, ...], kills: int, seed: int) -> dict[str, Tally]:
-    """All kills of all steps on one stream, in a shuffled order; the last comparison stands under 'at the end'."""
+def impossible(pair: Pair) -> str | None:
+    """Why a pair cannot be."""
+    if pair.who == "broker":
+        return "files need no broker"
+    if pair.who == "python":
+        return "the JVM of this stream ends with its driver's Python, as under driver"
+    return None
+
+
+def run(folder: Path, coverage: Coverage, seed: int) -> list[str]:
+    """All pairs on one stream, and again those that were missed; all differences."""
     campaign = Campaign(folder, seed)
-    order = [step for step in steps for _ in range(kills)]
-    random.Random(seed).shuffle(order)
-    order.sort(key=lambda step: step == "during_restore")  # there must be something to restore
     try:
-        for step in until_interrupted(order):
-            campaign.strike(step)
-        campaign.tally["at the end"] = Tally(differences=campaign.finish())
+        for pair in until_interrupted(_in_order(coverage, seed)):
+            campaign.strike(pair, coverage.cells[pair])
+        end = campaign.finish()
     finally:
         campaign.end()
-    return campaign.tally
+    found = [f"{pair}: {told}" for pair, cell in coverage.cells.items() for told in cell.differences]
+    return [*found, *(f"at the end: {told}" for told in end)]
 
 
-def show(tally: dict[str, Tally]) -> str:
-    """The table."""
-    lines = [f"{'step':17} {'kills':>6} {'missed':>7} {'differences':>12}"]
-    for step, found in tally.items():
-        lines.append(f"{step:17} {found.kills:6} {found.missed:7} {len(found.differences):12}")
-    return "\n".join(lines)
+def _in_order(coverage: Coverage, seed: int) -> Iterator[Pair]:
+    """What restores comes last: there must be something to restore."""
+    for is_restore in (False, True):
+        yield from (pair for pair in coverage.left(seed) if (pair.step == "during_restore") == is_restore)
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--kills", type=int, default=1, help="kills at each step")
+    arguments.add_argument("--kills", type=int, default=1, help="kills of each pair")
     arguments.add_argument("--step", action="append", choices=STEPS, help="only these steps")
+    arguments.add_argument("--who", action="append", choices=WHO, help="only these")
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--json", type=Path, help="the table with its evidence, into a file")
     arguments.add_argument("--folder", type=Path, help="kept when given")
     given = arguments.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="holdfast-crashes-"))
-    tally = run(folder, tuple(given.step or STEPS), given.kills, given.seed)
-    print(show(tally))
-    differences = [found for step in tally.values() for found in step.differences]
-    print(*differences[:20], sep="\n")
+    coverage = Coverage(given.step or STEPS, given.who or WHO, impossible, given.kills)
+    differences = run(folder, coverage, given.seed)
+    print(coverage.table())
+    print(f"{len(differences)} differences", *differences[:20], sep="\n")
+    if given.json:
+        given.json.write_text(coverage.as_json())
     if given.folder is None and not differences:
         shutil.rmtree(folder, ignore_errors=True)
-    raise SystemExit(bool(differences))
+    raise SystemExit(bool(differences or coverage.missing))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""What crash_stream.py should have written and should hold, computed by DuckDB over the same input, and compared key by
-key.
+"""What crash_stream.py should have written and should hold, computed by DuckDB over the same input, and compared row by
+row, and key by key. Knows nothing of Holdfast.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import duckdb
-import pyarrow as pa
-
-from holdfast import _core
-from holdfast.checkpoint import CheckpointSettings, Handle, OperatorRecord, SlotState
-from holdfast.storage import open_file_store
+from tests.faults.stored_state import States, read_states
 
 # Which file came in which batch is taken from what was found: `batches` (file, batch).
 _EXPECTED = """
@@ -88,26 +86,54 @@ def output_differences(folder: Path, *, complete: bool) -> list[str]:
 
 
 def state_differences(folder: Path) -> list[str]:
-    """How the state that Spark's last handles name differs from what it should be. Restores every slot from storage
-    alone.
+    """How the state that Spark's last handles name differs from what it should be: every state, every key, from storage
+    alone; keys that should not be there too.
     """
-    handles = [Handle.from_text(text) for text in json.loads((folder / "handles.json").read_text())]
+    found = read_states(folder / "state", json.loads((folder / "handles.json").read_text()))
+    wanted = _wanted_states(folder)
+    if found.keys() != wanted.keys():
+        return [f"operators: expected {sorted(wanted)}, found {sorted(found)}"]
+    return [told for operator in wanted for told in _different_states(operator, wanted[operator], found[operator])]
+
+
+def _wanted_states(folder: Path) -> States:
     with duckdb.connect() as db:
         _read_found(db, folder)
         db.execute(f"CREATE TABLE expected AS {_EXPECTED}", [_sources(folder)])
-        users = db.sql(
-            "SELECT user, max_by(total, seq) AS total, max_by(average, seq) AS average, max(amount) AS greatest, "
-            "max_by(amount, seq) AS last, list(amount ORDER BY seq) AS amounts FROM expected GROUP BY user"
-        ).to_arrow_table()
-        kinds = db.sql(
-            "SELECT user, kind, count(*) AS seen, max(amount) AS best, max_by(trail, seq) AS trail, "
-            "max_by(amount, seq) AS last FROM expected GROUP BY user, kind"
-        ).to_arrow_table()
-    found: list[str] = []
-    for operator, keys, expected in (("accounts", ["user"], users), ("audit", ["user", "kind"], kinds)):
-        mine = {handle.slot: handle for handle in handles if handle.operator == operator}
-        found += _operator_differences(folder, operator, expected.combine_chunks(), keys, mine)
-    return found
+        users = db.execute(
+            "SELECT user, max_by(total, seq), max_by(average, seq), max(amount), max_by(amount, seq), "
+            "list(amount ORDER BY seq) FROM expected GROUP BY user"
+        ).fetchall()
+        kinds = db.execute(
+            "SELECT user, kind, count(*), max(amount), max_by(trail, seq), max_by(amount, seq) "
+            "FROM expected GROUP BY user, kind"
+        ).fetchall()
+    accounts = ("total", "average", "greatest", "last", "amounts")
+    wanted: States = {
+        "accounts": {name: {(row[0],): row[place] for row in users} for place, name in enumerate(accounts, 1)},
+        "audit": {
+            name: {row[:2]: row[place] for row in kinds} for place, name in enumerate(("seen", "best", "trail"), 2)
+        },
+    }
+    by_kind = wanted["accounts"].setdefault("last_by_kind", {})
+    for user, kind, *_, last in kinds:
+        by_kind.setdefault((user,), {})[kind] = last
+    trails = wanted["audit"]["trail"]
+    trails.update({key: [int(number) for number in text.split(",")] for key, text in trails.items()})
+    return wanted
+
+
+def _different_states(
+    operator: str, wanted: dict[str, dict[tuple[str, ...], Any]], found: dict[str, dict[tuple[str, ...], Any]]
+) -> Iterator[str]:
+    if found.keys() != wanted.keys():
+        yield f"{operator}: expected the states {sorted(wanted)}, found {sorted(found)}"
+        return
+    for name, values in wanted.items():
+        for key in sorted(values.keys() | found[name].keys()):
+            a, b = values.get(key), found[name].get(key)
+            if a != b and not (isinstance(a, float) and isinstance(b, float) and abs(a - b) < 1e-9):
+                yield f"{operator}, {key}, state {name}: expected {a}, found {b}"
 
 
 def _sources(folder: Path) -> list[str]:
@@ -135,62 +161,3 @@ def _misplaced_files(db: duckdb.DuckDBPyConnection, expected: int) -> list[str]:
         for file, first, last, latest in rows
         if first is None or first != last or last < latest
     ]
-
-
-def _operator_differences(
-    folder: Path, operator: str, expected: pa.Table, key_columns: list[str], handles: dict[int, Handle]
-) -> list[str]:
-    (query,) = [path for path in (folder / "state").iterdir() if (path / operator).is_dir()]
-    record = OperatorRecord.from_json((query / operator / "operator.json").read_bytes())
-    rows = expected.to_batches()[0]
-    keys = pa.RecordBatch.from_arrays([rows[name].cast(pa.string()) for name in key_columns], schema=record.key_schema)
-    order, offsets = _core.KeyCodec(record.key_schema).partition(keys, record.max_parallelism, record.slots)
-    places, bounds = pa.array(order), pa.array(offsets).to_pylist()
-    found: list[str] = []
-    for slot in range(record.slots):
-        mine = places.slice(bounds[slot], bounds[slot + 1] - bounds[slot])
-        state = SlotState(
-            record=record,
-            slot=slot,
-            file_store=open_file_store(str(folder / "state")),
-            prefix=f"{query.name}/{operator}",
-            local_dir=str(folder / "another host"),
-            settings=CheckpointSettings(),
-        )
-        store = state.open(handles.get(slot))
-        held = _held(store, record, keys.take(mine))
-        for name, wanted in _wanted(operator, rows.take(mine)).items():
-            for place, (a, b) in enumerate(zip(wanted.to_pylist(), held[name].to_pylist())):
-                if a != b and not (isinstance(a, float) and isinstance(b, float) and abs(a - b) < 1e-9):
-                    found.append(
-                        f"{operator}, slot {slot}, {keys.take(mine).slice(place, 1).to_pylist()}, state {name}: "
-                        f"expected {a}, found {b}"
-                    )
-        state.release_memory()
-    return found
-
-
-def _wanted(operator: str, rows: pa.RecordBatch) -> dict[str, pa.Array]:
-    if operator == "accounts":
-        return {name: rows[name] for name in ("total", "average", "last", "amounts")}
-    trail = [list(map(int, text.split(","))) for text in rows["trail"].to_pylist()]
-    return {"seen": rows["seen"], "best": rows["best"], "trail": pa.array(trail, pa.list_(pa.int64()))}
-
-
-def _held(store: _core.Store, record: OperatorRecord, keys: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The states' values of some keys. States folded in Python are left to the output's comparison."""
-    found = {}
-    for state in record.states:
-        types = [field.type for field in state.schema]
-        if state.kind == "reducing" and state.function in ("sum", "max"):
-            table = store.reducing_state(state.id, types[0], state.function)
-        elif state.kind == "aggregating" and state.function == "avg":
-            table = store.aggregating_state(state.id, types[0], "avg")
-        elif state.kind == "value":
-            table = store.value_state(state.id, types[0])
-        elif state.kind == "list":
-            table = store.list_state(state.id, types[0])
-        else:
-            continue
-        found[state.name] = pa.array(table.get(keys))
-    return found

@@ -1,51 +1,50 @@
-"""Kills an exactly-once stream with kill -9 at named steps, starts it again, and counts what is lost or twice.
+"""Kills an exactly-once stream with kill -9, each step × who dies, starts it again, and counts what is lost or twice.
 
-    python -m tests.faults.eos_harness --kills 20 [--step after_record …] [--world module:Class] [--folder DIR]
+    python -m tests.faults.eos_harness [--kills 20] [--step after_record …] [--who driver …] [--world module:Class]
+                                       [--json FILE] [--folder DIR]
 
-One stream lives through all kills of all steps. Its first operator draws random numbers, so that output and state of
-two attempts at one batch differ: each row's ``before`` must be its user's number before, visible, and the totals must
-be the sums of what is visible. Ctrl-C ends the kills, not the comparison. Prints a table, and what is lost or twice.
-Exit code 1 on any difference. With Kafka, and beside Spark's own pattern: benchmarks/stream/exactly_once.py.
+One stream lives through all kills of all pairs (tests.faults.kill_plan); it fails where a pair that is possible never
+occurred. Its first operator draws random numbers, so that output and state of two attempts at one batch differ: each
+row's ``before`` must be its user's number before, visible, the totals must be the sums of what is visible, and all
+sinks must agree. Once Spark has committed a batch, all of it must be visible to readers that know nothing of Holdfast.
+What is idle is cut off by the broker, and every second start finds an empty local folder, as in a fresh container.
+
+Ctrl-C ends the kills, not the comparison. Prints a table, and what is lost or twice. Exit code 1 on any difference.
+With Kafka, and beside Spark's own pattern: benchmarks/stream/exactly_once.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from tests.faults.eos_worlds import SCHEMA, Visible, World, world_of
-from tests.faults.program import (
-    ALONE,
-    FaultFile,
-    Program,
-    Strike,
-    Strikes,
-    Tally,
-    committed_batches,
-    log_tail,
-    until_interrupted,
-)
+from tests.faults.eos_oracle import Differences, Oracle
+from tests.faults.eos_worlds import SCHEMA, World, world_of
+from tests.faults.kill_plan import RANDOM, WHO, Cell, Coverage, Pair
+from tests.faults.program import FaultFile, Program, committed_batches, log_tail, until_interrupted
+from tests.faults.strikes import CLUSTER, Strikes
 
-from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS
+from holdfast.fault_points import COMMIT_POINTS, SINK_POINTS, VARIABLE
 
 #: Steps of the state's own protocol between which the output is made.
 STATE_POINTS = ("mid_batch", "after_delta", "before_handle", "after_handle")
-STEPS = (*STATE_POINTS, *SINK_POINTS, *COMMIT_POINTS, "random")
+STEPS = (*STATE_POINTS, *SINK_POINTS, *COMMIT_POINTS, RANDOM)
 FILES = "tests.faults.eos_worlds:FilesWorld"
 KAFKA = "tests.faults.eos_kafka_world:KafkaWorld"
-Rows = list[dict[str, Any]]
+ROLLING = "tests.faults.eos_cluster_world:RollingWorld"
+#: `make nightly` takes another one each night, and says which.
+SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 _ROWS = 200
 _USERS = 60
 _KINDS = "abcdef"
@@ -53,71 +52,62 @@ _FILES_AHEAD = 6
 _STEP_BATCHES = 12  # a step that is not reached in so many is missed
 
 
-@dataclass
-class Differences:
-    """What is visible against what should be."""
-
-    lost: int = 0
-    twice: int = 0
-    other: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.lost or self.twice or self.other)
-
-    def __str__(self) -> str:
-        return f"lost {self.lost}, twice {self.twice}, other differences {len(self.other)}"
-
-
 class Campaign:
     """One stream's life through many kills. Use as a context manager."""
 
-    def __init__(self, folder: Path, seed: int, world: str = FILES) -> None:
+    def __init__(self, folder: Path, seed: int, world: str = FILES, arguments: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.files_ahead = _FILES_AHEAD  #: how much input there is that no batch has had; none: the stream idles
         self.world: World = world_of(world, folder)
-        self.tally: dict[str, Tally] = {}
         self.faults = FaultFile(folder / "fault")
         self._world_name = world
+        self._arguments = arguments
         self._seed = seed
         self._files = 0
         self._sequence = 0
         self._is_complete = False
-        self._input: dict[int, list[object]] = {}
-        self._strikes = Strikes(self.start, self.faults, _STEP_BATCHES, seed, alone=("worker", "python"))
+        self._starts = 0
+        self._looked = 0
+        self._oracle = Oracle(folder / "drawn")
+        self._strikes: Strikes | None = None
 
     def __enter__(self) -> Campaign:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.world.open()
+        self._strikes = Strikes(self._start_for, self.faults, _STEP_BATCHES, self._seed, self.world.outage())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._strikes.end()
+        self.strikes.end()
         self.world.close()
 
-    def strike(self, step: str) -> Differences:
-        """One kill at a step; what is visible then, where the next strike must start the stream again."""
-        tally = self.tally.setdefault(step, Tally())
-        began = time.monotonic()
-        strike = self._strike(step)
-        tally.kills += strike.hit
-        tally.missed += not strike.hit
-        tally.differences += [strike.failure] if strike.failure else []
-        found = self.differences(complete=False) if strike.target != ALONE else Differences()
-        found.other += [f"{step}: {told}" for told in tally.differences]
-        killed = "killed" if strike.hit else "MISSED"
-        print(f"{step:20} {strike.target:7} {killed} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
-        return found
+    @property
+    def strikes(self) -> Strikes:
+        assert self._strikes is not None, "open it first"
+        return self._strikes
 
-    def _strike(self, step: str) -> Strike:
-        if step == "random":
-            return self._strikes.at_random()
-        return self._strikes.at_step(step, starting=step == "during_recover")
+    def strike(self, pair: Pair, cell: Cell) -> Differences:
+        """One try at a pair; what is visible then."""
+        began = time.monotonic()
+        strike = self.strikes.strike(pair, starting=pair.step == "during_recover")
+        if strike.kill is None:
+            cell.missed += 1
+        else:
+            cell.kills.append(strike.kill)
+        found = self.differences(complete=False)
+        if strike.failure:
+            cell.differences.append(strike.failure)
+            found.other.append(f"{pair}: {strike.failure}")
+        told = f"killed {list(strike.kill.dead)}" if strike.kill else "MISSED"
+        print(f"{pair!s:30} {told} after {time.monotonic() - began:5.1f} s; {found}", flush=True)
+        return found
 
     def finish(self) -> Differences:
         """Until all input is visible, with a row of every user and kind at last: they tell the state."""
         rows = [(self._sequence + i, self._files, f"user{i}", _KINDS[i % len(_KINDS)]) for i in range(_USERS)]
         self._write(rows)
         self._is_complete = True
-        program = self._strikes.running()
+        program = self.strikes.running()
         program.wait_for(lambda: program.batches > 0)
         program.wait_for(lambda: self.differences(complete=True).lost == 0)
         found = self.differences(complete=True)
@@ -126,16 +116,28 @@ class Campaign:
         return found
 
     def start(self, *arguments: str) -> Program:
-        """A run, which is struck when the fault file is armed, and is fed until the input is complete."""
+        """A run, which is struck when the fault file is armed, and is fed until the input is complete. Every second one
+        finds no local copy of the state.
+        """
         self._feed(-1)
+        self._starts += 1
+        local = self.folder / (f"local-{self._starts}" if self._starts % 2 == 0 else "local")
         return Program(
             "eos_stream.py",
             self.folder,
             self._world_name,
+            "--conf",
+            f"spark.holdfast.local.dir={local}",
+            *self._arguments,
             *arguments,
-            meanwhile=self._feed,
+            meanwhile=self._meanwhile,
             environment=self.faults.environment,
         )
+
+    def _start_for(self, on_executors: bool) -> Program:
+        if not on_executors:
+            return self.start()
+        return self.start(*CLUSTER, "--conf", f"spark.executorEnv.{VARIABLE}={self.faults.environment[VARIABLE]}")
 
     @contextmanager
     def program(self, *arguments: str) -> Iterator[Program]:
@@ -146,10 +148,17 @@ class Campaign:
         finally:
             program.end()
 
+    def _meanwhile(self, batch: int) -> None:
+        """Input for the batches to come; a look at what Spark has committed."""
+        self._feed(batch)
+        committed = committed_batches(self.folder)
+        if committed > self._looked:
+            self._looked = committed
+            self._oracle.look(self.world.committed(), committed)
+
     def _feed(self, batch: int) -> None:
-        """Input for the batches to come."""
         if not self._is_complete:
-            self.feed(max(batch, committed_batches(self.folder) - 1) + _FILES_AHEAD)
+            self.feed(max(batch, committed_batches(self.folder) - 1) + self.files_ahead)
 
     def feed(self, up_to: int) -> None:
         """Input for the batches to come: deterministic."""
@@ -165,115 +174,77 @@ class Campaign:
     def _write(self, rows: list[tuple[int, int, str, str]]) -> None:
         columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), SCHEMA)]
         self.world.feed(pa.table(columns, schema=SCHEMA), self._files)
-        self._input.update((seq, rest) for seq, *rest in rows)
+        self._oracle.put(rows)
         self._files += 1
         self._sequence += len(rows)
 
     def differences(self, *, complete: bool) -> Differences:
         """What is visible in each sink against the input, and against itself."""
-        found = Differences()
-        for index, seen in enumerate(self.world.committed()):
-            counts = Counter(row["seq"] for row in seen.rows)
-            found.twice += sum(count - 1 for count in counts.values())
-            told = [*self._changed(seen.rows), *_out_of_order(seen)]
-            if complete:
-                found.lost += self._sequence - len(counts)
-                told += _wrong_totals(seen.rows)
-            if complete or seen.whole_batches:
-                told += _broken_chains(seen.rows)
-            found.other += [f"sink {index}: {each}" for each in told]
-        return found
-
-    def _changed(self, rows: Rows) -> Iterator[str]:
-        """Visible rows that are not what went in."""
-        for row in rows:
-            if self._input.get(row["seq"]) != [row["file"], row["user"], row["kind"]]:
-                yield f"{row} is not of the input: {self._input.get(row['seq'])}"
+        committed = committed_batches(self.folder)
+        return self._oracle.differences(self.world.committed(), committed, complete=complete)
 
 
-def _out_of_order(seen: Visible) -> Iterator[str]:
-    """Rows of a key that do not follow on the one before. Rows of a kind are processed one after the other, so their
-    totals add up in the order of the sink; those of a user within it come in the order of the input.
-    """
-    total: dict[Any, int] = defaultdict(int)
-    last: dict[Any, int] = {}
-    for row in seen.rows if seen.key else ():
-        if seen.key == "kind":
-            total[row["kind"]] += row["number"]
-            if total[row["kind"]] != row["total"]:
-                yield f"{row}: the numbers of its kind before it and its own make {total[row['kind']]}"
-                total[row["kind"]] = row["total"]
-        place = (row["user"], row["kind"])
-        if last.get(place, -1) >= row["seq"]:
-            yield f"{row} comes after row {last[place]} of its user"
-        last[place] = row["seq"]
+def impossible(world: str) -> Callable[[Pair], str | None]:
+    """Why pairs cannot be in a world."""
 
+    def why(pair: Pair) -> str | None:
+        if pair.who == "broker" and world in (FILES, ROLLING):
+            return "files need no broker" if world == FILES else "brokers go and come by themselves"
+        if pair.who == "worker" and pair.step in COMMIT_POINTS:
+            return "no task runs while the driver commits or recovers"
+        return None
 
-def _broken_chains(rows: Rows) -> Iterator[str]:
-    """Users whose visible rows do not make one chain, each row's ``before`` being the number of the one before it.
-
-    By the links and not by ``seq``: after a crash Spark's file source may put two files into one batch, in any order.
-    """
-    by_user: dict[str, Rows] = defaultdict(list)
-    for row in rows:
-        by_user[row["user"]].append(row)
-    for user, mine in by_user.items():
-        after = {row["before"]: row for row in mine}
-        length, row = 0, after.get(None)
-        while row is not None and length <= len(mine):
-            length, row = length + 1, after.get(row["number"])
-        if length != len(mine):
-            strays = [row["seq"] for row in mine if row["before"] not in {None, *(other["number"] for other in mine)}]
-            yield f"{user}: {len(mine)} visible rows, a chain of {length}; the state had what nobody sees at {strays}"
-
-
-def _wrong_totals(rows: Rows) -> Iterator[str]:
-    """Kinds whose total is not the sum of their visible numbers."""
-    for kind in sorted({row["kind"] for row in rows}):
-        mine = [row for row in rows if row["kind"] == kind]
-        found, wanted = max(row["total"] for row in mine), sum(row["number"] for row in mine)
-        if found != wanted:
-            yield f"kind {kind}: the state has {found}, the visible numbers make {wanted}"
+    return why
 
 
 def run(
-    folder: Path, steps: tuple[str, ...], kills: int, seed: int, world: str = FILES
+    folder: Path, coverage: Coverage, seed: int, world: str = FILES, arguments: Sequence[str] = ()
 ) -> tuple[Campaign, Differences]:
-    """All kills of all steps on one stream, in a shuffled order where there are many; and all differences."""
-    order = [step for step in steps for _ in range(kills)]
-    if kills > 1:
-        random.Random(seed).shuffle(order)
-    with Campaign(folder, seed, world) as campaign:
-        found = [campaign.strike(step) for step in until_interrupted(order)]
+    """All pairs on one stream, and again those that were missed; and all differences."""
+    with Campaign(folder, seed, world, arguments) as campaign:
+        found = [campaign.strike(pair, coverage.cells[pair]) for pair in until_interrupted(coverage.left(seed))]
         end = campaign.finish()
     other = [told for differences in (*found, end) for told in differences.other]
-    return campaign, Differences(end.lost, max(d.twice for d in (*found, end)), other)
+    return campaign, Differences(end.lost, max(d.twice for d in (*found, end)), list(dict.fromkeys(other)))
 
 
-def show(campaign: Campaign, found: Differences) -> str:
+def prove(folder: Path, coverage: Coverage, world: str, seed: int = SEED, arguments: Sequence[str] = ()) -> Campaign:
+    """A campaign in which every pair occurred, and nothing is lost, twice or wrong."""
+    campaign, found = run(folder, coverage, seed, world, arguments)
+    told = f"seed {seed}, {world}\n{show(coverage, found)}"
+    print(told)
+    assert not found, told + "\n" + "\n".join(found.other[:20])
+    assert not coverage.missing, told
+    return campaign
+
+
+def show(coverage: Coverage, found: Differences) -> str:
     """The table, and what was found."""
-    lines = [f"{'step':20} {'kills':>6} {'missed':>7}"]
-    lines += [f"{step:20} {tally.kills:6} {tally.missed:7}" for step, tally in campaign.tally.items()]
-    lines.append(f"{found.lost} rows lost, {found.twice} rows twice, {len(found.other)} other differences")
-    return "\n".join(lines)
+    return f"{coverage.table()}\n{found.lost} rows lost, {found.twice} rows twice, {len(found.other)} other differences"
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
+    logging.basicConfig(level=logging.CRITICAL)  # a client whose broker dies has much to say
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--kills", type=int, default=1, help="kills at each step")
+    arguments.add_argument("--kills", type=int, default=1, help="kills of each pair")
     arguments.add_argument("--step", action="append", choices=STEPS, help="only these steps")
+    arguments.add_argument("--who", action="append", choices=WHO, help="only these")
     arguments.add_argument("--world", default=FILES)
-    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--seed", type=int, default=SEED)
+    arguments.add_argument("--json", type=Path, help="the table with its evidence, into a file")
     arguments.add_argument("--folder", type=Path, help="kept when given")
     given = arguments.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="holdfast-eos-"))
-    campaign, found = run(folder, tuple(given.step or STEPS), given.kills, given.seed, given.world)
-    print(show(campaign, found))
+    coverage = Coverage(given.step or STEPS, given.who or WHO, impossible(given.world), given.kills)
+    _, found = run(folder, coverage, given.seed, given.world)
+    print(show(coverage, found))
     print(*found.other[:20], sep="\n")
+    if given.json:
+        given.json.write_text(coverage.as_json())
     if given.folder is None and not found:
         shutil.rmtree(folder, ignore_errors=True)
-    raise SystemExit(bool(found))
+    raise SystemExit(bool(found or coverage.missing))
 
 
 if __name__ == "__main__":

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
-from tests.faults.eos_worlds import EVENTS, OUTPUT, Visible, read_files
+from confluent_kafka.admin import NewTopic
+from tests.faults.eos_oracle import Visible
+from tests.faults.eos_worlds import EVENTS, OUTPUT
+from tests.faults.file_reading import FolderReader
 from tests.faults.kafka_reader import TopicReader
+from tests.faults.strikes import Outage
 from tests.integration.kafka import kafka_world
+from tests.kafka_reading import unstable
 
 import holdfast as hf
-from holdfast.testing import KafkaBroker
-from holdfast.testing.kafka_broker import read_running
+from holdfast.testing import KafkaBroker, KafkaCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,34 +39,53 @@ class KafkaWorld:
     #: Output topics, and the column that each is keyed by.
     topics: Mapping[str, str] = {"by-kind": "kind", "by-user": "user"}
 
+    #: Of every topic.
+    replication = 1
+
     def __init__(self, folder: Path) -> None:
-        self._data = folder / "kafka"
-        self._files = str(folder / "out")
-        self._broker: KafkaBroker | None = None
+        self._folder = folder
+        self._files = FolderReader(folder / "out")
+        self._rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in self.topics}
+        self._brokers: KafkaBroker | KafkaCluster | None = None
         self._kafka: kafka_world.KafkaWorld | None = None
         self._readers: dict[str, TopicReader] = {}
 
     def open(self) -> None:
-        self._broker = KafkaBroker(self._data, settings=self.broker_settings()).start()
-        self._kafka = kafka_world.KafkaWorld(self._broker)
-        self._kafka.topic(_IN_PARTITIONS, "events")
+        self._brokers = self.start_brokers()
+        (self._folder / "servers").write_text(self._brokers.bootstrap_servers)
+        self._kafka = kafka_world.KafkaWorld(self._brokers)
+        self.create_topic("events", _IN_PARTITIONS)
         for topic in self.topics:
-            self._kafka.topic(_OUT_PARTITIONS, topic)
-            self._readers[topic] = TopicReader(self._broker.bootstrap_servers, topic)
+            self.create_topic(topic, _OUT_PARTITIONS)
+            self._readers[topic] = TopicReader(self._brokers.bootstrap_servers, topic)
+
+    def start_brokers(self) -> KafkaBroker | KafkaCluster:
+        """What the campaign runs against."""
+        return KafkaBroker(self._folder / "kafka", settings=self.broker_settings()).start()
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """And waits until it can be used."""
+        assert self._kafka is not None
+        wanted = NewTopic(name, partitions, self.replication, config={"retention.ms": "-1"})
+        self._kafka.admin.create_topics([wanted])[name].result(30)
+        kafka_world.eventually(lambda: not unstable(self._servers(), name))
 
     def broker_settings(self) -> dict[str, str]:
         """Lines for server.properties."""
-        return {}
+        # What idles is cut off, as in the long nights of a production cluster, only sooner.
+        return {"connections.max.idle.ms": "5000"}
 
     def close(self) -> None:
-        if self._broker is not None:
-            self._broker.close()
+        for reader in self._readers.values():
+            reader.close()
+        if self._brokers is not None:
+            self._brokers.close()
 
     @property
     def broker(self) -> KafkaBroker:
         """In the harness."""
-        assert self._broker is not None, "open it first"
-        return self._broker
+        assert isinstance(self._brokers, KafkaBroker), "open it first"
+        return self._brokers
 
     def feed(self, rows: pa.Table, file: int) -> None:
         assert self._kafka is not None, "open it first"
@@ -90,23 +115,49 @@ class KafkaWorld:
             hf.KafkaSink(self._servers(), topic, key=key, value=_COLUMNS, name=topic)
             for topic, key in self.topics.items()
         ]
-        files = hf.FileSink(self._files)
+        files = hf.FileSink(str(self._folder / "out"))
         return hf.write_exactly_once(output, *sinks, files, checkpoint=checkpoint, trigger=trigger)
 
     def committed(self) -> list[Visible]:
-        return [*self.seen_in_topics(), Visible(read_files(self._files))]
+        return [*self.seen_in_topics(), Visible(self._files.rows())]
 
     def seen_in_topics(self) -> list[Visible]:
         """A batch's transactions end one by one, so a reader may see some of them."""
-        found = []
         for topic, key in self.topics.items():
-            records = self._readers[topic].records()
-            rows = [json.loads(value) for _, _, _, value in records]
-            assert all(key_ == row[key] for (_, _, key_, _), row in zip(records, rows)), f"{topic}: keys of other rows"
-            found.append(Visible(rows, key, whole_batches=False))
-        return found
+            rows = self._rows[topic]
+            for _, _, key_, value in self._readers[topic].records()[len(rows) :]:
+                rows.append(json.loads(value))
+                assert key_ == rows[-1][key], f"{topic}: the key {key_} of another row: {rows[-1]}"
+        return [Visible(self._rows[topic], key) for topic, key in self.topics.items()]
+
+    def outage(self) -> Outage | None:
+        """kill -9, and back again soon."""
+        return BrokerOut(self.broker, 0.5, asleep=False)
 
     def _servers(self) -> str:
-        running = read_running(self._data)
-        assert running is not None, "no broker runs"
-        return str(running["bootstrap_servers"])
+        return (self._folder / "servers").read_text()
+
+
+class BrokerOut:
+    """A broker that is dead, or asleep, for a while: clients of one that sleeps get no answer and no reset."""
+
+    is_readable = False
+
+    def __init__(self, broker: KafkaBroker, seconds: float, *, asleep: bool) -> None:
+        self.seconds = seconds
+        self._broker = broker
+        self._asleep = asleep
+
+    def begin(self) -> list[int]:
+        gone = self._broker.pid
+        if self._asleep:
+            os.kill(gone, signal.SIGSTOP)
+        else:
+            self._broker.kill()
+        return [gone]
+
+    def end(self) -> None:
+        if self._asleep:
+            os.kill(self._broker.pid, signal.SIGCONT)
+        else:
+            self._broker.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.eos_kafka_world import KafkaWorld
-from tests.faults.eos_worlds import Visible
+from tests.faults.eos_oracle import Visible
 
 from holdfast.fault_points import reach
 

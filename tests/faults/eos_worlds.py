@@ -7,12 +7,14 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.faults.eos_oracle import Visible
+from tests.faults.file_reading import FolderReader
+from tests.faults.strikes import Outage
 
 import holdfast as hf
 
@@ -22,27 +24,8 @@ if TYPE_CHECKING:
 
 #: What goes in, and what must come out of each row.
 EVENTS = "seq long, file int, user string, kind string"
-OUTPUT = f"{EVENTS}, before long, number long, total long"
+OUTPUT = f"{EVENTS}, before long, number long, batch long, total long"
 SCHEMA = pa.schema([("seq", "i8"), ("file", "i4"), ("user", "str"), ("kind", "str")])
-
-
-@dataclass(frozen=True)
-class Visible:
-    """What a reader sees of one sink.
-
-    Attributes
-    ----------
-    rows
-        In the columns of `OUTPUT`; in the sink's order, if it has one.
-    key
-        The column by which it has one; None: rows may come in any order.
-    whole_batches
-        Whether a reader never sees a part of a batch.
-    """
-
-    rows: list[dict[str, Any]]
-    key: str | None = None
-    whole_batches: bool = True
 
 
 class World(Protocol):
@@ -67,7 +50,10 @@ class World(Protocol):
         """Starts the query, with the sinks."""
 
     def committed(self) -> list[Visible]:
-        """What an independent reader sees of each sink."""
+        """What an independent reader sees of each sink by now; the rows of a sink only become more."""
+
+    def outage(self) -> Outage | None:
+        """The broker's, if the world has one that may go away."""
 
 
 class FilesWorld:
@@ -75,7 +61,8 @@ class FilesWorld:
 
     def __init__(self, folder: Path) -> None:
         self._source = folder / "source"
-        self._paths = [str(folder / "out"), str(folder / "copy")]
+        self._paths = [folder / "out", folder / "copy"]
+        self._readers = [FolderReader(path) for path in self._paths]
 
     def open(self) -> None:
         self._source.mkdir(parents=True)
@@ -94,16 +81,14 @@ class FilesWorld:
         return spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(self._source))
 
     def write(self, output: DataFrame, checkpoint: Path, trigger: Mapping[str, Any]) -> StreamingQuery:
-        sinks = [hf.FileSink(self._paths[0]), hf.FileSink(self._paths[1], name="copy")]
+        sinks = [hf.FileSink(str(self._paths[0])), hf.FileSink(str(self._paths[1]), name="copy")]
         return hf.write_exactly_once(output, *sinks, checkpoint=checkpoint, trigger=trigger)
 
     def committed(self) -> list[Visible]:
-        return [Visible(read_files(path)) for path in self._paths]
+        return [Visible(reader.rows()) for reader in self._readers]
 
-
-def read_files(path: str) -> list[dict[str, Any]]:
-    """What a reader of a FileSink's manifests sees."""
-    return hf.FileSink.read(path).to_pylist() if hf.FileSink.files(path) else []
+    def outage(self) -> None:
+        """Nothing runs."""
 
 
 def world_of(name: str, folder: Path) -> World:

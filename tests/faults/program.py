@@ -1,43 +1,25 @@
-"""A program that a harness kills, and the kills: at a named step or at random, of one process or of many.
-
-Most strikes kill only the process that reaches the step. The running program survives that: a worker's task is tried
-again by Spark, and a driver's Python is started again for the same JVM (tests.faults.supervised). So a kill takes
-seconds. By turns more is killed, and the program is started again, which takes a JVM's start.
-"""
+"""A program that a harness kills, the processes that it is made of, and the file by which one is struck at a step."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 from tests.spark_sessions import ROOT, worker_path
 
 from holdfast.fault_points import VARIABLE
 
-ALONE = "alone"
-_MANY = (ALONE,) * 7
-#: Whom a strike kills beside the process that reaches the step, by turns.
-TARGETS = (*_MANY[:3], "driver", *_MANY, "group", *_MANY, "jvm", *_MANY[:4])
+_T = TypeVar("_T")
 SECONDS = 240.0  # for whatever must come
-
-
-@dataclass
-class Tally:
-    """What one step's kills brought."""
-
-    kills: int = 0
-    missed: int = 0
-    differences: list[str] = field(default_factory=list)
 
 
 class FaultFile:
@@ -146,22 +128,19 @@ class Program:
         python = {process.pid: process for process in self.processes() if is_python_worker(process)}
         return [process for process in python.values() if _parent(process) in python]
 
-    def kill(self, target: str) -> None:
-        """kill -9: some worker; the driver's Python; the JVM, while the driver's Python goes on with what it does; the
-        driver with its JVM, while workers live on for a moment; or the whole group.
+    def of(self, who: str) -> list[psutil.Process]:
+        """Whom a strike kills (tests.faults.kill_plan): workers; the driver's Python under its supervisor; the JVM;
+        all that is neither worker nor daemon; executors; or everything.
         """
         everything = self.processes()
-        workers = self.workers()
-        victims = {
-            "worker": workers[:1] if not workers else [random.choice(workers)],
-            "python": [p for p in everything if _parent(p) == self.pid and not _is_java(p)],
-            "jvm": [process for process in everything if _is_java(process)],
-            "driver": [process for process in everything if not is_python_worker(process)],
-            "group": everything,
-        }[target]
-        for process in victims:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        return {
+            "worker": lambda: self.workers(),
+            "python": lambda: [p for p in everything if _parent(p) == self.pid and not _is_java(p)],
+            "jvm": lambda: [p for p in everything if _is_java(p) and not _is_executor(p)],
+            "driver": lambda: [p for p in everything if not is_python_worker(p)],
+            "group": lambda: everything,
+            "executor": lambda: [p for p in everything if _is_executor(p)],
+        }[who]()
 
     def signal(self, number: signal.Signals) -> None:
         """To all its processes."""
@@ -172,7 +151,9 @@ class Program:
     def end(self) -> None:
         """Everything dead, and the pipes closed."""
         own = self.processes()
-        self.kill("group")
+        for process in own:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait()
         psutil.wait_procs(own, timeout=10)
         self._reader.join(5)
@@ -181,7 +162,7 @@ class Program:
         self._log.close()
 
 
-def until_interrupted(steps: Sequence[str]) -> Iterator[str]:
+def until_interrupted(steps: Iterable[_T]) -> Iterator[_T]:
     """The steps, one after the other; after Ctrl-C no more of them, so that the comparison at the end is still made."""
     is_interrupted = threading.Event()
 
@@ -229,6 +210,10 @@ def _is_java(process: psutil.Process) -> bool:
     return bool(command) and Path(command[0]).name == "java"
 
 
+def _is_executor(process: psutil.Process) -> bool:
+    return "CoarseGrainedExecutorBackend" in " ".join(command_of(process))
+
+
 def _parent(process: psutil.Process) -> int | None:
     try:
         return process.ppid()
@@ -241,106 +226,3 @@ def _session(pid: int) -> int | None:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
         return None
-
-
-@dataclass(frozen=True)
-class Strike:
-    """What one kill came to.
-
-    Attributes
-    ----------
-    hit
-        Whether there was a kill at all; a step may not be reached.
-    failure
-        Why the stream did not go on after one process's death; None where it did, or was not to.
-    """
-
-    target: str
-    hit: bool
-    failure: str | None = None
-
-
-class Strikes:
-    """Kills of one stream that goes on, from run to run.
-
-    Parameters
-    ----------
-    start
-        Starts the program, with the fault file in its environment.
-    step_batches
-        A step that is not reached within so many batches is missed.
-    alone
-        Which processes the program survives: ``worker``, and ``python`` if it is supervised.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[], Program],
-        faults: FaultFile,
-        step_batches: int,
-        seed: int,
-        alone: Sequence[str] = ("worker",),
-    ) -> None:
-        self._alone = alone
-        self._start = start
-        self._faults = faults
-        self._step_batches = step_batches
-        self._random = random.Random(seed)
-        self._turn = 0
-        self._program: Program | None = None
-        self._left: Program | None = None
-
-    def at_step(self, step: str, *, starting: bool = False, is_rare: bool = False) -> Strike:
-        """Kills at a named step. ``starting``: it is part of a start, so the driver's Python starts for it.
-        ``is_rare``: not every batch comes to it, so the first process that does is killed.
-        """
-        target = self._next_target()
-        self._faults.arm(step, 1 if starting or is_rare else self._random.randint(1, 3))
-        if starting and self._program is not None:
-            self._program.kill("python")
-        program = self.running()
-        last = program.batches + self._step_batches
-        program.wait_for(lambda: self._faults.has_struck or program.batches > last, 2 * SECONDS)
-        self._faults.disarm()
-        return self._after_hit(program, target) if self._faults.has_struck else Strike(target, False, program.failure)
-
-    def at_random(self) -> Strike:
-        """Kills at a moment that nobody chose."""
-        target = self._next_target()
-        program = self.running()
-        begun = program.wait_for(lambda: program.batches > 0)
-        time.sleep(self._random.uniform(0.0, 3.0))
-        if not begun:
-            return Strike(target, False, program.failure)
-        if target == ALONE:
-            program.kill(self._random.choice(self._alone))
-        return self._after_hit(program, target)
-
-    def end(self) -> None:
-        """All that runs is dead."""
-        for program in filter(None, (self._program, self._left)):
-            program.end()
-        self._program = self._left = None
-
-    def running(self) -> Program:
-        """The run that goes on, or a new one."""
-        if self._program is not None and not self._program.running:
-            self.end()
-        if self._program is None:
-            self._program = self._start()
-        return self._program
-
-    def _after_hit(self, program: Program, target: str) -> Strike:
-        if target == ALONE:
-            went_on = program.wait_for_batches(2)
-            return Strike(target, True, None if went_on else program.failure or "no batch since")
-        program.kill(target)
-        time.sleep(self._random.uniform(0.0, 0.3))  # what is left of the old run meets the new one
-        if self._left is not None:
-            self._left.end()
-        self._left, self._program = program, None
-        return Strike(target, True)
-
-    def _next_target(self) -> str:
-        self._turn += 1
-        return TARGETS[(self._turn - 1) % len(TARGETS)]

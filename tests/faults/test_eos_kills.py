@@ -1,5 +1,6 @@
-"""Exactly once, after kill -9 at every step and with two drivers on one checkpoint. The short form; `make faults
-KILLS=20` and `make bench BENCH=exactly_once` are the long ones.
+"""Exactly once, after kill -9 at every step and with two drivers on one checkpoint. The short form strikes three pairs,
+one of each kind: a worker alone, everything at once, the driver's Python alone. `make nightly`, `make faults KILLS=20`
+and `make bench BENCH=exactly_once` strike all.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from pathlib import Path
 
 import pytest
 from tests.faults import eos_spark_pattern
-from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, run, show
+from tests.faults.eos_harness import FILES, KAFKA, STEPS, Campaign, impossible, prove, run, show
+from tests.faults.file_reading import listed
+from tests.faults.kill_plan import WHO, Coverage, Pair
 from tests.faults.program import log_tail
 
+import holdfast as hf
 from holdfast.fault_points import COMMIT_POINTS
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))
-#: A task that had prepared; a driver with a record; one in the middle of its commit. All of them alone.
-SHORT = ("sink_after_prepare", "after_record", "mid_commit")
+#: A task that had prepared; everything, with a record; a driver in the middle of its commit, whose JVM lives on.
+SHORT = (Pair("sink_after_prepare", "worker"), Pair("after_record", "group"), Pair("mid_commit", "python"))
 SPARK_PATTERN = "tests.faults.eos_spark_pattern:SparkPatternWorld"
 
 pytestmark = pytest.mark.spark
@@ -26,32 +30,30 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.timeout(1200)
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    strike(tmp_path, SHORT, KAFKA, kills=1)
+    prove(tmp_path / "stream", Coverage.of(SHORT), KAFKA)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(36_000)
 @pytest.mark.parametrize("world", [KAFKA, FILES])
 def test_kills_at_every_step_lose_nothing_and_repeat_nothing(tmp_path: Path, world: str) -> None:
-    strike(tmp_path, STEPS, world, KILLS if world == KAFKA else min(KILLS, 5))
-
-
-def strike(folder: Path, steps: tuple[str, ...], world: str, kills: int) -> None:
-    campaign, found = run(folder / "stream", steps, kills, seed=kills, world=world)
-    print(show(campaign, found))
-    assert not found, show(campaign, found) + "\n" + "\n".join(found.other[:20])
-    assert not [step for step, tally in campaign.tally.items() if tally.missed], show(campaign, found)
+    prove(tmp_path / "stream", Coverage(STEPS, WHO, impossible(world), KILLS), world)
+    if world == FILES:  # what a stranger lists is what the manifests say
+        folder = tmp_path / "stream" / "out"
+        manifests = sorted(str(folder / file.name) for file in hf.FileSink.files(str(folder)))
+        assert manifests == listed(folder)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_harness_finds_what_sparks_own_pattern_repeats(tmp_path: Path) -> None:
     """A harness that finds nothing here would prove nothing elsewhere."""
-    steps = ("sink_after_prepare", "after_commit")
-    assert set(steps) <= set(eos_spark_pattern.STEPS)
-    campaign, found = run(tmp_path / "stream", steps, kills=1, seed=3, world=SPARK_PATTERN)
-    assert found.twice > 0, show(campaign, found)
-    assert found.lost == 0, show(campaign, found)
+    pairs = (Pair("sink_after_prepare", "worker"), Pair("after_commit", "python"))
+    assert {pair.step for pair in pairs} <= set(eos_spark_pattern.STEPS)
+    coverage = Coverage.of(pairs)
+    _, found = run(tmp_path / "stream", coverage, seed=3, world=SPARK_PATTERN)
+    assert found.twice > 0, show(coverage, found)
+    assert found.lost == 0, show(coverage, found)
 
 
 @pytest.mark.slow

@@ -12,16 +12,12 @@ import psutil
 import pytest
 from tests.faults.eos_harness import FILES, KAFKA, Campaign
 from tests.faults.eos_kafka_world import KafkaWorld
-from tests.faults.program import Program, command_of, log_tail
+from tests.faults.program import log_tail
 from tests.faults.standalone_cluster import StandaloneCluster
 
 from holdfast.fault_points import SINK_POINTS, VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
-
-
-def executors(program: Program) -> list[psutil.Process]:
-    return [p for p in program.processes() if "CoarseGrainedExecutorBackend" in " ".join(command_of(p))]
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
@@ -38,12 +34,12 @@ def test_an_executor_that_dies(tmp_path: Path, world: str, repeatable: bool) -> 
         with campaign.program(*cluster, *(["--repeatable"] if repeatable else [])) as program:
             for kills in range(2):
                 assert program.wait_for_batches(2), f"after {kills} executors: {program.failure}"
-                assert program.wait_for(lambda: len(executors(program)) == 2)  # Spark has started another
+                assert program.wait_for(lambda: len(program.of("executor")) == 2)  # Spark has started another
                 campaign.faults.arm("sink_after_prepare", 1, signal.SIGSTOP)
                 assert program.wait_for(lambda: campaign.faults.has_struck)
                 asleep = [p for p in program.workers() if p.status() == psutil.STATUS_STOPPED]
                 assert len(asleep) == 1
-                owner = next(p for p in executors(program) if asleep[0] in p.children(recursive=True))
+                owner = next(p for p in program.of("executor") if asleep[0] in p.children(recursive=True))
                 owner.kill()
                 if not program.wait_for_batches(2):
                     assert not repeatable and "indeterminate output" in str(program.failure), program.failure

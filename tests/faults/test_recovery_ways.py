@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -98,10 +99,10 @@ def test_a_batch_that_was_aborted_leaves_nothing(driver):
     process.state.begin(driver.next_batch)
     driver.play_some(driver.process(), 1)
     process.state.abort()
-    assert driver.check(process) in ("local_base", "restore")
+    assert driver.check(process) == "local_base"
     process.open(driver.handle)
     process.state.begin(driver.next_batch)
-    assert driver.check(process) in ("local_base", "restore"), "open() without a word drops the batch at hand"
+    assert driver.check(process) == "local_base", "open() without a word drops the batch at hand"
 
 
 def test_bases_of_versions_that_were_never_committed_are_not_used(driver):
@@ -111,7 +112,8 @@ def test_bases_of_versions_that_were_never_committed_are_not_used(driver):
     for i in range(10):  # folds bases of versions that only it knows
         ahead = zombie.run(ahead, driver.next_batch + i, [{5: 1_000_000}])
         zombie.rest()
-    assert any(name.startswith("bases") for name in [os.path.relpath(p, p + "/../..") for p in driver.local("bases/*")])
+    folded = [int(os.path.basename(path).split("-")[0]) for path in driver.local("bases/*")]
+    assert folded and min(folded) > driver.handle.sequence, "only bases that nobody may use are there"
     assert driver.check(driver.process()) == "restore"
     driver.play_some(driver.process(), 12)
     assert driver.check(driver.process()) == "local_base"
@@ -119,6 +121,7 @@ def test_bases_of_versions_that_were_never_committed_are_not_used(driver):
 
 def test_two_processes_that_run_the_same_batch_do_not_disturb_each_other(driver):
     a, b = driver.process(), driver.process()
+    ways = []
     for i in range(25):
         rows = {i % 5: i, 50 + i: 1}
         loser = a.run(driver.handle, driver.next_batch, [rows])
@@ -127,8 +130,10 @@ def test_two_processes_that_run_the_same_batch_do_not_disturb_each_other(driver)
         b.rest()
         assert loser.version_id != winner.version_id
         driver.commit(winner if i % 2 else loser, [rows])
-        assert driver.check(a if i % 3 else b)
-    assert driver.check(driver.process())
+        ways.append(driver.check(a if i % 3 else b))
+    # Equal where the version of the process was taken; a base of the other's line is no use until both share one.
+    assert Counter(ways) == {"equal": 12, "local_base": 11, "restore": 2}
+    assert driver.check(driver.process()) == "local_base"
 
 
 # --- this machine's copies are damaged, of another boot, or gone
@@ -180,15 +185,7 @@ def test_a_table_that_changed_under_a_base_is_found_when_it_is_read_and_restored
     for table in tables.values():
         for position in range(0, os.path.getsize(table), 64):
             flip(table, position)
-    process = driver.process()
-    ways = []
-    for _ in range(3):  # Spark runs a failed task again
-        try:
-            ways.append(driver.check(process))
-            break
-        except Corrupt as error:
-            process.state.abort(error)
-    assert ways == ["restore"]
+    assert driver.check(driver.process()) == "restore"
 
 
 def test_a_damaged_base_does_not_become_a_snapshot(driver, caplog):
@@ -201,7 +198,7 @@ def test_a_damaged_base_does_not_become_a_snapshot(driver, caplog):
         driver.play_some(process, 20, seed=1)
     for base in driver.local("bases/*"):
         shutil.rmtree(base)
-    assert driver.check(driver.process(local="local-b")) in ("restore", "fallback")
+    assert driver.check(driver.process(local="local-b")) == "restore"
 
 
 def test_local_copies_from_before_a_reboot_are_dropped(driver):
@@ -281,7 +278,7 @@ def test_a_new_host_restores_from_the_snapshot(driver):
     assert driver.check(process) == "restore"
     assert process.state.recovery.deltas <= driver.settings.snapshot_deltas_max + 2
     driver.play_some(process, 30)
-    assert driver.check(driver.process()) in ("restore", "local_base")
+    assert driver.check(driver.process()) == "restore"
 
 
 def test_a_new_host_restores_from_deltas_alone_when_there_is_no_snapshot_yet(driver):
@@ -294,8 +291,8 @@ def test_a_slot_may_move_between_hosts_at_every_batch(driver):
     hosts = [driver.process(), driver.process(OTHER_HOST, "local-b")]
     for i in range(60):
         driver.play(hosts[i % 2], {i % 11: i, 200 + i: i})
-    assert driver.check(hosts[0])
-    assert driver.check(hosts[1])
+    assert driver.check(hosts[0]) == "catch_up"
+    assert driver.check(hosts[1]) == "equal"
     assert len(driver.handle.snapshots) == 2
 
 
@@ -381,7 +378,7 @@ def test_every_retained_version_can_be_rolled_back_to(driver):
     process = driver.process()
     driver.play_some(process, 40)
     for back in range(driver.settings.retained_batches + 1):
-        assert driver.check(process), back
+        assert driver.check(process) == ("local_base" if back else "equal"), back
         assert driver.check(driver.process(OTHER_HOST, f"local-{back}")) == "restore"
         driver.roll_back(1)
 
@@ -393,7 +390,7 @@ def test_life_goes_on_after_a_roll_back(driver):
         driver.roll_back(3)
         driver.play_some(process, 10, seed=seed)
         driver.clock.ms += 2 * 3_600_000
-        assert driver.check(driver.process())
+        assert driver.check(driver.process()) == "local_base"
         assert driver.check(driver.process(OTHER_HOST, f"local-{seed}")) == "restore"
 
 

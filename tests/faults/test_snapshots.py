@@ -122,7 +122,7 @@ def test_a_base_that_decayed_does_not_become_a_snapshot(driver, caplog):
     with caplog.at_level(logging.WARNING):
         driver.play_some(process, 12)
     assert "damaged" in caplog.text
-    assert driver.check(driver.process(OTHER_HOST, "local-b")) in ("restore", "fallback")
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
 
 def test_past_the_hard_limit_a_batch_folds_itself(tmp_path):

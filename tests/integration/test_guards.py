@@ -120,6 +120,19 @@ def test_no_checkpoint_folder(stream: FileStream, spark: SparkSession) -> None:
         stream.run(totals())
 
 
+@pytest.mark.parametrize("folder", ["s3://bucket/x", "dbfs:/x", "~/x", "hdfs://name/x"])
+def test_a_place_that_cannot_keep_state_is_refused_at_the_call(stream: FileStream, folder: str) -> None:
+    stream.write(EVENTS)
+    for setting in ("checkpoint.dir", "local.dir"):
+        with pytest.raises(hf.InvalidRequest, match=rf"operator 'totals': spark\.holdfast\.{setting}: .*expected"):
+            stream.events().transform(totals(settings={setting: folder}))
+    with pytest.raises(hf.InvalidRequest, match="FileSink: path: .*expected"):
+        hf.FileSink(folder)
+    with pytest.raises(hf.InvalidRequest, match="expected"):
+        hf.write_exactly_once(stream.events(), hf.FileSink("out"), checkpoint=folder)
+    assert not stream.spark.streams.active
+
+
 def test_an_unknown_setting(stream: FileStream, spark: SparkSession) -> None:
     stream.write(EVENTS)
     spark.conf.set("spark.holdfast.checkpoint.dri", "/tmp")

@@ -19,6 +19,28 @@ FOREIGN = {
     "datasketches": {"state"},
 }
 
+# All that is imported of kafka-python, most of it not meant for others: a new one is thought about, and so is each of
+# its minor releases, below which pyproject.toml pins it.
+KAFKA_PYTHON = {
+    "kafka/requests.py": {
+        "kafka.protocol.metadata.FindCoordinatorRequest",
+        "kafka.protocol.metadata.MetadataRequest",
+        "kafka.protocol.producer.transaction.EndTxnRequest",
+        "kafka.protocol.producer.transaction.InitProducerIdRequest",
+        "kafka.protocol.producer.transaction.WriteTxnMarkersRequest",
+        "kafka.protocol.admin.transactions.DescribeProducersRequest",
+        "kafka.protocol.admin.transactions.DescribeTransactionsRequest",
+        "kafka.protocol.admin.transactions.ListTransactionsRequest",
+    },
+    "kafka/wire.py": {
+        "kafka.errors",
+        "kafka.errors.SaslAuthenticationFailedError",
+        "kafka.net.manager.KafkaConnectionManager",
+        "kafka.net.sasl.oauth.AbstractTokenProvider",
+        "kafka.net.selector.NetworkSelector",
+    },
+}
+
 # The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
 LEAVES = {"errors", "clock", "units", "fault_points", "trials"}
 ROOMS = {
@@ -72,6 +94,23 @@ def test_a_foreign_library_is_known_to_its_rooms_only(library: str) -> None:
         if _is(module, library)
     ]
     assert not strangers, f"only {sorted(FOREIGN[library])} may import {library}: {strangers}"
+
+
+def test_what_is_imported_of_kafka_python_is_known_by_name() -> None:
+    found: dict[str, set[str]] = {}
+    for path in files(".py", under="python/holdfast"):
+        for _, module in imports(path):
+            if _is(module, "kafka"):
+                found.setdefault(str(path.relative_to(PACKAGE)), set()).add(module)
+    strangers = {where: modules - KAFKA_PYTHON.get(where, set()) for where, modules in found.items()}
+    assert not any(strangers.values()), f"imports of kafka-python that KAFKA_PYTHON does not name: {strangers}"
+    assert found == KAFKA_PYTHON, "KAFKA_PYTHON names what nobody imports any more"
+    pinned = re.findall(r"kafka-python(\S+?)\"", text(ROOT / "pyproject.toml"))
+    assert pinned
+    for bounds in pinned:
+        assert re.fullmatch(r">=(\d+)\.(\d+)\.\d+,<\d+\.\d+", bounds), bounds
+        least, most = re.findall(r"(\d+)\.(\d+)", bounds)
+        assert (int(most[0]), int(most[1])) == (int(least[0]), int(least[1]) + 1), bounds
 
 
 def test_rooms_import_downwards_only() -> None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.tidy.sources import ROOT, cpp_files, files, name, text
+from tests.tidy.sources import ROOT, cpp_files, files, name, text, tree
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -79,6 +79,29 @@ def test_every_row_of_the_crash_table_names_tests_that_exist() -> None:
     ]
     assert not unproven, unproven
     assert not missing, missing
+
+
+def test_the_crash_table_says_which_tests_run_at_night_only() -> None:
+    """A row that rests on a test that `make test` leaves out says so, and no other does."""
+    cited = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`( \*\(nightly\)\*)?", text(ROOT / "docs/exactly_once.md"))
+    wrong = [
+        f"{path}::{test}: {'is' if told else 'is not'} said to be nightly"
+        for path, test, told in cited
+        if bool(told) != (test in _slow_tests(ROOT / path))
+    ]
+    assert cited
+    assert not wrong, "\n".join(wrong)
+
+
+def _slow_tests(path: Path) -> set[str]:
+    marks = [ast.unparse(node) for node in tree(path).body if isinstance(node, ast.Assign)]
+    of_module = any(mark.startswith("pytestmark") and "mark.slow" in mark for mark in marks)
+    return {
+        node.name
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef)
+        and (of_module or any(ast.unparse(mark) == "pytest.mark.slow" for mark in node.decorator_list))
+    }
 
 
 def test_every_magic_has_a_page() -> None:

@@ -191,5 +191,5 @@ def test_stored_sketches_are_the_library_s_own() -> None:
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     processor = aggregating(pa.int64(), "approx_count_distinct")[0]()
     monkeypatch.setitem(sys.modules, "datasketches", None)
-    with pytest.raises(Unavailable, match=r"pip install 'holdfast\[sketch\]'"):
+    with pytest.raises(Unavailable, match=r"pip install 'holdfast-spark\[sketch\]'"):
         bind(processor, USER)

@@ -6,6 +6,9 @@ import os
 import threading
 import time
 
+import pytest
+
+from holdfast.checkpoint import background as background_module
 from holdfast.checkpoint.background import Background, process_background
 
 
@@ -28,6 +31,39 @@ def test_a_job_may_ask_for_another():
     background.submit("a", lambda: background.submit("a", lambda: done.append(1)))
     assert background.drain(10)
     assert done == [1]
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), SystemExit(1), KeyboardInterrupt(), ValueError()])
+def test_a_job_that_raises_does_not_end_the_thread(error, monkeypatch, caplog):
+    background = Background()
+    if isinstance(error, ValueError):  # the log itself fails, as on a closed stream
+        monkeypatch.setattr(background_module._LOGGER, "exception", lambda *_: 1 / 0)
+
+    def fail():
+        raise error
+
+    done = []
+    background.submit("a", fail)
+    assert background.drain(10)
+    background.submit("b", lambda: done.append(1))
+    assert background.drain(10)
+    assert done == [1]
+    assert isinstance(error, ValueError) or "the thread goes on" in caplog.text
+
+
+def test_a_thread_that_cannot_be_started_costs_no_batch(monkeypatch, caplog):
+    background, start, done = Background(), threading.Thread.start, []
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    background.submit("a", lambda: done.append("a"))
+    assert "could not be started" in caplog.text
+    monkeypatch.setattr(threading.Thread, "start", start)
+    background.submit("b", lambda: done.append("b"))
+    assert background.drain(10)
+    assert done == ["a", "b"]
 
 
 def test_nothing_begins_after_the_end():

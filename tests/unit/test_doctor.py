@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import doctor
+import holdfast
 from holdfast.cli import main
-from holdfast.doctor import Verdict
+from holdfast.doctor import Finding, Verdict, machine, packages, programs, versions
+from holdfast.doctor.versions import Bounds
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_json_is_for_machines(tmp_path: Path) -> None:
     ran = _run("--json", "--local-dir", str(tmp_path / "not there yet"))
     report = json.loads(ran.output)
     assert report["missing"] == 0
-    assert {finding["verdict"] for finding in report["findings"]} <= {"ok", "warning"}
+    assert {finding["verdict"] for finding in report["findings"]} <= {"ok", "optional", "warning"}
     assert all(finding["found"] for finding in report["findings"])
     assert not (tmp_path / "not there yet").exists(), "the doctor changes nothing"
 
@@ -71,7 +73,7 @@ def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatc
     missing = next(number for number, line in enumerate(lines) if line.startswith("missing"))
     assert "nowhere/bin/java" in lines[missing]
     assert "→ install a JDK 17" in lines[missing + 1]
-    assert any(line.startswith("warning  workers") for line in lines)
+    assert any(line.split()[:2] == ["warning", "workers"] for line in lines)
     assert "1 missing, " in lines[-1]
 
 
@@ -112,7 +114,7 @@ def test_as_a_user_runs_it(tmp_path: Path) -> None:
     ],
 )
 def test_the_jdk_must_be_17_or_later(tmp_path: Path, version: str, verdict: Verdict) -> None:
-    finding = doctor.check_jdk(_java(tmp_path / "jdk", version))
+    finding = programs.check_jdk(_java(tmp_path / "jdk", version))
     assert finding.verdict == verdict
     assert version in finding.found
 
@@ -120,23 +122,23 @@ def test_the_jdk_must_be_17_or_later(tmp_path: Path, version: str, verdict: Verd
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
     environment = {**_java(tmp_path / "home", "17.0.1"), "PATH": str(tmp_path / "path" / "bin")}
     _java(tmp_path / "path", "11.0.2")
-    assert "17.0.1" in doctor.check_jdk(environment).found
+    assert "17.0.1" in programs.check_jdk(environment).found
     del environment["JAVA_HOME"]
-    assert "11.0.2" in doctor.check_jdk(environment).found
+    assert "11.0.2" in programs.check_jdk(environment).found
 
 
 def test_no_jdk_at_all_is_missing(tmp_path: Path) -> None:
-    finding = doctor.check_jdk({"PATH": str(tmp_path)})
+    finding = programs.check_jdk({"PATH": str(tmp_path)})
     assert (finding.verdict, finding.found) == (
         Verdict.MISSING,
         "none: JAVA_HOME is not set, and there is no java on PATH",
     )
     _program(tmp_path / "bin" / "java", "echo it is broken >&2; exit 3")
-    assert "it is broken" in doctor.check_jdk({"JAVA_HOME": str(tmp_path)}).found
+    assert "it is broken" in programs.check_jdk({"JAVA_HOME": str(tmp_path)}).found
 
 
 def _with_package(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
-    monkeypatch.setattr(doctor, "_version_of", versions.get)
+    monkeypatch.setattr(packages, "version_of", versions.get)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +147,14 @@ def _with_package(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> No
 )
 def test_the_pyspark_that_is_supported(monkeypatch: pytest.MonkeyPatch, version: str, verdict: Verdict) -> None:
     _with_package(monkeypatch, pyspark=version)
-    assert doctor.check_pyspark({}).verdict == verdict
+    assert packages.check_pyspark({}).verdict == verdict
 
 
 def test_no_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_package(monkeypatch)
-    assert doctor.check_pyspark({}).found == "not installed"
+    assert packages.check_pyspark({}).found == "not installed"
     _with_package(monkeypatch, **{"pyspark-client": "4.1.0"})
-    finding = doctor.check_pyspark({})
+    finding = packages.check_pyspark({})
     assert finding.verdict == Verdict.MISSING
     assert "ships no Spark" in finding.found
     assert "pip install 'pyspark>=4.0,<5'" in finding.mend
@@ -162,50 +164,134 @@ def test_a_spark_home_of_another_version_is_warned_of(monkeypatch: pytest.Monkey
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.13-4.1.0.jar").touch()
     _with_package(monkeypatch, pyspark="4.3.0")
-    finding = doctor.check_pyspark({"SPARK_HOME": str(tmp_path)})
+    finding = packages.check_pyspark({"SPARK_HOME": str(tmp_path)})
     assert finding.verdict == Verdict.WARNING
     assert "Spark 4.1.0" in finding.found
     _with_package(monkeypatch, pyspark="4.1.0")
-    assert doctor.check_pyspark({"SPARK_HOME": str(tmp_path)}).verdict == Verdict.OK
+    assert packages.check_pyspark({"SPARK_HOME": str(tmp_path)}).verdict == Verdict.OK
 
 
 def test_a_package_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_package(monkeypatch, pyarrow="15.0.2")
-    finding = doctor.check_package("pyarrow", (18,))
+    finding = packages.check_package("pyarrow")
     assert (finding.verdict, finding.mend) == (Verdict.MISSING, "pip install 'pyarrow>=18'")
+
+
+def test_a_pandas_that_spark_warns_of_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_package(monkeypatch, pandas="3.1.0")
+    finding = packages.check_package("pandas")
+    assert (finding.verdict, finding.mend) == (Verdict.MISSING, "pip install 'pandas>=2.2,<3'")
+    _with_package(monkeypatch, pandas="2.3.3")
+    assert packages.check_package("pandas").verdict == Verdict.OK
+
+
+def test_bounds_are_those_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = [
+        "pyspark<5,>=4.0", "click>=8.1", "confluent-kafka>=2.6; extra == 'kafka'",
+        'kafka-python (>=3.0.12,<4) ; extra == "kafka"', "holdfast-spark[kafka]; extra == 'demo'",
+    ]  # fmt: skip
+    monkeypatch.setattr(versions.metadata, "requires", lambda _: requires)
+    assert versions.wanted() == {"pyspark": Bounds((4, 0), (5,)), "click": Bounds((8, 1))}
+    assert versions.wanted("kafka") == {"confluent-kafka": Bounds((2, 6)), "kafka-python": Bounds((3, 0, 12), (4,))}
+    assert [bool(Bounds((2, 2), (3,)).hold(version)) for version in ("2.1.9", "2.2", "2.3.3", "3.0.0rc1")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+def _extra(name: str) -> Finding:
+    return packages.check_extra(name, "Kafka sources and sinks")
+
+
+def test_an_extra_is_optional_but_half_of_one_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_package(monkeypatch)
+    finding = _extra("kafka")
+    assert finding.verdict == Verdict.OPTIONAL
+    assert "pip install 'holdfast-spark[kafka]'" in finding.mend
+    _with_package(monkeypatch, **{"confluent-kafka": "2.11.0", "kafka-python": "3.0.12"})
+    assert _extra("kafka").verdict == Verdict.OK
+    _with_package(monkeypatch, **{"confluent-kafka": "2.11.0"})
+    assert _extra("kafka").verdict == Verdict.WARNING
+    assert "kafka-python is not installed" in _extra("kafka").found
+    _with_package(monkeypatch, **{"confluent-kafka": "2.11.0", "kafka-python": "2.0.2"})
+    assert "need kafka-python>=3.0.12" in _extra("kafka").found
+
+
+def test_what_is_optional_is_neither_missing_nor_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding("Python", Verdict.OK, "3.11"), Finding("Maven", Verdict.OPTIONAL, "no mvn on PATH", "install it")]
+    # By its name in sys.modules: in holdfast.cli, `doctor` is the command.
+    monkeypatch.setattr(importlib.import_module("holdfast.cli.doctor"), "examine", lambda _: found)
+    ran = _run()
+    assert ran.exit_code == 0
+    assert "optional  Maven" in ran.output
+    assert "→ install it" in ran.output
+    assert ran.output.endswith("\nHoldfast has what it needs.\n")
+
+
+def test_another_project_by_the_name_holdfast_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its distribution brings a package `holdfast` too: pip lays one over the other and says nothing."""
+    ours = {"holdfast-spark": holdfast.__version__}
+    _with_package(monkeypatch, **ours)
+    assert packages.check_holdfast().verdict == Verdict.OK
+    _with_package(monkeypatch, **ours, holdfast="0.5.1")
+    finding = packages.check_holdfast()
+    assert finding.verdict == Verdict.WARNING
+    assert "holdfast 0.5.1, another project" in finding.found
+    assert finding.mend.startswith("pip uninstall holdfast")
+
+
+def test_a_holdfast_without_metadata_or_with_two_copies_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_package(monkeypatch)
+    assert "without its metadata" in packages.check_holdfast().found
+    _with_package(monkeypatch, **{"holdfast-spark": "0.0.9"})
+    assert "another copy" in packages.check_holdfast().found
+
+
+def test_maven_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE_DIR", str(tmp_path / "cache"))
+    environment = {"PATH": str(tmp_path)}
+    finding = programs.check_maven(environment)
+    assert (finding.verdict, finding.mend[:13]) == (Verdict.OPTIONAL, "install Maven")
+    (tmp_path / "cache" / "kafka-4.1.0-0123").mkdir(parents=True)
+    assert programs.check_maven(environment).verdict == Verdict.OK
+    _program(tmp_path / "mvn", "echo 'Apache Maven 3.8.7'")
+    assert programs.check_maven(environment).found == f"3.8.7 ({tmp_path}/mvn)"
+    _program(tmp_path / "mvn", "echo 'JAVA_HOME is not defined correctly' >&2; exit 1")
+    finding = programs.check_maven(environment)
+    assert finding.verdict == Verdict.WARNING
+    assert "JAVA_HOME is not defined" in finding.found
 
 
 def test_a_rocksdb_that_cannot_be_loaded_is_a_finding(tmp_path: Path) -> None:
     fake = tmp_path / "librocksdbjni-linux64.so"
     fake.write_bytes(b"not a library")
-    finding = doctor.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(fake)})
+    finding = programs.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(fake)})
     assert finding.verdict == Verdict.MISSING
     assert "cannot be loaded" in finding.found
-    finding = doctor.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(tmp_path / "none.so")})
+    finding = programs.check_rocksdb({**os.environ, "HOLDFAST_ROCKSDB_LIBRARY": str(tmp_path / "none.so")})
     assert "which is no file" in finding.found
 
 
 def test_a_trial_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(_program(tmp_path / "python", "kill -SEGV $$")))
-    finding = doctor.check_rocksdb(os.environ)
+    finding = programs.check_rocksdb(os.environ)
     assert finding.verdict == Verdict.MISSING
     assert "ended by SIGSEGV" in finding.found
 
 
 def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
-    assert doctor.check_workers({**os.environ, "PYSPARK_PYTHON": sys.executable}).verdict == Verdict.OK
-    assert doctor.check_workers({}).verdict == Verdict.WARNING
+    assert programs.check_workers({**os.environ, "PYSPARK_PYTHON": sys.executable}).verdict == Verdict.OK
+    assert programs.check_workers({}).verdict == Verdict.WARNING
 
     other = _program(tmp_path / "python", "echo '[[3, 9], \"/usr/bin/python3.9\"]'")
-    finding = doctor.check_workers({"PYSPARK_PYTHON": str(other)})
+    finding = programs.check_workers({"PYSPARK_PYTHON": str(other)})
     assert finding.verdict == Verdict.MISSING
     assert "3.9 (/usr/bin/python3.9), but this is" in finding.found
 
     bare = _program(tmp_path / "bare", "echo \"ModuleNotFoundError: No module named 'holdfast'\" >&2; exit 1")
-    finding = doctor.check_workers({"PYSPARK_PYTHON": str(bare)})
+    finding = programs.check_workers({"PYSPARK_PYTHON": str(bare)})
     assert finding.verdict == Verdict.MISSING
     assert "cannot import holdfast: ModuleNotFoundError" in finding.found
-    assert doctor.check_workers({"PYSPARK_PYTHON": str(tmp_path / "none")}).verdict == Verdict.MISSING
+    assert programs.check_workers({"PYSPARK_PYTHON": str(tmp_path / "none")}).verdict == Verdict.MISSING
 
 
 def _machine(root: Path, files: dict[str, str]) -> Path:
@@ -252,7 +338,7 @@ def _machine(root: Path, files: dict[str, str]) -> Path:
 def test_memory_is_the_least_of_machine_and_container(
     tmp_path: Path, files: dict[str, str], found: str, verdict: Verdict
 ) -> None:
-    finding = doctor.check_memory(_machine(tmp_path, files))
+    finding = machine.check_memory(_machine(tmp_path, files))
     assert (finding.found, finding.verdict) == (found, verdict)
 
 
@@ -280,7 +366,7 @@ def test_memory_is_the_least_of_machine_and_container(
     ],
 )
 def test_cores_are_the_least_of_machine_and_container(tmp_path: Path, files: dict[str, str], limited: bool) -> None:
-    finding = doctor.check_cores(_machine(tmp_path, files))
+    finding = machine.check_cores(_machine(tmp_path, files))
     assert (finding.found == "0.5 by the container's limit") == limited
     if limited:
         assert finding.verdict == Verdict.WARNING
@@ -288,9 +374,9 @@ def test_cores_are_the_least_of_machine_and_container(tmp_path: Path, files: dic
 
 def test_a_local_folder_in_memory_is_warned_of() -> None:
     shared_memory = Path("/dev/shm")
-    if doctor._file_system(shared_memory) != "tmpfs":
+    if machine._file_system(shared_memory) != "tmpfs":
         pytest.skip("no tmpfs at /dev/shm here")
-    finding = doctor.check_local_dir(shared_memory)
+    finding = machine.check_local_dir(shared_memory)
     assert finding.verdict == Verdict.WARNING
     assert "tmpfs" in finding.found
 
@@ -298,13 +384,13 @@ def test_a_local_folder_in_memory_is_warned_of() -> None:
 def test_a_local_folder_that_cannot_be_is_missing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/holdfast")):
-        finding = doctor.check_local_dir(folder)
+        finding = machine.check_local_dir(folder)
         assert finding.verdict == Verdict.MISSING, folder
         assert "spark.holdfast.local.dir" in finding.mend
 
 
 def test_a_local_folder_leaves_no_trace(tmp_path: Path) -> None:
-    doctor.check_local_dir(tmp_path / "a" / "b")
+    machine.check_local_dir(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -313,6 +399,6 @@ def test_a_folder_without_hard_links_is_warned_of(monkeypatch: pytest.MonkeyPatc
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    finding = doctor.check_local_dir(tmp_path)
+    finding = machine.check_local_dir(tmp_path)
     assert finding.verdict == Verdict.WARNING
     assert "no hard links" in finding.found

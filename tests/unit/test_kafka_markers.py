@@ -14,7 +14,8 @@ from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 from tests.offline_wire import OfflineWire
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Corrupt, Unavailable
+from holdfast.kafka import open_ends
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactions import Prepared, Transactions
@@ -89,6 +90,7 @@ def _answer(**partition: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(open_ends, "_not_shown", set())  # what other tests were told
 
 
 def wait_for(wire: PartitionWire) -> None:
@@ -119,12 +121,30 @@ def test_a_marker_that_came_after_the_coordinator_said_so_is_not_written() -> No
 
 
 @pytest.mark.parametrize(
-    ("state", "epoch"), [("CompleteCommit", 3), ("Empty", 4), ("Ongoing", 4), ("CompleteAbort", 5)]
+    ("state", "epoch"), [("CompleteCommit", 3), ("Empty", 4), ("CompleteCommit", 4), ("CompleteAbort", 5)]
 )
 def test_what_was_committed_gets_its_marker_whoever_took_the_id_since(state: str, epoch: int) -> None:
     wire = PartitionWire([True], state, epoch)
     wait_for(wire)
     assert wire.written == [True]
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence", "SomethingNew"])
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_no_marker_is_written_while_the_id_is_open_at_a_later_epoch(state: str, epoch: int) -> None:
+    """A fence bumps the epoch in memory before it is written down: the transaction may be open still."""
+    for settle in (wait_for, sweep):
+        wire = PartitionWire([True], state, epoch)
+        with pytest.raises(Unavailable, match="id is still open in 1 partitions"):
+            settle(wire)
+        assert wire.written == []
+
+
+def test_a_coordinator_that_takes_back_a_commit_is_not_helped() -> None:
+    wire = PartitionWire([True], "CompleteAbort", 3)
+    with pytest.raises(Corrupt, match=r"transaction id \(producer id 9, epoch 3\) has confirmed its commit"):
+        wait_for(wire)
+    assert wire.written == []
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_mode_decides_about_idempotence(mode: str, idempotent: str | None) -
         ({"options": {"kafka.security.protocol": "TLS"}}, "security.protocol='TLS': expected one of PLAINTEXT"),
         (
             {"options": {"kafka.security.protocol": "sasl_ssl", "kafka.sasl.mechanism": "OAUTHBEARER"}},
-            "sasl.mechanism=OAUTHBEARER: exactly-once output",
+            "sasl.mechanism=OAUTHBEARER needs a source of tokens",
         ),
         (
             {"options": {"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"}},
@@ -77,6 +77,10 @@ def test_the_mode_decides_about_idempotence(mode: str, idempotent: str | None) -
         (
             {"options": {"kafka.security.protocol": "ssl", "kafka.ssl.keystore.location": "k.p12"}},
             "ssl.keystore.location: exactly-once output .* PEM only",
+        ),
+        (
+            {"options": {"kafka.sasl.mechanism": "GSSAPI", "kafka.sasl.kerberos.keytab": "/etc/me.keytab"}},
+            "sasl.kerberos.keytab: exactly-once output .* ticket cache",
         ),
         (
             {"options": {"kafka.security.protocol": "ssl", "kafka.ssl.ca.location": "/no/such.pem"}},

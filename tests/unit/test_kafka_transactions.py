@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.protocol.admin.transactions import ListTransactionsRequest
+from kafka.protocol.admin.transactions import DescribeProducersRequest, ListTransactionsRequest
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka import wire as wire_module
-from holdfast.kafka.transactions import Answer, Prepared, Transaction, Transactions
+from holdfast.kafka.transactions import Answer, Prepared, Transactions
 
 
 class ScriptedWire(OfflineWire):
@@ -96,7 +96,7 @@ def end(wire: ScriptedWire, commit: bool = True, patience_ms: float = 1000.0) ->
 )
 def test_an_answer_is_an_answer(code: int, answer: Answer) -> None:
     wire = ScriptedWire(a=[code])
-    assert end(wire) == [answer]
+    assert end(wire, commit=False) == [answer]
     assert len(wire.asked) == 1
 
 
@@ -107,25 +107,117 @@ def test_a_broker_that_is_busy_or_moves_is_asked_again(code: int) -> None:
     assert len(wire.asked) == 3
 
 
+class FencedWire(ScriptedWire):
+    """A coordinator that answers "fenced" to the end of ``a`` (producer 7, epoch 5), and the partition t-0.
+
+    Parameters
+    ----------
+    known
+        What it says of the id, (state, epoch), look by look; the last one stays.
+    open_epoch
+        Which transaction of the producer the leader of t-0 calls open; None: no one.
+    """
+
+    def __init__(self, known: list[tuple[str, int]], open_epoch: int | None, look_code: int = 0) -> None:
+        super().__init__(a=[90])
+        self.known, self.open_epoch, self.look_code = known, open_epoch, look_code
+        self.leader_of = {("t", 0): []}
+        self.found_anew = 0
+
+    async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, 7)
+
+    async def know(self, node: int) -> None:
+        assert node == 7
+
+    async def find_coordinator(self, transactional_id: str) -> None:
+        self.found_anew += 1
+        await super().find_coordinator(transactional_id)
+
+    async def send(self, request: Any, node: int) -> Any:
+        if not isinstance(request, DescribeProducersRequest):
+            return await super().send(request, node)
+        one = SimpleNamespace(
+            producer_id=7, producer_epoch=self.open_epoch, coordinator_epoch=0, current_txn_start_offset=3
+        )
+        part = SimpleNamespace(
+            partition_index=0,
+            error_code=self.look_code,
+            active_producers=[] if self.open_epoch is None or self.look_code else [one],
+        )
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[part])])
+
+    def _described(self, transactional_id: str) -> Any:
+        state, epoch = self.known.pop(0) if len(self.known) > 1 else self.known[0]
+        found = super()._described(transactional_id)
+        found.transaction_state, found.producer_id, found.producer_epoch = state, 7, epoch
+        return found
+
+    def commit(self, patience_ms: float = 500.0) -> Answer:
+        """The answer to the wish to commit ``a``."""
+        [answer] = Transactions({}, patience_ms, self).end([Prepared("a", 7, 5)], True, ready=True)
+        return answer
+
+
 @pytest.mark.parametrize(
-    ("state", "epoch", "committed"),
+    ("state", "epoch", "answer"),
     [
-        ("Empty", 1, True),  # a zombie took the name when it was committed
-        ("Ongoing", 1, True),  # and has written since
-        ("CompleteAbort", 1, False),  # timed out
-        ("Empty", 2, False),  # timed out, or aborted by who took the name; then taken
-        ("Ongoing", 2, False),
+        ("Empty", 6, Answer.DONE),  # a zombie took the name when it was committed
+        ("CompleteCommit", 6, Answer.DONE),  # and what it wrote was committed, too
+        ("CompleteAbort", 6, Answer.FENCED),  # timed out
+        ("Empty", 7, Answer.FENCED),  # timed out, or aborted by who took the name; then taken
+        ("Ongoing", 7, Answer.FENCED),
+        ("CompleteAbort", 7, Answer.UNKNOWN),  # the time limit of who took the name before the end, or after it
+        ("CompleteCommit", 7, Answer.UNKNOWN),
     ],
 )
-def test_what_was_committed_before_its_name_was_taken_is_done(state: str, epoch: int, committed: bool) -> None:
-    known = Transaction("a", state, 7, 5 + epoch, 1000, -1, 1, ())
-    assert known.follows(Prepared("a", 7, 5)) is committed
-    assert not known.follows(Prepared("a", 8, 5))
+def test_what_was_committed_before_its_name_was_taken_is_done(state: str, epoch: int, answer: Answer) -> None:
+    assert FencedWire([(state, epoch)], None).commit() is answer
+
+
+def test_what_its_coordinator_fails_to_fence_is_not_done() -> None:
+    """Its epoch has moved in memory only: ended by nobody, open in its partition. Markers were forced onto it."""
+    with pytest.raises(Unavailable, match=r"learn what became of 1 transactions .* a is contested"):
+        FencedWire([("Ongoing", 6)], open_epoch=5).commit()
+
+
+def test_what_was_ended_before_its_name_was_taken_for_another_transaction_is_done() -> None:
+    wire = FencedWire([("Ongoing", 6)], open_epoch=6)
+    assert wire.commit() is Answer.DONE
+    assert wire.found_anew >= 2, "the coordinator is looked for again before its word counts"
+
+
+def test_a_fence_that_succeeds_between_two_looks_does_not_make_an_abort_look_like_a_commit() -> None:
+    wire = FencedWire([("Ongoing", 6), ("PrepareAbort", 6), ("PrepareAbort", 6), ("CompleteAbort", 6)], open_epoch=None)
+    assert wire.commit() is Answer.FENCED
+
+
+def test_without_the_right_to_look_nothing_is_concluded_from_a_name_that_is_open_again() -> None:
+    with pytest.raises(Unavailable, match="a is contested"):
+        FencedWire([("Ongoing", 6)], open_epoch=None, look_code=29).commit()
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        [("PrepareAbort", 6), ("CompleteAbort", 6)],
+        [("PrepareEpochFence", 6), ("CompleteAbort", 6)],
+        [("Ongoing", 4), ("CompleteAbort", 6)],  # the coordinator knows less than it did
+        [("SomethingNew", 6), ("CompleteAbort", 6)],
+    ],
+)
+def test_what_is_being_ended_is_asked_for_again(known: list[tuple[str, int]]) -> None:
+    assert FencedWire(known, None).commit() is Answer.FENCED
+
+
+def test_a_coordinator_that_forgot_a_fence_which_it_could_not_write_down_is_asked_to_commit_again() -> None:
+    with pytest.raises(Unavailable, match="a is open"):
+        FencedWire([("Ongoing", 5)], open_epoch=5).commit()
 
 
 def test_only_those_without_an_answer_are_asked_again() -> None:
     wire = ScriptedWire(a=[0], b=[51, 90], c=[49])
-    assert end(wire) == [Answer.DONE, Answer.FENCED, Answer.UNKNOWN]
+    assert end(wire, commit=False) == [Answer.DONE, Answer.FENCED, Answer.UNKNOWN]
     assert [name for name, _, _ in wire.asked] == ["a", "b", "c", "b"]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -164,9 +167,9 @@ def test_large_values_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None
 
     begin = hf.state.keyed_scope.KeyScope.begin
 
-    def noting(scope: Any, keys: Any) -> None:
+    def noting(scope: Any, keys: Any, tuples: Any) -> None:
         sizes.append(len(keys))
-        begin(scope, keys)
+        begin(scope, keys, tuples)
 
     monkeypatch.setattr(hf.state.keyed_scope.KeyScope, "begin", noting)
     run(Blobs(), [purchases([f"u{i}" for i in range(600)], [0] * 600)], USER)
@@ -268,3 +271,138 @@ def test_outputs_of_all_forms() -> None:
     kinds = ["dict", "tuple", "none", "list", "table", "frame", "dict"]
     found = run(Forms(), [purchases(kinds, [0] * 7)], USER)
     assert [row["user"] for row in found] == ["dict", "tuple", "list", "list", "table", "frame"]
+
+
+LOST = "an operation failed, and the processor went on; nothing of this batch is kept"
+
+
+class Careless(hf.KeyedProcessor):
+    """Catches what its states raise, and goes on."""
+
+    small = hf.ValueState(pa.int8())
+    price = hf.ReducingState(pa.decimal128(5, 2), "sum")
+    mine = hf.ReducingState(pa.list_(pa.int64()), lambda a, b: a.append(1) or 1 // 0)
+
+    def __init__(self, use: str) -> None:
+        self.use = use
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        try:
+            if self.use == "small":
+                self.small.update("seven")
+            elif self.use == "price":
+                self.price.add(Decimal("999.99"))
+                self.price.add(Decimal("0.01"))
+                self.price.get()
+            else:
+                self.mine.add([1])
+                self.mine.add([2])
+        except (InvalidRequest, ZeroDivisionError):
+            return {"user": key[0]}
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [("small", "expected int8, found 'seven'"), ("price", "the sum does not fit"), ("mine", "ZeroDivisionError")],
+)
+def test_an_error_that_a_processor_catches_loses_the_batch(use: str, says: str) -> None:
+    """A sum that overflowed in get() read as None afterwards, while the core kept what was added before."""
+    with pytest.raises(InvalidRequest, match=f"state '{use}': {LOST}.*{says}"):
+        run(Careless(use), [purchases(["ada", "bob"], [0, 0])], USER)
+
+
+def test_a_vectorised_error_that_a_processor_catches_loses_the_batch() -> None:
+    class Catches(hf.BatchProcessor):
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            with pytest.raises(InvalidRequest, match="does not fit"):
+                self.total.add(batch, [2**63 - 1, 1])
+
+    with pytest.raises(InvalidRequest, match=f"state 'total': {LOST}"):
+        run(Catches(), [purchases(["ada", "ada"], [0, 0])], USER)
+
+
+def keyed(declaration: Any, use: Callable[[Any], Any], calls: int = 1) -> None:
+    """Runs ``use(state)`` for a key, in so many batches."""
+
+    class Uses(hf.KeyedProcessor):
+        state = declaration
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            use(self.state)
+
+    store = make_store()
+    for _ in range(calls):
+        run(Uses(), [purchases(["ada"], [0])], USER, store)
+
+
+def test_items_between_two_gets_hides_nothing() -> None:
+    def use(state: Any) -> None:
+        if state.is_empty():
+            state.put_all({"a": 1, "b": 2})
+        else:
+            assert (state.get("a"), state.items(), state.get("b")) == (1, [("a", 1), ("b", 2)], 2)
+
+    keyed(hf.MapState(pa.string(), pa.int64()), use, calls=2)
+
+
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+@pytest.mark.parametrize(
+    ("type", "one", "other", "same"),
+    [
+        (pa.float32(), 0.1, float(np.float32(0.1)), True),
+        (pa.float64(), -0.0, 0.0, True),
+        (pa.struct([("x", pa.float64())]), {"x": float("nan")}, {"x": float("nan")}, True),
+        (pa.int64(), 1, 1.0, True),
+        (pa.timestamp("us"), dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), True),
+        (
+            pa.timestamp("us", "America/New_York"),
+            dt.datetime(2020, 11, 1, 1, 30, tzinfo=NEW_YORK),
+            dt.datetime(2020, 11, 1, 1, 30, tzinfo=NEW_YORK, fold=1),
+            False,
+        ),
+        (pa.timestamp("ns"), pd.Timestamp(1), pd.Timestamp(2), False),
+    ],
+    ids=str,
+)
+def test_map_keys_are_one_where_the_declared_type_says_so(type: pa.DataType, one: Any, other: Any, same: bool) -> None:
+    def use(state: Any) -> None:
+        state.clear()
+        state.put(one, 1)
+        assert state.get(other) == (1 if same else None)
+        state.put(other, 2)
+        assert len(state.keys()) == (1 if same else 2)
+        assert state.get(one) == (2 if same else 1)
+        state.remove(one)
+        assert state.get(other) == (None if same else 2)
+
+    keyed(hf.MapState(type, pa.int64()), use, calls=2)
+
+
+def test_what_is_read_can_be_changed_and_no_state_notices() -> None:
+    def reduced(state: Any) -> None:
+        state.add([1])
+        state.get().append(9)
+        assert state.get() == [1]
+
+    def structs(state: Any) -> None:
+        state.put({"x": 1}, 1)
+        state.keys()[0]["x"] = 2
+        assert (state.keys(), state.get({"x": 1})) == ([{"x": 1}], 1)
+
+    keyed(hf.ReducingState(pa.list_(pa.int64()), "last"), reduced, calls=2)
+    keyed(hf.MapState(pa.struct([("x", pa.int64())]), pa.int64()), structs, calls=2)
+
+
+def test_a_count_of_nothing_is_zero_before_and_after_clearing() -> None:
+    def use(state: Any) -> None:
+        assert state.get() == 0
+        state.add("x")
+        assert state.get() == 1
+        state.clear()
+        assert state.get() == 0
+
+    keyed(hf.AggregatingState(pa.string(), "count"), use, calls=2)

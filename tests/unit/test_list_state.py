@@ -63,6 +63,15 @@ def test_lists_are_appended_row_by_row(clicks: BatchListState, lists: Any) -> No
     assert clicks.get(["ada", "bob"]).to_pylist() == [[1, 2, 3], []]
 
 
+def test_a_null_list_over_elements_has_none(clicks: BatchListState) -> None:
+    """Arrow allows offsets that span elements below a null; they were counted, and given to other keys."""
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=pa.array([True, False]))
+    clicks.add_all(["ada", "bob"], lists)
+    assert clicks.get(["ada", "bob"]).to_pylist() == [[], [3]]
+    clicks.update(["ada", "bob"], lists)
+    assert clicks.get(["ada", "bob"]).to_pylist() == [[], [3]]
+
+
 def test_update_replaces(clicks: BatchListState) -> None:
     clicks.add(["ada", "bob", "eve"], [1, 2, 3])
     clicks.update(["ada", "bob"], [[7, 8], []])

@@ -96,10 +96,20 @@ def test_the_calls_of_pyflink() -> None:
             assert self.cart.get("nil") is None
             self.cart.clear()
             assert self.cart.is_empty()
-            with pytest.raises(InvalidRequest, match="a map key is None"):
-                self.cart.get(None)
 
     run(Calls(), [purchases(["ada", "bob"], [0, 0])], USER)
+
+
+def test_no_map_key_is_none() -> None:
+    class Asks(hf.KeyedProcessor):
+        cart = hf.MapState(pa.string(), pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.cart.get(None)
+
+    expected = r"state 'cart', map keys: expected string, found None .*: a map key is never null; key \('ada',\)"
+    with pytest.raises(InvalidRequest, match=expected):
+        run(Asks(), [purchases(["ada"], [0])], USER)
 
 
 def test_a_stored_null_is_told_from_no_entry() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.checkpoint import OperatorRecord, StateRecord, register_operator
-from holdfast.errors import Corrupt, Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import LocalFileStore, run_parallel
 
 TOTAL = StateRecord(0, "total", "reducing", pa.schema([("value", pa.int64())]), "sum")
@@ -45,20 +45,15 @@ def test_a_record_torn_or_changed_is_found():
 
 
 def test_the_first_run_records_and_a_restart_finds_the_same(store):
-    assert register_operator(store, RECORD, "run-1", "a") == RECORD
-    assert register_operator(store, RECORD, "run-2", "b") == RECORD
-    names = [file.name for file in store.list("")]
-    assert names == [
-        "totals%20per%2Fuser/operator.json",
-        "totals%20per%2Fuser/runs/run-1.json",
-        "totals%20per%2Fuser/runs/run-2.json",
-    ]
+    assert register_operator(store, RECORD) == RECORD
+    assert register_operator(store, RECORD) == RECORD
+    assert [file.name for file in store.list("")] == ["totals%20per%2Fuser/operator.json"]
 
 
 def test_recorded_labels_and_state_ids_win_over_declared_ones(store):
-    register_operator(store, RECORD, "run-1", "a")
+    register_operator(store, RECORD)
     declared = replace(RECORD, labels=tuple(range(8)), states=(replace(SEEN, id=0), replace(TOTAL, id=1)))
-    assert register_operator(store, declared, "run-2", "a") == RECORD
+    assert register_operator(store, declared) == RECORD
 
 
 USER_ALONE = pa.schema([("user", pa.string())])
@@ -89,41 +84,34 @@ LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "
     ],
 )
 def test_a_restart_that_contradicts_the_record_names_each_difference_and_a_way_out(store, change, message):
-    register_operator(store, RECORD, "run-1", "a")
+    register_operator(store, RECORD)
     with pytest.raises(Incompatible, match=message):
-        register_operator(store, replace(RECORD, **change), "run-2", "a")
-    assert register_operator(store, RECORD, "run-3", "a") == RECORD
+        register_operator(store, replace(RECORD, **change))
+    assert register_operator(store, RECORD) == RECORD
 
 
 def test_all_differences_are_named_at_once(store):
-    register_operator(store, RECORD, "run-1", "a")
+    register_operator(store, RECORD)
     with pytest.raises(Incompatible) as caught:
-        register_operator(store, replace(RECORD, slots=4, max_parallelism=64, states=()), "run-2", "a")
+        register_operator(store, replace(RECORD, slots=4, max_parallelism=64, states=()))
     assert all(text in str(caught.value) for text in ("slots:", "max parallelism:", "state 'total'", "state 'seen'"))
-
-
-def test_two_operators_of_one_name_in_one_run_are_refused(store):
-    register_operator(store, RECORD, "run-1", "a")
-    with pytest.raises(InvalidRequest, match=r"two operators of one query are both named 'totals per/user'"):
-        register_operator(store, RECORD, "run-1", "b")
-    register_operator(store, RECORD, "run-1", "a")
 
 
 def test_all_slots_may_register_at_once_and_get_the_same(store):
     declared = [replace(RECORD, labels=(i,) * 8) for i in range(12)]
-    records = run_parallel([lambda d=d: register_operator(store, d, "run", "a") for d in declared], 12)
+    records = run_parallel([lambda d=d: register_operator(store, d) for d in declared], 12)
     assert len({record.labels for record in records}) == 1
 
 
 def test_a_damaged_record_says_so(store, tmp_path):
-    register_operator(store, RECORD, "run-1", "a")
+    register_operator(store, RECORD)
     path = tmp_path / "totals%20per%2Fuser" / "operator.json"
     path.write_text(path.read_text().replace("4096", "4097"))
     with pytest.raises(Corrupt, match="operator.json"):
-        register_operator(store, RECORD, "run-2", "a")
+        register_operator(store, RECORD)
 
 
 def test_a_record_in_another_operators_place_says_so(store):
-    register_operator(store, RECORD, "run-1", "a", prefix="query/x")
+    register_operator(store, RECORD, prefix="query/x")
     with pytest.raises(Corrupt, match="another operator"):
-        register_operator(store, replace(RECORD, name="other"), "run-2", "a", prefix="query/x")
+        register_operator(store, replace(RECORD, name="other"), prefix="query/x")

@@ -209,3 +209,27 @@ def test_a_wrong_value_is_named(function: Any) -> None:
 
     with pytest.raises(InvalidRequest, match=r"state 'state': expected int64, found 1.5"):
         run(Wrong(), [purchases(["ada"], [0])], USER)
+
+
+@pytest.mark.parametrize(
+    ("user", "named"),
+    [
+        ("a" * 59 + "ä", "'" + "a" * 59 + "…'"),
+        ("€" * 20, "'" + "€" * 20 + "'"),
+        ("€" * 21, "'" + "€" * 20 + "…'"),
+        ("a\0b\n", r"'a\x00b\x0a'"),
+        (b"\xff\xfe", "0xfffe"),
+        (b"a\xe2\x82", "0x61e282"),
+        (b"\xed\xa0\x80", "0xeda080"),
+    ],
+)
+def test_a_key_in_an_error_is_cut_between_characters(user: str | bytes, named: str) -> None:
+    """Cut in the middle of one, the message was no text, and the error became another."""
+    processor = reducing(pa.int64(), "sum")[0]()
+    data = user.encode() if isinstance(user, str) else user
+    keys = pa.StringArray.from_buffers(
+        2, pa.array([0, len(data), 2 * len(data)], pa.int32()).buffers()[1], pa.py_buffer(data * 2)
+    )
+    with bind(processor, USER), pytest.raises(InvalidRequest) as caught:
+        processor.state.add(keys, [2**63 - 1, 1])
+    assert f"key {named}: the sum does not fit into int64" in str(caught.value)

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,31 @@ def test_a_note_that_is_damaged_is_not_believed(environment: dict[str, str]) -> 
     for note in first.path.parent.parent.glob("*.sha256"):
         note.write_bytes(b"\xff../../elsewhere")
     assert rocksdb_library.locate(environment) == first
+
+
+def test_a_pyspark_that_is_a_zip_has_its_jars_beside_it(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on executors, which have the zip on PYTHONPATH and no SPARK_HOME."""
+    packed = tmp_path / "spark" / "python" / "lib" / "pyspark.zip"
+    packed.parent.mkdir(parents=True)
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("pyspark/__init__.py", "")
+    expected = str(_jar(environment))
+    del environment["SPARK_HOME"]
+    spec = PathFinder.find_spec("pyspark", [str(packed)])
+    assert spec is not None
+    monkeypatch.setattr(rocksdb_library.importlib.util, "find_spec", lambda name: spec)
+    assert rocksdb_library.locate(environment).source == expected
+
+
+def test_yarn_keeps_sparks_jars_in_a_folder_of_its_own(
+    no_pyspark: None, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.rename(Path(environment.pop("SPARK_HOME")) / "jars", tmp_path / "__spark_libs__")
+    monkeypatch.chdir(tmp_path)
+    found = rocksdb_library.locate(environment)
+    assert found.source == str(tmp_path / "__spark_libs__" / "rocksdbjni-9.8.4.jar")
 
 
 def test_a_missing_jar_says_where_it_was_looked_for(no_pyspark: None, tmp_path: Path) -> None:

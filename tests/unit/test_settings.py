@@ -65,10 +65,13 @@ def test_field_names_are_for_code_only() -> None:
         ("memory.batch.max", "64 parsecs", "is not a size"),
         ("memory.batch.max", "1 KiB", "too small: expected at least 1 MiB"),
         ("stray.grace", "10", "is not a duration"),
+        ("local.unused.max", "10 s", "is too short"),
+        ("abandonedRuns", "", "are not ids of runs"),
+        ("abandonedRuns", "x,y", "are not ids of runs"),
         ("snapshot.stateFraction", "-0.5", "is not a fraction"),
         ("snapshot.stateFraction", "half", "is not a fraction"),
-        ("checkpoint.dir", "", "is not a path or URI"),
-        ("checkpoint.dir", 7, "is not a path or URI"),
+        ("checkpoint.dir", "", "is not a path"),
+        ("checkpoint.dir", 7, "is not a path"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_setting(key: str, value: Any, message: str) -> None:

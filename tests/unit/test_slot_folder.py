@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.checkpoint import host as host_module
 from holdfast.checkpoint.host import Host, claim_local_dir, local_errors
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import new_id
@@ -54,6 +55,39 @@ def test_a_local_folder_belongs_to_one_machine(tmp_path, other, is_same):
         with pytest.raises(InvalidRequest, match=r"shared by two hosts.*spark\.holdfast\.local\.dir"):
             claim_local_dir(str(tmp_path), second)
         claim_local_dir(str(tmp_path), HERE)
+
+
+def test_a_renamed_pod_takes_its_volume_over_once_nobody_is_there(tmp_path):
+    """The claim was the host's name: after a restart under another name the volume was refused for ever."""
+    script = (
+        "import sys, time\n"
+        "from holdfast.checkpoint.host import Host, claim_local_dir\n"
+        f"claim_local_dir({str(tmp_path)!r}, Host('pod-1', '', 'boot-1'))\n"
+        "print('there', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "there\n"
+    renamed = Host("pod-2", "", "boot-2")
+    with pytest.raises(InvalidRequest, match=rf"'pod-1' is gone for good.*delete the file {tmp_path}/HOST"):
+        claim_local_dir(str(tmp_path), renamed)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    claim_local_dir(str(tmp_path), renamed)
+    with pytest.raises(InvalidRequest, match="'pod-2' uses it"):
+        claim_local_dir(str(tmp_path), Host("pod-1", "", "boot-1"))
+
+
+def test_where_locks_say_nothing_of_other_machines_the_way_out_is_named(tmp_path, monkeypatch):
+    claim_local_dir(str(tmp_path), HERE)
+    host_module._held.clear()  # nobody holds it any more, as far as this machine can tell
+    monkeypatch.setattr(host_module, "_file_system", lambda _: "nfs4")
+    other = Host("b", "m", "x")
+    with pytest.raises(InvalidRequest, match=f"delete the file {tmp_path}/HOST"):
+        claim_local_dir(str(tmp_path), other)
+    (tmp_path / "HOST").unlink()
+    claim_local_dir(str(tmp_path), other)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format":"holdfast.host"}'])

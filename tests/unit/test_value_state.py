@@ -70,6 +70,9 @@ def test_clear_and_null_forget(last: BatchValueState) -> None:
         np.array(["ada", "bob"], object),
         pd.Series(["ada", "bob"]),
         pd.Series(["ada", "bob"], dtype=object),
+        pd.Index(["ada", "bob"]),
+        pd.Categorical(["ada", "bob"]),
+        pd.array(["ada", "bob"]),
         pd.DataFrame({"amount": [0, 0], "user": ["ada", "bob"]}),
         pa.table({"amount": [0, 0], "user": ["ada", "bob"]}),
         pa.record_batch({"amount": [0, 0], "user": ["ada", "bob"]}),
@@ -168,6 +171,17 @@ def test_a_batch_asked_again_after_another(last: BatchValueState) -> None:
         (pa.record_batch({"name": ["ada"]}), [1], r"key column 'user' is missing.*found name"),
         (pa.array([{"name": "ada"}]), [1], r"key column 'user' is missing"),
         (pd.DataFrame({"name": ["ada"]}), [1], r"key column 'user' is missing"),
+        (pd.DataFrame([["a", "b"]], columns=["user", "user"]), [1], r"key column 'user' is missing or there twice"),
+        (pa.record_batch([["a"], ["b"]], ["user", "user"]), [1], r"key column 'user' is missing or there twice"),
+        (
+            ["ada"],
+            np.array([1], np.longdouble),
+            r"expected int64, found ndarray of (longdouble|float128), which is nothing",
+        ),
+        (["ada"], np.array([1], ">i8"), r"expected int64, found ndarray of >i8, which is nothing to Arrow"),
+        (["ada"], pd.Series(pd.period_range("2020", periods=1, freq="Y")), r"expected int64, found extension"),
+        (["ada"], [[1]], r"expected int64, found \[1\] \(list\) at position 0"),
+        (["ada"], object(), r"expected int64, found <object"),
         ("ada", [1], r"keys: expected a record batch or an array of string, found str 'ada'"),
         ([None], [1], "user"),
     ],
@@ -280,6 +294,89 @@ def test_changing_what_was_read_or_written_changes_no_state() -> None:
     store = make_store()
     for _ in range(2):
         run(Mutates(), [purchases(["ada"], [0])], USER, store)
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        (pa.float32(), pa.array([1e300])),
+        (pa.decimal128(5, 2), pa.array([0.129])),
+        (pa.decimal128(5, 2), pa.array([100_000])),
+        (pa.timestamp("us"), pa.scalar(1, pa.timestamp("ns"))),
+        (pa.timestamp("us"), pd.Timestamp(1)),
+        (pa.timestamp("s"), [dt.datetime(2020, 1, 1, 0, 0, 0, 5)]),
+        (pa.time64("us"), pa.scalar(1, pa.time64("ns"))),
+        (pa.date32(), [dt.datetime(2020, 1, 1, 5)]),
+        (pa.time64("us"), [dt.time(1, tzinfo=dt.timezone.utc)]),
+        (pa.duration("us"), [pd.Timedelta(1)]),
+        (pa.struct([("x", pa.int64())]), [{"x": 1, "y": 2}]),
+        (pa.list_(pa.float32()), pa.array([[1e300]])),
+        (pa.list_(pa.struct([("x", pa.int8())])), pa.array([[{"x": 300}]])),
+        (pa.map_(pa.string(), pa.decimal128(5, 2)), pa.array([[("a", 0.129)]], pa.map_(pa.string(), pa.float64()))),
+        (pa.list_(pa.field("x", pa.int64(), nullable=False)), [[None]]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["batch", "keyed"])
+def test_no_digit_is_lost_without_a_word(kind: str, type: pa.DataType, values: Any) -> None:
+    class Keeps(hf.BatchProcessor):
+        state = hf.ValueState(type)
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.state.put(batch, values)
+
+    class KeepsKeyed(hf.KeyedProcessor):
+        state = hf.ValueState(type)
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.state.update(values[0] if isinstance(values, (list, pa.Array)) else values)
+
+    named = "state 'state'" if kind == "batch" else r"state 'state': expected .*; key \('ada',\)"
+    with pytest.raises(InvalidRequest, match=named):
+        run(Keeps() if kind == "batch" else KeepsKeyed(), [purchases(["ada"], [0])], USER)
+
+
+def test_what_lies_below_a_null_is_not_read() -> None:
+    type = pa.struct([("x", pa.int8())])
+
+    class Keeps(hf.BatchProcessor):
+        state = hf.ValueState(type)
+
+    processor = Keeps()
+    hidden = pa.StructArray.from_arrays([pa.array([1, 300])], ["x"], mask=pa.array([False, True]))
+    with bind(processor, USER):
+        processor.state.put(["ada", "bob"], hidden)
+        assert processor.state.get(["ada", "bob"]).to_pylist() == [{"x": 1}, None]
+
+
+def test_extension_types_are_taken_where_they_were_declared() -> None:
+    class Keeps(hf.BatchProcessor):
+        id = hf.ValueState(pa.uuid())
+        raw = hf.ValueState(pa.binary(16))
+
+    processor, ids = Keeps(), pa.array([b"0123456789abcdef"], pa.uuid())
+    with bind(processor, USER):
+        processor.id.put(["ada"], ids)
+        assert processor.id.get(["ada"]).to_pylist() == [b"0123456789abcdef"]
+        with pytest.raises(InvalidRequest, match="expected fixed_size_binary"):
+            processor.raw.put(["ada"], ids)
+
+
+def test_a_time_that_python_has_no_value_for_is_said() -> None:
+    class Writes(hf.BatchProcessor):
+        at = hf.ValueState(pa.time64("ns"))
+
+    class Reads(hf.KeyedProcessor):
+        at = hf.ValueState(pa.time64("ns"))
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            self.at.value()
+
+    store, processor = make_store(), Writes()
+    with bind(processor, USER, store):
+        processor.at.put(["ada"], pa.array([1], pa.time64("ns")))
+    with pytest.raises(InvalidRequest, match=r"state 'at': a value of time64\[ns\] has no Python value"):
+        run(Reads(), [purchases(["ada"], [0])], USER, store)
 
 
 def test_a_wrong_value_is_named_with_its_state() -> None:

@@ -83,3 +83,22 @@ def test_workers_without_holdfast_are_refused_before_they_start(tmp_path: Path, 
 )
 def test_workers_that_have_holdfast_or_are_elsewhere_are_not(session: Any) -> None:
     check_worker_python(session)
+
+
+def test_memory_that_a_limit_of_the_address_space_refuses_is_told_with_the_setting():
+    script = (
+        "import resource\n"
+        "from holdfast.spark.worker_process import out_of_memory\n"
+        "assert out_of_memory(MemoryError(), 'here') is None, 'no limit'\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)\n"
+        "try:\n"
+        "    bytearray(1 << 30)\n"
+        "except MemoryError as error:\n"
+        "    print(out_of_memory(error, 'here'))\n"
+        "assert out_of_memory(ValueError('another'), 'here') is None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "here: this process was refused memory" in done.stdout
+    assert "spark.executor.pyspark.memory" in done.stdout

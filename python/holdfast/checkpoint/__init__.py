@@ -10,6 +10,7 @@ from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord, StateRecord, register_operator
 from holdfast.checkpoint.restoring import Recovery
+from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_state import SlotState
 
@@ -21,6 +22,7 @@ __all__ = [
     "Host",
     "OperatorRecord",
     "Recovery",
+    "Runs",
     "SlotState",
     "SnapshotRef",
     "StateRecord",

@@ -1,18 +1,25 @@
-"""The thread that folds, uploads and tidies up: one a process, one job at a time, the newest job of each slot only."""
+"""The thread that folds, uploads and tidies up: one a process, one job at a time, the newest job of each slot only.
+
+It outlives whatever a job does: without it nothing would be folded, uploaded or deleted any more, and nobody would
+know.
+"""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 
 _STOP_S = 5.0
+_LOGGER = logging.getLogger("holdfast.checkpoint")
 
 
 class Background:
-    """Jobs by key: a job that has not begun is replaced by a newer one of its key. Jobs must not raise."""
+    """Jobs by key: a job that has not begun is replaced by a newer one of its key. A job that raises is over."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
@@ -26,9 +33,8 @@ class Background:
             if self._stopped:
                 return
             self._jobs[key] = job
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-background", daemon=True)
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                self._start()
             self._changed.notify_all()
 
     def drain(self, timeout_s: float | None = None) -> bool:
@@ -47,6 +53,16 @@ class Background:
         if self._thread is not None:
             self._thread.join(_STOP_S)
 
+    def _start(self) -> None:
+        """A batch does not fail for want of the thread: the next job tries again, what is late is done in a batch."""
+        thread = threading.Thread(target=self._run, name="holdfast-background", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread to give
+            _LOGGER.warning("the background thread could not be started: %s; the next batch tries again", error)
+            return
+        self._thread = thread
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -57,7 +73,11 @@ class Background:
                     return
                 _, job = self._jobs.popitem(last=False)
                 self._running = True
-            job()
+            try:
+                job()
+            except BaseException:  # SystemExit too: what ends a job must not end all later ones
+                with suppress(Exception):  # a log that cannot be written is no reason either
+                    _LOGGER.exception("a job of the background failed; the thread goes on")
             del job  # lets go of the slot's state before it waits
 
 

@@ -133,6 +133,15 @@ def read_base(path: str) -> LocalBase:
         raise
 
 
+def record_stamp(path: str) -> tuple[int, ...]:
+    """Tells the record of one folder from that of another at the same path; empty when there is none."""
+    try:
+        found = os.stat(os.path.join(path, _RECORD))
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+
+
 def write_record(path: str, record: BaseRecord) -> None:
     write_whole(os.path.join(path, _RECORD), record.to_text())
 
@@ -166,19 +175,40 @@ def stored_file(path: str) -> BaseFile:
 
 
 def files_in(path: str, parent: LocalBase | None) -> tuple[BaseFile, ...]:
-    """Describes the files of a new base. A table that is its parent's by hard link is not read again."""
+    """Describes the files of a new base. A table that is its parent's by hard link is not read again.
+
+    It is so only while ``parent`` describes the folder that is there: another process may have discarded it and folded
+    the same version anew, into tables of the same names and sizes, with other bytes.
+    """
     inherited = {file.name: file for file in parent.record.files} if parent else {}
     marker = parent.marker() if parent else None
     stored = marker.stored if marker else {}
+    linked = {
+        name
+        for name in os.listdir(path)
+        if parent is not None
+        and name in inherited
+        and is_table(name)
+        and _same(os.path.join(path, name), os.path.join(parent.files_path, name))
+    }
+    if parent is not None and not _is_there(parent):  # asked last: what was linked before is of this folder, or of none
+        linked = set()
     files = []
     for name in sorted(os.listdir(path)):
-        file = inherited.get(name) if is_table(name) else None
-        if file is None or parent is None or not _same(os.path.join(path, name), os.path.join(parent.files_path, name)):
-            file = stored_file(os.path.join(path, name))
+        if name in linked:
+            file = inherited[name]
+            files.append(BaseFile(name, file.size_bytes, file.checksum, stored.get(name, file.stored_as)))
         else:
-            file = BaseFile(name, file.size_bytes, file.checksum, stored.get(name, file.stored_as))
-        files.append(file)
+            files.append(stored_file(os.path.join(path, name)))
     return tuple(files)
+
+
+def _is_there(base: LocalBase) -> bool:
+    """Whether the folder still is the one that was read."""
+    try:
+        return read_base(base.path).record == base.record
+    except (Corrupt, Unavailable):
+        return False
 
 
 def _same(path: str, other: str) -> bool:

@@ -126,13 +126,24 @@ def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: st
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         _check_identity(reader.schema, ref, operator, slot, named)
-        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
-    except (pa.ArrowException, OSError) as error:
-        raise Corrupt(f"{named} has the right checksum but is no Arrow file: {error}") from error
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in batches:
+            _check_arrays(batch, named)
+        return batches
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}") from error
 
 
 def _metadata(schema: pa.Schema) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+
+
+def _check_arrays(batch: pa.RecordBatch, named: str) -> None:
+    """The core reads where the offsets say: they must lie within their buffers before it does."""
+    batch.validate(full=True)
+    for field, column in zip(_FIELDS, batch.columns):
+        if not field.nullable and column.null_count:
+            raise Corrupt(f"{named} has {column.null_count} nulls in its column {field.name!r}, which has none")
 
 
 def _check_identity(schema: pa.Schema, ref: DeltaRef, operator: str, slot: int, named: str) -> None:

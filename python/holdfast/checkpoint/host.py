@@ -1,12 +1,15 @@
 """Which machine this is, and the file HOST that keeps two machines from sharing one local folder.
 
 Locks and local copies only work between processes of one machine, and local copies that were not synced to disk do not
-survive a reboot: each carries the id of the boot that wrote it.
+survive a reboot: each carries the id of the boot that wrote it. Every process holds a shared lock on HOST.lock for as
+long as it lives: where another machine's name stands in HOST and nobody holds the lock, that machine is gone (a volume
+that moved with its renamed pod), and the folder is taken over.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import socket
@@ -18,6 +21,9 @@ from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.sealed import seal, unseal
 
 SETTING = "spark.holdfast.local.dir"
+# File systems of one machine at a time, where a lock that nobody holds says that nobody is there. On others, locks may
+# be each machine's own.
+_LOCAL_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs"})
 _FORMAT = "holdfast.host"
 _VERSION = 1
 
@@ -41,6 +47,9 @@ class Host:
         return (other.name, other.machine_id) == (self.name, self.machine_id)
 
 
+_held: dict[str, int] = {}  # locks of this process, by local folder
+
+
 def claim_local_dir(local_dir: str, host: Host) -> None:
     """Makes the local folder if need be and checks that it is this machine's, and writable.
 
@@ -55,12 +64,11 @@ def claim_local_dir(local_dir: str, host: Host) -> None:
     with local_errors(local_dir):
         os.makedirs(local_dir, mode=0o700, exist_ok=True)
         found = _read(path)
-        if found is not None and not host.owns(found):
+        if found is not None and not host.owns(found) and not _is_left(local_dir):
             raise InvalidRequest(
                 f"{local_dir} is shared by two hosts: this is {host.name!r}, and {path} says that {found.name!r} uses "
-                f"it. "
-                f"Give each host its own {SETTING}, on a disk of its own; if {found.name!r} is gone for good, delete "
-                f"the folder"
+                f"it. Give each host its own {SETTING}, on a disk of its own; if {found.name!r} is gone for good, or "
+                f"was this one's name before, delete the file {path}"
             )
         if found != host:
             temporary = f"{path}.{os.getpid()}"
@@ -69,8 +77,70 @@ def claim_local_dir(local_dir: str, host: Host) -> None:
                     seal(_FORMAT, _VERSION, {"name": host.name, "machine_id": host.machine_id, "boot_id": host.boot_id})
                 )
             os.replace(temporary, path)
+        _hold(local_dir)
         if not os.access(local_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), local_dir)
+
+
+def _hold(local_dir: str) -> None:
+    """Says that a process of this machine is here, for as long as it lives."""
+    path = _lock_path(local_dir)
+    held = _held.get(local_dir)
+    if held is not None:
+        with suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(held).st_ino:
+                return
+        os.close(_held.pop(local_dir))  # the folder was cleaned away under this process
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        # Somebody who looks whether the folder was left holds it alone for an instant.
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    except OSError:  # a file system without locks: HOST alone has to do
+        os.close(lock)
+        return
+    _held[local_dir] = lock
+
+
+def _is_left(local_dir: str) -> bool:
+    """Whether it is certain that no process uses the folder."""
+    if _file_system(local_dir) not in _LOCAL_FILE_SYSTEMS:
+        return False
+    try:
+        lock = os.open(_lock_path(local_dir), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # of an earlier version, which held no lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _lock_path(local_dir: str) -> str:
+    return os.path.join(local_dir, "HOST.lock")
+
+
+def _file_system(path: str) -> str:
+    """The type of the file system that a folder is on, by the kernel's table; empty where it does not say."""
+    status = os.stat(path)
+    device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    best = ("", "")  # of several mounts of a device, any tells the type; btrfs gives its folders devices of their own
+    real = os.path.realpath(path)
+    try:
+        with open("/proc/self/mountinfo") as table:
+            for line in table:
+                before, _, after = line.partition(" - ")
+                fields = before.split()
+                point = fields[4].encode().decode("unicode_escape")
+                if fields[2] == device:
+                    return after.split()[0]
+                if (real + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
+                    best = (point, after.split()[0])
+    except (OSError, IndexError, ValueError):
+        return ""
+    return best[1]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.checkpoint.base_folder import LocalBase, read_base, stored_file
+from holdfast.checkpoint.base_folder import LocalBase, read_base, record_stamp, stored_file
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import parse_version
 from holdfast.checkpoint.slot_context import SlotContext
@@ -18,7 +18,8 @@ class LocalBases:
 
     def __init__(self, context: SlotContext) -> None:
         self._context = context
-        self._read: dict[str, LocalBase] = {}  # records never change once published
+        # What was read, with the state of the record's file then: a folder that was discarded may be made anew.
+        self._read: dict[str, tuple[tuple[int, ...], LocalBase]] = {}
 
     def of(self, handle: Handle) -> list[LocalBase]:
         """Bases that ``handle`` descends from, newest first.
@@ -73,9 +74,11 @@ class LocalBases:
         return kept[-1].sequence if kept else 0
 
     def _get(self, name: str, version: tuple[int, str]) -> LocalBase:
-        base = self._read.get(name)
-        if base is None:
-            base = read_base(self._context.folder.base_path(*version))
+        path = self._context.folder.base_path(*version)
+        stamp = record_stamp(path)
+        kept_stamp, base = self._read.get(name, ((), None))
+        if base is None or kept_stamp != stamp:
+            base = read_base(path)
             record = base.record
             found = (record.operator, record.slot, record.sequence, record.version_id)
             expected = (self._context.operator, self._context.slot, *version)
@@ -85,7 +88,7 @@ class LocalBases:
                 raise Corrupt(f"{base.path} was written before the last boot and was not synced to disk")
             if len(self._read) > 2 * _KEPT:
                 self._read.clear()
-            self._read[name] = base
+            self._read[name] = (stamp, base)
         return base
 
 

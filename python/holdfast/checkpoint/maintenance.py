@@ -21,9 +21,14 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.timeline import Timeline
+from holdfast.checkpoint.unused_folders import clear_unused
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
 
+# A snapshot that is due this many times over is made in the batch: the background does not get to it, as where each
+# batch has a process of its own.
+_LATE_FACTOR = 2
 # An entry of the overlay takes a bit more than twice the bytes that are counted for it.
 _PENDING_PART = 4
 _RETRY_MS_MIN = 1_000
@@ -53,32 +58,42 @@ def is_fold_due(refs: tuple[DeltaRef, ...], settings: CheckpointSettings, factor
     )
 
 
-def is_snapshot_due(handle: Handle, settings: CheckpointSettings) -> bool:
-    """Whether the deltas since the newest named snapshot are due for the next."""
+def is_snapshot_due(handle: Handle, settings: CheckpointSettings, factor: int = 1) -> bool:
+    """Whether the deltas since the newest named snapshot are due for the next. With ``factor``: whether it is late."""
     newest = handle.snapshots[0] if handle.snapshots else None
     refs = handle.deltas_after(newest.sequence if newest else 0)
     part = math.ceil(settings.snapshot_state_fraction * newest.state_bytes) if newest else 0
     size_bytes = sum(ref.size_bytes for ref in refs)
     return bool(refs) and (
-        len(refs) >= settings.snapshot_deltas_max or size_bytes >= max(part, settings.snapshot_bytes_min, 1)
+        len(refs) >= factor * settings.snapshot_deltas_max
+        or size_bytes >= factor * max(part, settings.snapshot_bytes_min, 1)
     )
 
 
 class Maintenance:
-    """Of one slot. Called from the slot's thread (`wanted`, `ready_snapshot`, `fold_now`) and from the background
+    """Of one slot. Called from the slot's thread (`wanted`, `ready_snapshot`, `catch_up_now`) and from the background
     (`run`).
     """
 
     def __init__(
-        self, context: SlotContext, bases: LocalBases, deltas: DeltaReader, snapshots: Snapshots, maker: BaseMaker
+        self,
+        context: SlotContext,
+        bases: LocalBases,
+        deltas: DeltaReader,
+        snapshots: Snapshots,
+        maker: BaseMaker,
+        timeline: Timeline | None,
     ) -> None:
         self._context = context
         self._bases = bases
         self._deltas = deltas
         self._snapshots = snapshots
         self._maker = maker
-        self._retention = Retention(context, snapshots)
+        self._timeline = timeline
+        self._retention = Retention(context, snapshots, timeline)
         self._is_retention_due = False
+        self._has_looked = False  # for snapshots that a process before this one left in storage
+        self._found: tuple[SnapshotRef, str | None] | None = None
         self._retry_ms = 0
         self._retry_at_ms = -math.inf
 
@@ -96,25 +111,43 @@ class Maintenance:
         return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
 
     def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
-        """A snapshot that was uploaded from this machine and that the handle after ``handle`` may name."""
+        """A snapshot that the handle after ``handle`` may name: uploaded from this machine, or found in storage by the
+        first batch of a process.
+        """
         # Past half the grace time another host's retention may soon take its files for strays.
         oldest_ms = self._context.clock.now_ms() - self._context.settings.stray_grace_ms // 2
         for base in self._bases.of(handle):
             marker = base.marker()
             if marker and marker.created_ms >= oldest_ms and may_name(handle, marker.ref, marker.diff_parent):
                 return marker.ref
+        if not self._has_looked and is_snapshot_due(handle, self._context.settings):
+            self._has_looked = True
+            try:
+                self._found = self._snapshots.find_unnamed(handle)
+            except HoldfastError as error:
+                self._context.logger.warning("snapshots in storage were not looked for: %s", error)
+        if self._found is not None and may_name(handle, *self._found):
+            return self._found[0]
         return None
 
-    def fold_now(self, handle: Handle) -> None:
-        """Folds in the caller's thread if the deltas are past the hard limit. A fold that fails is tried again at the
-        next batch.
+    def catch_up_now(self, task: Task) -> None:
+        """Does in the caller's thread what the background did not get to: a fold past the hard limit, a snapshot that
+        is late, and retention where this batch named the snapshot of a process that is gone, as this one may soon be.
+        What fails is tried again at a later batch.
         """
+        handle, settings = task.handle, self._context.settings
         try:
-            if is_fold_due(self._pending(handle), self._context.settings, HARD_LIMIT_FACTOR):
+            if is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR):
                 # Held or not: whoever holds it may be uploading for long, and a fold is right without it, if perhaps
                 # done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
+            is_left_behind = self._found is not None and handle.snapshots[:1] == (self._found[0],)
+            if self._context.clock.elapsed_ms() >= self._retry_at_ms and (
+                is_snapshot_due(handle, settings, _LATE_FACTOR) or (task.retention and is_left_behind)
+            ):
+                self._is_retention_due |= task.retention
+                self._run_if_free(task)
         except HoldfastError as error:
             self._failed(handle, error)
 
@@ -122,18 +155,26 @@ class Maintenance:
         """Does what is due; what fails is logged and tried again after a later batch. Never raises."""
         handle = task.handle
         try:
-            with self._context.folder.maintenance_lock() as is_mine:
-                if is_mine:
-                    self._run_locked(task)
+            self._run_if_free(task)
             self._retry_ms = 0
+            context = self._context
+            now_ms, unused_ms = context.clock.now_ms(), context.settings.local_unused_ms
+            clear_unused(context.folder.local_dir, now_ms, unused_ms, context.ids)
         except HoldfastError as error:
             self._failed(handle, error)
         except Exception:
-            self._context.logger.exception("maintenance of %s failed", handle.where)
             self._back_off()
+            self._context.logger.exception("maintenance of %s failed and will be tried again", handle.where)
+
+    def _run_if_free(self, task: Task) -> None:
+        with self._context.folder.maintenance_lock() as is_mine:
+            if is_mine:
+                self._run_locked(task)
 
     def _run_locked(self, task: Task) -> None:
         context, handle = self._context, task.handle
+        if self._timeline is not None:
+            self._timeline.check_alone(handle)
         context.folder.clear_abandoned()
         needs_snapshot = is_snapshot_due(handle, context.settings) and self.ready_snapshot(handle) is None
         pending = self._pending(handle)
@@ -142,8 +183,8 @@ class Maintenance:
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
         if self._is_retention_due:
-            self._is_retention_due = False
             self._retention.run(handle, task.parent, task.opened_ms)
+            self._is_retention_due = False
         self._deltas.drop_copies(self._bases.discard_old(handle))
 
     def _is_memory_short(self, task: Task) -> bool:
@@ -173,10 +214,13 @@ class Maintenance:
         )
 
     def _failed(self, handle: Handle, error: HoldfastError) -> None:
+        self._back_off()
         self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
         if isinstance(error, Corrupt):
-            self._bases.discard_damaged(str(error))
-        self._back_off()
+            try:
+                self._bases.discard_damaged(str(error))
+            except HoldfastError as failure:  # of the local disk
+                self._context.logger.warning("local bases could not be read through: %s", failure)
 
     def _back_off(self) -> None:
         self._retry_ms = min(max(2 * self._retry_ms, _RETRY_MS_MIN), _RETRY_MS_MAX)

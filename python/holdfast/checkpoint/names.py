@@ -1,19 +1,20 @@
 """Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
 
-In storage, under ``<query id>/<operator>/``: ``operator.json``, ``runs/<run id>.json`` and, for each slot, a folder
-``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json``
-and
-``sst/<snapshot id>-<file>``.
+In storage, under ``<query id>/<operator>/``: ``operator.json``, ``runs/<number>-<run id>.json`` and, for each slot, a
+folder ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``,
+``snapshot/<sequence>-<version id>-<snapshot id>.json`` and ``sst/<snapshot id>-<file>``.
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from holdfast._core import xxh64
 
 _SEQUENCE_DIGITS = 12
+_RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
+_ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
 
 
@@ -35,20 +36,42 @@ def version_name(sequence: int, version_id: str) -> str:
     return f"{sequence:0{_SEQUENCE_DIGITS}d}-{version_id}"
 
 
+def run_name(number: int, run_id: str) -> str:
+    return f"runs/{number:0{_SEQUENCE_DIGITS}d}-{encode_operator(run_id)}.json"
+
+
+def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:
+    """Of the note that a run, whose version of a slot this is, had gone on when a newer one began."""
+    return f"runs/{encode_operator(run_id)}.{slot:05d}-{version_name(sequence, version_id)}.alive"
+
+
+def parse_alive(name: str) -> tuple[str, int, int, str] | None:
+    """(run id, slot, sequence, version id) of such a note."""
+    match = _ALIVE.fullmatch(name.rpartition("/")[2])
+    return (unquote(match.group(1)), int(match.group(2)), int(match.group(3)), match.group(4)) if match else None
+
+
+def parse_run(name: str) -> tuple[int, str] | None:
+    """(number, run id) of a run's file; number 0 for what earlier versions wrote, which have none."""
+    match = _RUN.fullmatch(name.rpartition("/")[2])
+    return (int(match.group(1) or 0), unquote(match.group(2))) if match else None
+
+
 def attempt_version_id(run_id: str, task_attempt_id: int) -> str:
     """The id of the versions that a task attempt of a streaming query prepares, one in each slot that it runs.
 
     An attempt runs once, so nobody else has it; and whoever knows the attempt, as a commit record does, finds them.
     """
-    return f"{_run_digits(run_id)}{task_attempt_id:016x}"
+    return f"{run_digits(run_id)}{task_attempt_id:016x}"
 
 
 def run_delta_prefix(sequence: int, run_id: str) -> str:
     """What the names of all deltas of a run at a sequence begin with."""
-    return f"delta/{sequence:0{_SEQUENCE_DIGITS}d}-{_run_digits(run_id)}"
+    return f"delta/{sequence:0{_SEQUENCE_DIGITS}d}-{run_digits(run_id)}"
 
 
-def _run_digits(run_id: str) -> str:
+def run_digits(run_id: str) -> str:
+    """What the ids of all versions that a run prepared begin with."""
     return f"{xxh64(run_id.encode()):016x}"
 
 

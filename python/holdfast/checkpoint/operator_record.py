@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.checkpoint.names import encode_operator
-from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
+from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-RUN_FORMAT = "holdfast.run"
 VERSION = 1
 _RESCALE = "take a savepoint and restore it with a rescale, or go back to the recorded number"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
@@ -120,15 +119,11 @@ class OperatorRecord:
         return found
 
 
-def register_operator(
-    store: FileStore, declared: OperatorRecord, run_id: str, instance: str, *, prefix: str | None = None
-) -> OperatorRecord:
+def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str | None = None) -> OperatorRecord:
     """Records an operator at its first run; later, compares it with what was recorded.
 
     Parameters
     ----------
-    run_id, instance
-        The query's run, and what tells this operator from another of the same name in that run.
     prefix
         The operator's folder in the store; by default its percent-encoded name.
 
@@ -141,11 +136,8 @@ def register_operator(
     ------
     Incompatible
         The declaration contradicts the record; names each difference and the way out.
-    InvalidRequest
-        Two operators of one name in one run.
     """
     folder = prefix if prefix is not None else encode_operator(declared.name)
-    _claim_run(store, declared.name, f"{folder}/runs/{encode_operator(run_id)}.json", instance)
     name = f"{folder}/operator.json"
     text = declared.to_json().encode()
     stored = store.get(name)
@@ -167,21 +159,6 @@ def register_operator(
             + "\n  ".join(differences)
         )
     return recorded
-
-
-def _claim_run(store: FileStore, operator: str, name: str, instance: str) -> None:
-    if store.create_if_absent(name, seal(RUN_FORMAT, VERSION, {"operator": operator, "instance": instance}).encode()):
-        return
-    stored = store.get(name)
-    if stored is None:
-        raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
-    first = unseal(stored, RUN_FORMAT, VERSION, f"{name} in {store.uri}").get("instance")
-    if first != instance:
-        raise InvalidRequest(
-            f"two operators of one query are both named {operator!r}; give each its own name= (this one is "
-            f"{instance!r}, the "
-            f"first is {first!r})"
-        )
 
 
 def _encode(schema: pa.Schema) -> str:

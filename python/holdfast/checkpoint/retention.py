@@ -14,6 +14,7 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import parse_version, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.timeline import Timeline
 from holdfast.errors import Corrupt
 from holdfast.fault_points import reach
 from holdfast.storage import StoredFile
@@ -87,24 +88,26 @@ def may_delete(file: StoredFile, view: RetentionView) -> bool:
 
 
 class Retention:
-    """Deletes what may go. Run after a handle has named a new snapshot; a crash in between leaves the rest for the
-    next.
+    """Deletes what may go. Run after a handle has named a new snapshot; what a crash leaves goes the next time.
+
+    While another timeline may need a file (timeline.py) nothing is deleted at all.
     """
 
-    def __init__(self, context: SlotContext, snapshots: Snapshots) -> None:
+    def __init__(self, context: SlotContext, snapshots: Snapshots, timeline: Timeline | None = None) -> None:
         self._context = context
         self._snapshots = snapshots
+        self._timeline = timeline
 
     def run(self, handle: Handle, parent: Handle | None, opened_ms: int) -> int:
         """How many files were deleted."""
         context = self._context
         view = view_of(handle, parent, opened_ms, context.settings.stray_grace_ms, self._tables(handle))
         folder = slot_prefix(context.prefix, context.slot) + "/"
-        names = []
-        for file in context.file_store.list(folder):
-            own = StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms)
-            if may_delete(own, view):
-                names.append(file.name)
+        listed = context.file_store.list(folder)
+        own = [StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in listed]
+        if self._timeline is not None:
+            self._timeline.check_listed(handle, own)
+        names = [folder + file.name for file in own if may_delete(file, view)]
         for first in range(0, len(names), _DELETE_AT_ONCE):
             context.file_store.delete(names[first : first + _DELETE_AT_ONCE])
             reach("during_retention")

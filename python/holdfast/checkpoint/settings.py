@@ -27,6 +27,8 @@ class CheckpointSettings:
     snapshot_state_fraction: float = 0.5
     retained_batches: int = 100
     stray_grace_ms: int = 3_600_000
+    local_unused_ms: int = 7 * 86_400_000
+    abandoned_runs: tuple[str, ...] = ()
     transfer_threads: int = 4
     rocksdb_block_cache_bytes: int = 32 * _MIB
     rocksdb_compression: str = "none"

@@ -22,6 +22,7 @@ from holdfast.clock import Ids
 
 _WORK = "work-"
 _LOCK = ".lock"
+FOLD_LOCK = "fold.lock"
 
 
 class WorkFolder:
@@ -56,6 +57,7 @@ class SlotFolder:
 
     def __init__(self, local_dir: str, store_uri: str, prefix: str, slot: int, ids: Ids) -> None:
         store = hashlib.sha256(store_uri.encode()).hexdigest()[:16]
+        self.local_dir = local_dir
         self.path = os.path.join(local_dir, store, slot_prefix(prefix, slot))
         self.bases = os.path.join(self.path, "bases")
         self.deltas = os.path.join(self.path, "deltas")
@@ -69,6 +71,11 @@ class SlotFolder:
         with local_errors(self.path):
             for folder in (self.bases, self.deltas):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def touch(self, now_ms: int) -> None:
+        """Notes that the folder is in use: those that are not for long are removed (unused_folders.py)."""
+        with suppress(OSError):  # what is wrong with the disk is told where it is written
+            os.utime(self.path, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
 
     def base_path(self, sequence: int, version_id: str) -> str:
         return os.path.join(self.bases, version_name(sequence, version_id))
@@ -134,7 +141,7 @@ class SlotFolder:
         ``wait``).
         """
         with local_errors(self.path):
-            lock = os.open(os.path.join(self.path, "fold.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            lock = os.open(os.path.join(self.path, FOLD_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,11 +28,13 @@ from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.prepared_versions import PreparedVersions
 from holdfast.checkpoint.restoring import Live, Recovery, Restoring
+from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.spill import Spill
+from holdfast.checkpoint.timeline import Timeline
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
 from holdfast.fault_points import reach
@@ -50,6 +52,8 @@ class SlotState:
         The operator's folder in ``file_store``: ``<query id>/<operator name, percent-encoded>``.
     local_dir
         This machine's folder for local copies; no other machine may use it.
+    runs
+        The operator's runs, of which this is one. None: no other run can have this state, and nobody looks for one.
     clock, ids, host, background
         Given by tests.
     """
@@ -68,6 +72,7 @@ class SlotState:
         logger: logging.Logger | None = None,
         host: Host | None = None,
         background: Background | None = None,
+        runs: Runs | None = None,
     ) -> None:
         rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
@@ -92,7 +97,8 @@ class SlotState:
         self._prepared = PreparedVersions(context, self._deltas)
         self._maker = BaseMaker(context, self._deltas)
         self._restoring = Restoring(context, self._bases, self._deltas, snapshots, self._maker)
-        self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker)
+        self._timeline = Timeline(context, runs) if runs is not None else None
+        self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker, self._timeline)
         self._background = background or process_background()
         self._live: Live | None = None
         self._identity: DeltaIdentity | None = None  # of the batch at hand
@@ -100,6 +106,20 @@ class SlotState:
         self._opened_ms = 0
         self.recovery: Recovery | None = None  #: how the slot was last opened
         context.folder.clear_abandoned()
+
+    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
+        """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.
+        ``look_again``: in an attempt after one that failed.
+
+        Raises
+        ------
+        Incompatible
+            Another copy of the checkpoint took the state on, past ``handle``.
+        Fenced
+            Another run, of a copy of the checkpoint, is at work on the state.
+        """
+        if self._timeline is not None:
+            self._timeline.admit(handle, look_again=look_again)
 
     def open(self, handle: Handle | None) -> Store:
         """The state at ``handle``'s version; None is the empty state. Until :meth:`begin` it can only be read.
@@ -123,6 +143,7 @@ class SlotState:
             context.folder.make()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
+        context.folder.touch(self._opened_ms)
         live, self._live = self._live, None
         live, recovery = self._restoring.open(handle, live)
         self._live = live
@@ -275,11 +296,12 @@ class SlotState:
     def _settle(self, handle: Handle, parent: Handle | None, snapshot: SnapshotRef | None) -> None:
         """What is due after a version is there: now, and in the background."""
         live = self._opened()
-        self._maintenance.fold_now(handle)
-        self._take_newer_base(live)
         task = Task(
             handle, parent, self._opened_ms, retention=snapshot is not None, pending_bytes=live.store.pending_bytes
         )
+        self._maintenance.catch_up_now(task)
+        self._take_newer_base(live)
+        task = replace(task, pending_bytes=live.store.pending_bytes)  # less, over a newer base
         if self._maintenance.wanted(task, live.base):
             self._background.submit(self, lambda: self._maintenance.run(task))
 

@@ -22,9 +22,9 @@ from holdfast.checkpoint.base_folder import (
     stored_file,
     write_record,
 )
-from holdfast.checkpoint.handle import SnapshotRef
+from holdfast.checkpoint.handle import Handle, SnapshotRef
 from holdfast.checkpoint.host import check_room, local_errors
-from holdfast.checkpoint.names import manifest_name, table_name
+from holdfast.checkpoint.names import manifest_name, parse_version, table_name
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt
 from holdfast.fault_points import reach
@@ -112,6 +112,34 @@ class Snapshots:
         if data is None:
             raise Corrupt(f"{name} is missing in {self._context.file_store.uri}")
         return set(Manifest.from_text(data, name).stored().values())
+
+    def find_unnamed(self, handle: Handle) -> tuple[SnapshotRef, str | None] | None:
+        """The newest snapshot in storage that ``handle`` descends from and does not name, and its ``diff_parent``: made
+        by a process that was gone, with all that it had on its disk, before a handle could name it. Lists the slot's
+        folder.
+        """
+        context = self._context
+        folder = context.stored("")
+        sizes = {file.name[len(folder) :]: file.size_bytes for file in context.file_store.list(folder)}
+        newest = handle.snapshots[0].sequence if handle.snapshots else 0
+        for name in sorted((name for name in sizes if name.startswith("snapshot/")), reverse=True):
+            version = parse_version(name)
+            if version is None or version[0] <= newest or not handle.names(*version):
+                continue
+            data = context.file_store.get(context.stored(name))
+            if data is None:
+                continue
+            try:
+                manifest = Manifest.from_text(data, name)
+            except Corrupt as error:
+                context.logger.warning("a snapshot that nobody named is not used: %s", error)
+                continue
+            found = (manifest.operator, manifest.slot, manifest.sequence, manifest.version_id)
+            is_whole = all(sizes.get(str(file.stored_as)) == file.size_bytes for file in manifest.files)
+            if is_whole and found == (context.operator, context.slot, *version):
+                ref = SnapshotRef(*version, name, len(data), checksum_of(data), manifest.state_bytes)
+                return ref, manifest.diff_parent
+        return None
 
     def upload(self, base: LocalBase, newest: SnapshotRef | None) -> SnapshotRef:
         """Uploads a base and marks it; the next handle may name it.

@@ -32,23 +32,25 @@ def broker() -> None:
 
 @broker.command()
 @click.option("--port", type=click.IntRange(1, 65535), default=_DEFAULT_PORT, show_default=True, help="On 127.0.0.1.")
+@click.option("--version", metavar="RELEASE", help="Of Kafka, as 3.9 or 4.0.1. Default: the newest that is known.")
 @_data
 @_as_json
-def start(port: int, data: Path | None, as_json: bool) -> None:
+def start(port: int, version: str | None, data: Path | None, as_json: bool) -> None:
     """Start a broker that goes on after this command. Its data is kept."""
     folder = data or _default_data()
     with said_on_failure():
-        running = KafkaBroker(folder, port=port, detached=True).start()
+        running = KafkaBroker(folder, version=version, port=port, detached=True).start()
     found = {
         "bootstrap_servers": running.bootstrap_servers,
         "pid": running.pid,
         "data": str(running.data),
         "log": str(running.log_file),
+        "version": running.version,
     }
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    click.echo(f"Kafka is ready at {running.bootstrap_servers}, process {running.pid}")
+    click.echo(f"Kafka {running.version} is ready at {running.bootstrap_servers}, process {running.pid}")
     click.echo(f"data  {running.data}\nlog   {running.log_file}")
     click.echo(f"stop  holdfast broker stop{f' --data {folder}' if data else ''}")
 

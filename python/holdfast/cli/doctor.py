@@ -10,7 +10,7 @@ import click
 
 from holdfast.doctor import Finding, Verdict, examine
 
-_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.MISSING: "red"}
+_COLOURS = {Verdict.OK: "green", Verdict.OPTIONAL: "cyan", Verdict.WARNING: "yellow", Verdict.MISSING: "red"}
 
 
 @click.command()
@@ -21,7 +21,7 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.MISSING: "re
 def doctor(as_json: bool, local_dir: str | None) -> None:
     """Look for what Holdfast needs on this machine.
 
-    Exit code 1 when something is missing; warnings alone are no failure.
+    Exit code 1 when something is missing; warnings, and what is optional, are no failure.
     """
     findings = examine(local_dir)
     counted = Counter(finding.verdict for finding in findings)

@@ -18,6 +18,7 @@ from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope, Sink
+from holdfast.commit.sweeps import LateStrays, LateSweeps
 from holdfast.commit.timeline import timeline_of
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
@@ -39,11 +40,17 @@ class CommitOptions:
         Batches that Spark can be rolled back to: so many records are kept, and at least two.
     speculation
         Whether tasks may have copies that die unnoticed, and leave strays in batches where nothing failed.
+    orphan_max_ms
+        How long after a start, or after the last sign of one, a task may open something that nobody waits for.
+    is_running
+        Whether the query still runs; asked by any thread.
     """
 
     retries: Retries
     retained_batches: int = 100
     speculation: bool = False
+    orphan_max_ms: int = 900_000
+    is_running: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -81,6 +88,8 @@ class Committer:
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
+        clock = options.retries.clock
+        self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
         self.times = CommitTimes()
         self._logger = logging.getLogger("holdfast.commit")
 
@@ -143,10 +152,16 @@ class Committer:
             self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
         self._recover(record)
         self._is_started = True
+        if self._with_late_strays():
+            self._sweeps.start()
         try:
             self._epochs.trim()
         except HoldfastError as error:
             self._logger.warning("old epochs are forgotten later: %s", error)
+
+    def close(self) -> None:
+        """The query has ended: nothing is looked after any more."""
+        self._sweeps.stop()
 
     def _newest_record(self) -> CommitRecord | None:
         self._retries.call("listing the commit records", self._log.load)
@@ -315,6 +330,8 @@ class Committer:
             self._logger.warning("old commit records are deleted later: %s", error)
         if self._options.speculation or any(task.attempt > 0 for task in record.tasks):
             self._sweep(record)
+            self._sweeps.attempts_failed()
+        self._sweeps.between_batches()
 
     def _finish(self, record: CommitRecord) -> Outcomes:
         """Makes visible what a record names, as far as that is not known to be done."""
@@ -370,6 +387,13 @@ class Committer:
                 sink.recover(self.scope(name), _named_by(record, name))
         except HoldfastError as error:
             self._logger.warning("strays of attempts that failed are aborted later: %s", error)
+
+    def _with_late_strays(self) -> list[tuple[str, LateStrays]]:
+        return [(name, sink) for name, sink in self._sinks.items() if isinstance(sink, LateStrays)]
+
+    def _abort_late(self, own: bool) -> int:
+        """Also in the sweeps' own thread: what drivers before this one open is a stray, whoever is the owner now."""
+        return sum(sink.abort_late(self.scope(name), own=own) for name, sink in self._with_late_strays())
 
     def _abort(self, record: CommitRecord) -> None:
         """Aborts what this run prepared for a record that was not written."""

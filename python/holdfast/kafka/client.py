@@ -56,8 +56,8 @@ def confluent_kafka() -> ModuleType:
         import confluent_kafka.admin
     except ImportError as error:
         raise Unavailable(
-            f"Kafka sources and sinks need the package confluent-kafka ({error}). Install holdfast[kafka] on the"
-            " driver and on all executors"
+            f"Kafka sources and sinks need the package confluent-kafka ({error})."
+            " Install it on the driver and on all executors: pip install 'holdfast-spark[kafka]'"
         ) from error
     return confluent_kafka
 

@@ -28,7 +28,7 @@ _JAVA_ONLY = {
     "partitioner.class": "use kafka.partitioner; murmur2_random is the same as Java's default",
     "max.poll.records": "the source fetches in batches of its own; use maxOffsetsPerTrigger",
 }
-_SECRET = re.compile(r"password|secret|jaas|token|oauthbearer\.config|ssl\.key\.pem")
+_SECRET = re.compile(r"password|passphrase|secret|jaas|token|oauthbearer\.config|key\.pem")
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 

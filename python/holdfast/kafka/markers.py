@@ -5,50 +5,38 @@ then are the rows visible. A coordinator that comes back, after a crash, sooner 
 takes the partition for a deleted one: it leaves the marker out and calls the transaction complete. The rows would be
 invisible, and their readers stand still, for ever. (Kafka 4.3.1, one replica, its broker killed within milliseconds of
 the answer: two times in five.) Here the marker is then written, as ``kafka-transactions.sh abort`` does, but with the
-decision that was made (KIP-664: DescribeProducers, WriteTxnMarkers).
+decision that was made (KIP-664: WriteTxnMarkers).
+
+A marker is written only of a transaction that the coordinator has done with (`Fate.is_over`), and that was open in the
+partition both before and after the coordinator said so. A marker of one that is not over would end half of it.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import logger
-from holdfast.kafka.transactions import EMPTY, ONGOING, OPEN_STATES, Prepared, Transaction, Transactions
-from holdfast.kafka.wire import Retry, refuse
-
-Place = tuple[str, int]
-"""A topic and a partition of it."""
+from holdfast.kafka.fates import Fate
+from holdfast.kafka.open_ends import ELSEWHERE, OpenEnd, Place, look_into
+from holdfast.kafka.requests import write_txn_marker
+from holdfast.kafka.transactions import Prepared, Transaction, Transactions, fate_of
+from holdfast.kafka.wire import Retry, Wire, refuse
 
 # Round trips, a millisecond each, before the coordinator is asked why: most markers have come by then.
 _QUICK_LOOKS = 4
-_NO_SUCH_PARTITION, _TOPIC_NOT_ALLOWED, _CLUSTER_NOT_ALLOWED = 3, 29, 31
-_ELSEWHERE = {5: "LEADER_NOT_AVAILABLE", 6: "NOT_LEADER_OR_FOLLOWER", 9: "REPLICA_NOT_AVAILABLE"}
-
-_not_shown: set[Place] = set()
-
-
-@dataclass(frozen=True)
-class OpenEnd:
-    """A transaction that the leader of a partition calls open there."""
-
-    place: Place
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
+_CLUSTER_NOT_ALLOWED = 31
 
 
 class End(enum.Enum):
-    """How the coordinator ended a transaction."""
+    """What is to be done about a transaction that is open in a partition."""
 
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    OPEN = "open"
-    NOT_YET = "not yet"
-    UNKNOWN = "unknown"
+    COMMIT = "write the marker of its commit"
+    ABORT = "write the marker of its abort"
+    WAIT = "its coordinator is at work: look again"
+    LEAVE = "it is open at its coordinator, too: nobody's business here"
+    UNKNOWN = "it is over, and nobody knows how: leave it, and say so"
 
 
 class Markers:
@@ -74,8 +62,10 @@ class Markers:
         ------
         Unavailable
             Not within the patience, or a marker is missing and this user must not write it.
+        Corrupt
+            The coordinator has said "committed", and says "aborted" now.
         """
-        self._settle("make visible", committed, set(committed), frozenset(topics), leaders)
+        self._settle("make visible", committed, frozenset(committed), _Partitions(self._wire, topics, leaders))
 
     def sweep(self, transactional_ids: Sequence[str], topics: Iterable[str]) -> None:
         """Until nothing of these ids is open in the topics that is not open at its coordinator.
@@ -86,81 +76,48 @@ class Markers:
             As for `wait_for`.
         """
         known = [one.prepared for one in self._transactions.describe(transactional_ids) if one is not None]
-        self._settle("end", known, set(), frozenset(topics), None)
+        self._settle("end", known, frozenset(), _Partitions(self._wire, topics, None))
 
     def _settle(
-        self,
-        verb: str,
-        ended: Sequence[Prepared],
-        committed: set[Prepared],
-        topics: frozenset[str],
-        leaders: Mapping[Place, int] | None,
+        self, verb: str, ended: Sequence[Prepared], committed: frozenset[Prepared], partitions: _Partitions
     ) -> None:
+        if not ended:
+            return
         names = {one.producer_id: one.transactional_id for one in ended}
-        lately = leaders
+        count = f"{len(names)} transaction{'' if len(names) == 1 else 's'}"
+        self._wire.call(
+            f"{verb} {count}",
+            self._transactions.patience_ms,
+            lambda: self._settle_once(names, committed, partitions),
+        )
 
-        async def look() -> list[OpenEnd]:
-            nonlocal lately
-            led, lately = lately, None  # whatever fails, the next look asks who leads
-            if led is None:
-                now = await self._wire.leaders_of(topics)
-                led = now if leaders is None else {place: now[place] for place in leaders if place in now}
-            found = [one for one in await self._open_ends(led) if one.producer_id in names]
-            lately = led
-            return found
-
-        async def ask() -> None:
-            for _ in range(_QUICK_LOOKS):
-                if not (before := await look()):
-                    return
-            ids = sorted({names[one.producer_id] for one in before})
-            described = dict(zip(ids, await self._transactions.described(ids)))
-            # What was open before its coordinator called it complete, and still is, will be for ever.
-            after = set(await look())
-            ends = [(one, _end_of(one, names, described, committed)) for one in before if one in after]
-            for one, end in ends:
-                if end in (End.COMMITTED, End.ABORTED):
-                    await self._write(one, names[one.producer_id], end is End.COMMITTED)
-                elif end is End.UNKNOWN:
-                    logger.warning("%s has no end in %s, and nobody knows which", names[one.producer_id], one.place)
-            if len(ends) < len(before) or not all(end in (End.OPEN, End.UNKNOWN) for _, end in ends):
-                raise Retry(f"{ids[0]} is still open in {len(ends)} partitions")
-
-        if ended:
-            count = f"{len(names)} transaction{'' if len(names) == 1 else 's'}"
-            self._wire.call(f"{verb} {count}", self._transactions.patience_ms, ask)
-
-    async def _open_ends(self, leaders: Mapping[Place, int]) -> list[OpenEnd]:
-        """All that the leaders call open."""
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for (topic, number), leader in leaders.items():
-            if leader < 0:
-                raise Retry(f"partition {topic}-{number} has no leader")
-            by_leader.setdefault(leader, {}).setdefault(topic, []).append(number)
-        asked = [self._open_ends_at(leader, wanted) for leader, wanted in by_leader.items()]
-        return [one for found in await self._wire.all_of(asked) for one in found]
-
-    async def _open_ends_at(self, leader: int, wanted: Mapping[str, list[int]]) -> list[OpenEnd]:
-        from kafka.protocol.admin.transactions import DescribeProducersRequest
-
-        topic = DescribeProducersRequest.TopicRequest
-        topics = [topic(name=name, partition_indexes=numbers) for name, numbers in wanted.items()]
-        await self._wire.know(leader)
-        answer = await self._wire.send(DescribeProducersRequest(topics=topics), leader)
-        places = [((one.name, part.partition_index), part) for one in answer.topics for part in one.partitions]
-        return [
-            OpenEnd(place, one.producer_id, one.producer_epoch, one.coordinator_epoch, one.current_txn_start_offset)
-            for place, part in places
-            if _is_shown(part.error_code, place)
-            for one in part.active_producers
-            if one.current_txn_start_offset >= 0
-        ]
+    async def _settle_once(
+        self, names: Mapping[int, str], committed: frozenset[Prepared], partitions: _Partitions
+    ) -> None:
+        """One attempt: look, ask the coordinators, look again, and write what is missing."""
+        for _ in range(_QUICK_LOOKS):
+            before = await partitions.open_ends_of(names)
+            if not before:
+                return
+        ids = sorted({names[one.producer_id] for one in before})
+        known = dict(zip(ids, await self._transactions.described(ids)))
+        # What was open before its coordinator called it over, and still is, will be for ever.
+        after = set(await partitions.open_ends_of(names))
+        stuck = [one for one in before if one in after]
+        ends = [end_of(one, names[one.producer_id], known[names[one.producer_id]], committed) for one in stuck]
+        for one, end in zip(stuck, ends):
+            name = names[one.producer_id]
+            if end in (End.COMMIT, End.ABORT):
+                _check_is_over(one, name, known[name])
+                await self._write(one, name, commit=end is End.COMMIT)
+            elif end is End.UNKNOWN:
+                logger.warning("%s has no end in %s, and nobody knows which", name, one.place)
+        if len(stuck) < len(before) or not all(end in (End.LEAVE, End.UNKNOWN) for end in ends):
+            raise Retry(f"{ids[0]} is still open in {len(stuck)} partitions")
 
     async def _write(self, missing: OpenEnd, transactional_id: str, commit: bool) -> None:
         """One marker, in the coordinator's place."""
-        from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
-
-        (topic, number), marker = missing.place, WriteTxnMarkersRequest.WritableTxnMarker
+        topic, number = missing.place
         what = (
             f"the marker that is missing in {topic}-{number} to {'commit' if commit else 'abort'} transaction"
             f" {transactional_id} (producer id {missing.producer_id}, epoch {missing.producer_epoch})"
@@ -169,17 +126,12 @@ class Markers:
         if leader < 0:
             raise Retry(f"{what}: the partition has no leader")
         await self._wire.know(leader)
-        written = marker(
-            producer_id=missing.producer_id,
-            producer_epoch=missing.producer_epoch,
-            transaction_result=commit,
-            topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
-            coordinator_epoch=max(0, missing.coordinator_epoch),
-        )
-        answer = await self._wire.send(WriteTxnMarkersRequest(markers=[written]), leader)
+        producer = missing.producer_id, missing.producer_epoch
+        marker = write_txn_marker(missing.place, producer, max(0, missing.coordinator_epoch), commit=commit)
+        answer = await self._wire.send(marker, leader)
         [code] = [part.error_code for one in answer.markers for name in one.topics for part in name.partitions]
-        if code in _ELSEWHERE:
-            raise Retry(f"{what}: {_ELSEWHERE[code]}")
+        if code in ELSEWHERE:
+            raise Retry(f"{what}: {ELSEWHERE[code]}")
         if code == _CLUSTER_NOT_ALLOWED:
             raise Unavailable(
                 f"Kafka refuses {what}. A broker that died has left it out, and readers stand still behind it. Grant"
@@ -190,42 +142,57 @@ class Markers:
         logger.warning("Wrote %s: a broker that died had left it out", what)
 
 
-def _end_of(
-    one: OpenEnd, names: Mapping[int, str], described: Mapping[str, Transaction | None], committed: set[Prepared]
-) -> End:
-    name = names[one.producer_id]
-    known = described[name]
-    is_its_own = known is not None and known.producer_id == one.producer_id
-    if known is not None and is_its_own and known.state in OPEN_STATES:
-        if known.state != ONGOING:
-            return End.NOT_YET
-        if known.producer_epoch == one.producer_epoch:
-            return End.OPEN
-    if Prepared(name, one.producer_id, one.producer_epoch) in committed:
-        return End.COMMITTED
-    if known is None or not is_its_own:
-        return End.UNKNOWN
-    moved = known.producer_epoch - one.producer_epoch
-    if known.state == "CompleteCommit":
-        return End.COMMITTED if moved == 0 else End.UNKNOWN
-    # A take-over moves the epoch by one, and by one more when it had to abort first.
-    was_aborted = known.state == "CompleteAbort" or (known.state in (EMPTY, ONGOING) and moved > 1)
-    return End.ABORTED if was_aborted else End.UNKNOWN
+class _Partitions:
+    """Where transactions may be open. Who leads there is believed until something fails."""
+
+    def __init__(self, wire: Wire, topics: Iterable[str], leaders: Mapping[Place, int] | None) -> None:
+        self._wire = wire
+        self._topics = frozenset(topics)
+        self._only = None if leaders is None else frozenset(leaders)
+        self._lately = leaders
+
+    async def open_ends_of(self, producer_ids: Mapping[int, str]) -> list[OpenEnd]:
+        """All that these producers have open; only inside of a question."""
+        leaders, self._lately = self._lately, None  # whatever fails, the next look asks who leads
+        if leaders is None:
+            now = await self._wire.leaders_of(self._topics)
+            leaders = {place: leader for place, leader in now.items() if self._only is None or place in self._only}
+        look = await look_into(self._wire, leaders)
+        self._lately = leaders
+        return [one for one in look.open_ends if one.producer_id in producer_ids]
 
 
-def _is_shown(code: int, place: Place) -> bool:
-    """Whether a leader may tell of its partition's producers; False as well when there is no such partition."""
-    topic, number = place
-    if code in _ELSEWHERE:
-        raise Retry(f"partition {topic}-{number}: {_ELSEWHERE[code]}")
-    if code == _TOPIC_NOT_ALLOWED and place not in _not_shown:
-        _not_shown.add(place)
-        logger.warning(
-            "Whether commits arrive in %s-%d is not looked at: it needs READ on the topic. Without, a broker that dies"
-            " at the wrong moment can leave rows invisible",
-            topic,
-            number,
-        )
-    if code not in (0, _NO_SUCH_PARTITION, _TOPIC_NOT_ALLOWED):
-        refuse(code, f"a look at the transactions in {topic}-{number}")
-    return code == 0
+def end_of(one: OpenEnd, name: str, known: Transaction | None, committed: frozenset[Prepared]) -> End:
+    """What is to be done about a transaction that is open in a partition.
+
+    Parameters
+    ----------
+    known
+        What its coordinator says of the id, after the partition was looked at.
+    committed
+        Transactions whose commit their coordinator has confirmed.
+    """
+    this = Prepared(name, one.producer_id, one.producer_epoch)
+    found = fate_of(known, this)
+    if found is Fate.OPEN:
+        return End.LEAVE
+    if not found.is_over:
+        return End.WAIT
+    if this in committed:
+        if known is not None and known.prepared == this and found is Fate.ABORTED:
+            raise Corrupt(
+                f"The coordinator of transaction {name} (producer id {one.producer_id}, epoch {one.producer_epoch}) has"
+                " confirmed its commit, and calls it aborted now: expected what was decided once to stay. Its log has"
+                " lost what it had acknowledged (an unclean election of __transaction_state). Compare the rows of its"
+                " batch in the topic with the commit record before the query is started again"
+            )
+        return End.COMMIT
+    if found is Fate.COMMITTED:
+        return End.COMMIT
+    return End.ABORT if found is Fate.ABORTED else End.UNKNOWN
+
+
+def _check_is_over(one: OpenEnd, name: str, known: Transaction | None) -> None:
+    """The other half of `end_of`: just before a marker goes out, whoever decided."""
+    if not fate_of(known, Prepared(name, one.producer_id, one.producer_epoch)).is_over:
+        raise InternalError(f"a marker was about to end transaction {name}, which its coordinator calls {known}")

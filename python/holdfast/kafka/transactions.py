@@ -13,18 +13,25 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import InvalidRequest
 from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
+from holdfast.kafka.fates import Fate, State, fate
+from holdfast.kafka.open_ends import look_at_places
+from holdfast.kafka.requests import describe_transactions, end_txn, init_producer_id, list_transactions
 from holdfast.kafka.transactional_ids import PREFIX
 from holdfast.kafka.wire import Retry, Wire, refuse, wire_to
 
-END_TXN_VERSION = 3
 _LIST_BY_PATTERN = 2  # KIP-1152, Kafka 4.1
 _NOT_FOUND = 105
 _INVALID_TIMEOUT = 50
 _DESCRIBED_AT_ONCE = 500
 
-ONGOING = "Ongoing"
-EMPTY = "Empty"
-OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+ONGOING = State.ONGOING.value
+EMPTY = State.EMPTY.value
+OPEN_STATES = (
+    ONGOING,
+    State.PREPARE_COMMIT.value,
+    State.PREPARE_ABORT.value,
+    State.PREPARE_EPOCH_FENCE.value,
+)
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,12 @@ class Transaction:
         """What it takes to end it."""
         return Prepared(self.transactional_id, self.producer_id, self.producer_epoch)
 
-    def follows(self, earlier: Prepared) -> bool:
-        """Whether a producer took the id over when ``earlier`` had ended already, not by a time limit: each take-over
-        moves the epoch by one, and so does each abort that a take-over or a time limit brings about. Measured with
-        Kafka 4; as `TransactionMetadata.prepareIncrementProducerEpoch` and `.prepareFenceProducerEpoch` have it.
-        """
-        next_epoch = (earlier.producer_id, earlier.producer_epoch + 1)
-        return self.state in (EMPTY, ONGOING) and (self.producer_id, self.producer_epoch) == next_epoch
+
+def fate_of(known: Transaction | None, one: Prepared) -> Fate:
+    """What became of a transaction, by what its coordinator knows of the id now."""
+    if known is None or known.producer_id != one.producer_id:
+        return Fate.FORGOTTEN  # expired; or out of epochs, which gives the id another producer
+    return fate(known.state, known.producer_epoch - one.producer_epoch)
 
 
 @dataclass(frozen=True)
@@ -154,17 +160,8 @@ class Transactions:
         attempts = 0
 
         async def ask_one(number: int) -> None:
-            from kafka.protocol.producer.transaction import EndTxnRequest
-
             one = prepared[number]
-            request = EndTxnRequest(
-                transactional_id=one.transactional_id,
-                producer_id=one.producer_id,
-                producer_epoch=one.producer_epoch,
-                committed=commit,
-                min_version=END_TXN_VERSION,
-                max_version=END_TXN_VERSION,
-            )
+            request = end_txn(one.transactional_id, one.producer_id, one.producer_epoch, commit=commit)
             code = (await self.wire.to_coordinator(one.transactional_id, request)).error_code
             if code not in _ANSWERS:
                 refuse(code, f"the end of transaction {one.transactional_id}")
@@ -198,9 +195,7 @@ class Transactions:
         whole = re.compile(pattern)
 
         async def ask_one(node: int) -> list[tuple[str, str]]:
-            from kafka.protocol.admin.transactions import ListTransactionsRequest
-
-            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
+            request = list_transactions(states)
             if self.wire.version_of(request) >= _LIST_BY_PATTERN:
                 request.transactional_id_pattern = pattern
             answer = await self.wire.send(request, node)
@@ -235,11 +230,7 @@ class Transactions:
         """
 
         async def ask_one(transactional_id: str) -> None:
-            from kafka.protocol.producer.transaction import InitProducerIdRequest
-
-            request = InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=4
-            )
+            request = init_producer_id(transactional_id, timeout_ms)
             code = (await self.wire.to_coordinator(transactional_id, request)).error_code
             if code == _INVALID_TIMEOUT:
                 raise InvalidRequest(
@@ -260,16 +251,53 @@ class Transactions:
             self.wire.call(f"fence {len(transactional_ids)} transactional ids", self.patience_ms, ask_all)
 
     def told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
-        """The answers to a commit, as far as the coordinators remember. An id that was taken over is fenced, also when
-        it was committed before.
+        """The answers to a commit. An id that was taken over is fenced, also when it was committed before; and one that
+        its coordinator fails to fence is fenced, though nothing has been decided.
         """
-        fenced = [one.transactional_id for one, answer in zip(prepared, answers) if answer is Answer.FENCED]
-        known = {one.transactional_id: one for one in self.describe(fenced) if one is not None}
+        fenced = [one for one, answer in zip(prepared, answers) if answer is Answer.FENCED]
+        if not fenced:
+            return list(answers)
+        what = f"learn what became of {len(fenced)} transactions whose producers were fenced"
+        fates = self.wire.call(what, self.patience_ms, lambda: self._decided(fenced))
+        told = {Fate.ENDED: Answer.DONE, Fate.FORGOTTEN: Answer.UNKNOWN}
+        return [told.get(fates[one], answer) if one in fates else answer for one, answer in zip(prepared, answers)]
+
+    async def _decided(self, fenced: Sequence[Prepared]) -> dict[Prepared, Fate]:
+        """Their fates, none of which can change any more; only inside of a question."""
+        names = [one.transactional_id for one in fenced]
+        known = dict(zip(names, await self.described(names)))
+        fates = {one: fate_of(known[one.transactional_id], one) for one in fenced}
+        contested = [one for one, found in fates.items() if found is Fate.CONTESTED]
+        if contested:
+            fates.update(dict.fromkeys(await self._ended_before(contested, known), Fate.ENDED))
+        for one, found in fates.items():
+            if not found.is_decided:
+                now = known[one.transactional_id]
+                raise Retry(f"transaction {one.transactional_id} is {found.value}, its coordinator says {now}")
+        return fates
+
+    async def _ended_before(
+        self, contested: Sequence[Prepared], known: Mapping[str, Transaction | None]
+    ) -> list[Prepared]:
+        """Those that had ended when somebody began another one under their id.
+
+        One that its coordinator fails to fence is open in each of its partitions. A fence that succeeds between two
+        looks leaves the state for good, and so does a coordinator that has lost its place: the id must be the same
+        before and after, by whom the brokers call its coordinator then.
+        """
+        written = {one: _partitions_of(known[one.transactional_id]) for one in contested}
+        look = await look_at_places(self.wire, {place for places in written.values() for place in places})
+        still_open = {(one.place, one.producer_id, one.producer_epoch) for one in look.open_ends}
+        names = [one.transactional_id for one in contested]
+        await self.wire.all_of(self.wire.find_coordinator(name) for name in names)
+        again = dict(zip(names, await self.described(names)))
         return [
-            Answer.DONE
-            if answer is Answer.FENCED and one.transactional_id in known and known[one.transactional_id].follows(one)
-            else answer
-            for one, answer in zip(prepared, answers)
+            one
+            for one, places in written.items()
+            if places
+            and again[one.transactional_id] == known[one.transactional_id]
+            and look.hidden.isdisjoint(places)
+            and not any((place, one.producer_id, one.producer_epoch) in still_open for place in places)
         ]
 
     async def described(self, transactional_ids: Sequence[str]) -> list[Transaction | None]:
@@ -288,9 +316,7 @@ class Transactions:
         return [found[one] for one in transactional_ids]
 
     async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
-        from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-
-        answer = await self.wire.send(DescribeTransactionsRequest(transactional_ids=transactional_ids), node)
+        answer = await self.wire.send(describe_transactions(transactional_ids), node)
         found: dict[str, Transaction | None] = dict.fromkeys(transactional_ids)
         for one in answer.transaction_states:
             if one.error_code == _NOT_FOUND:
@@ -332,3 +358,7 @@ class Transactions:
         await self.wire.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
         are_open = all(one is not None and one.state == ONGOING for one in described)
         return Readiness(leaders if are_open else None, known)
+
+
+def _partitions_of(known: Transaction | None) -> tuple[tuple[str, int], ...]:
+    return known.partitions if known is not None else ()

@@ -1,7 +1,8 @@
 """Kafka's protocol, request by request, where librdkafka has no call: requests to the coordinator of a transaction.
 
-One `Wire` a cluster and process, with an I/O thread of kafka-python's; any thread may call it. Every request has a time
-limit. It keeps no state that matters: after a failure of the network the next call starts with a new one.
+One `Wire` a cluster and thread, with an I/O thread of kafka-python's, so that a broker that hangs delays those queries
+only that ask it. Any thread may call it, one at a time. Every request has a time limit. It keeps no state that matters:
+after a failure of the network the next call starts with a new one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any, TypeVar
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.oauth import FetchedTokens, TokenRefused, UnsecuredTokens
+from holdfast.kafka.requests import find_coordinator, metadata
 from holdfast.kafka.wire_config import wire_config
 
-_TRANSACTION = 1  # FindCoordinator's type of key
 _REQUEST_MS = 10_000
 _IN_FLIGHT_MAX = 256  # more are refused by the client itself
 # Questions at once. The first failures are then told early, and the brokers are not flooded.
@@ -27,7 +29,7 @@ _BACKOFF_MS = 20.0
 _BACKOFF_MAX_MS = 500.0
 
 _lock = threading.Lock()
-_wires: dict[tuple[int, tuple[tuple[str, str], ...]], Wire] = {}
+_wires: dict[tuple[int, threading.Thread, tuple[tuple[str, str], ...]], Wire] = {}
 
 T = TypeVar("T")
 
@@ -141,10 +143,7 @@ class Wire:
 
     async def find_coordinator(self, transactional_id: str) -> None:
         """Learns which broker answers for a transactional id; only inside of a question."""
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
-        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION, max_version=3)
-        answer = await self.send(request, self._any_broker())
+        answer = await self.send(find_coordinator(transactional_id), self._any_broker())
         if answer.error_code:
             refuse(answer.error_code, f"transactional id {transactional_id}")
         await self.know(answer.node_id)
@@ -170,11 +169,7 @@ class Wire:
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         """The same for all partitions of topics."""
-        from kafka.protocol.metadata import MetadataRequest
-
-        named = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        answer = await self.send(request, self._any_broker() if node is None else node)
+        answer = await self.send(metadata(topics), self._any_broker() if node is None else node)
         return {
             (topic.name, partition.partition_index): int(partition.leader_id)
             for topic in answer.topics
@@ -183,10 +178,8 @@ class Wire:
 
     async def ping(self, node: int) -> None:
         """Whether a broker answers; only inside of a question."""
-        from kafka.protocol.metadata import MetadataRequest
-
         await self.know(node)
-        await self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), node)
+        await self.send(metadata([]), node)
 
     async def gather(self, questions: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
         """The answers of all, or the exceptions of those that failed; asked side by side."""
@@ -257,6 +250,8 @@ class Wire:
                 "receive_message_max_bytes": 100_000_000,
                 **self._arguments,
             }
+            if "sasl_oauth_token_provider" in arguments:
+                arguments["sasl_oauth_token_provider"] = _token_provider(arguments["sasl_oauth_token_provider"])
             self._net = NetworkSelector(**arguments)
             self._manager = manager_type(self._net, **arguments)
             self._net.start()
@@ -268,12 +263,18 @@ class Wire:
 
 
 def wire_to(config: Mapping[str, str]) -> Wire:
-    """This process's connections to a cluster."""
-    key = (os.getpid(), tuple(sorted(config.items())))
+    """The calling thread's connections to a cluster. Those of threads that have ended are given back."""
+    key = (os.getpid(), threading.current_thread(), tuple(sorted(config.items())))
     with _lock:
+        # A fork copies the dictionary, but neither the threads nor the right to close their connections.
+        left = [other for other in _wires if other[0] == key[0] and not other[1].is_alive()]
+        ended = [_wires.pop(other) for other in left]
         if key not in _wires:
             _wires[key] = Wire(config)
-        return _wires[key]
+        found = _wires[key]
+    for wire in ended:
+        wire.close()
+    return found
 
 
 # Kafka's error codes, with what a caller can do about them.
@@ -320,6 +321,24 @@ async def _greet(manager: Any, within_ms: float) -> None:
             continue
 
 
+def _token_provider(tokens: UnsecuredTokens | FetchedTokens) -> Any:
+    """Tokens, as kafka-python asks for them: it looks at the type."""
+    from kafka.errors import SaslAuthenticationFailedError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            try:
+                return tokens.token()
+            except TokenRefused as error:
+                raise SaslAuthenticationFailedError(str(error)) from None
+
+        def extensions(self) -> dict[str, str]:
+            return tokens.extensions
+
+    return Provider()
+
+
 def _kafka_python() -> tuple[Any, Any]:
     """Its connection manager and its errors; `Unavailable` says how to install it."""
     try:
@@ -327,7 +346,7 @@ def _kafka_python() -> tuple[Any, Any]:
         from kafka.net.manager import KafkaConnectionManager
     except ImportError as error:
         raise Unavailable(
-            f"Exactly-once output to Kafka needs the package kafka-python 3.0.12 or later ({error}). Install"
-            " holdfast[kafka] on the driver and on all executors"
+            f"Exactly-once output to Kafka needs the package kafka-python 3.0.12 or later ({error})."
+            " Install it on the driver and on all executors: pip install 'holdfast-spark[kafka]'"
         ) from error
     return KafkaConnectionManager, kafka.errors

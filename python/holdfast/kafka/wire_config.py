@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ssl
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.oauth import tokens_of
+from holdfast.kafka.security import check_security
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LOGINS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_LOGINS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
 _OFF = ("false", "f", "0", "no")
 
 
@@ -25,6 +28,7 @@ def wire_config(config: Mapping[str, str]) -> dict[str, Any]:
     protocol = config.get("security.protocol", "plaintext").upper()
     if protocol not in _PROTOCOLS:
         raise InvalidRequest(f"kafka.security.protocol={protocol!r}: expected one of {', '.join(_PROTOCOLS)}")
+    check_security(config)
     made: dict[str, Any] = {
         "bootstrap_servers": [address.strip() for address in config["bootstrap.servers"].split(",") if address.strip()],
         "client_id": config.get("client.id", "holdfast"),
@@ -44,7 +48,15 @@ def _login(config: Mapping[str, str]) -> dict[str, Any]:
             f"kafka.sasl.mechanism={mechanism}: exactly-once output ends its transactions by a client that knows"
             f" {', '.join(_LOGINS)}. Use one of these, TLS client certificates, or mode='at-least-once'"
         )
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": tokens_of(config)}
     if mechanism == "GSSAPI":
+        if importlib.util.find_spec("gssapi") is None:
+            raise InvalidRequest(
+                "kafka.sasl.mechanism=GSSAPI: exactly-once output ends its transactions by a second client, which needs"
+                " the package gssapi. Install it on the driver and on all executors, use another mechanism, or"
+                " mode='at-least-once'"
+            )
         return {
             "sasl_mechanism": mechanism,
             "sasl_kerberos_service_name": config.get("sasl.kerberos.service.name", "kafka"),
@@ -60,12 +72,6 @@ def _login(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _tls(config: Mapping[str, str]) -> ssl.SSLContext:
-    for name in ("ssl.keystore.location", "ssl.engine.location", "ssl.providers"):
-        if config.get(name):
-            raise InvalidRequest(
-                f"kafka.{name}: exactly-once output ends its transactions by a client that reads PEM only. Use"
-                " kafka.ssl.certificate.location and kafka.ssl.key.location"
-            )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"

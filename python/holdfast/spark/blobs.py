@@ -7,20 +7,22 @@ The schema is not in the blob: both ends have it from the query. Sealing and ope
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, InvalidRequest
 
 MAGIC = b"HFBL"
 VERSION = 1
 _CHECKED = struct.Struct("<4sBBHIIQQ")  # all of the header but the checksum itself
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _CHECKED.size + _CHECKSUM.size
+#: Of blobs in one Arrow array: offsets of 32 bits, which is also what Spark has for a value, reach 2 GiB.
+ARRAY_BYTES_MAX = (1 << 31) - (1 << 20)
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,34 @@ class Payload:
     message: pa.Buffer
 
 
+def arrays(payloads: Sequence[Payload], where: str) -> Iterator[Sequence[Payload]]:
+    """Runs of payloads that can be sealed into one Arrow array each.
+
+    Raises
+    ------
+    InvalidRequest
+        A payload alone is too large: a row that was not split further.
+    """
+    start = size_bytes = 0
+    for number, payload in enumerate(payloads):
+        blob_bytes = HEADER_BYTES + payload.message.size
+        if blob_bytes > ARRAY_BYTES_MAX:
+            raise InvalidRequest(
+                f"{where}: a row has {blob_bytes} bytes packed; at most {ARRAY_BYTES_MAX} pass through Spark as one "
+                "value. Split it into several rows, or keep the data elsewhere and pass where it is"
+            )
+        if size_bytes + blob_bytes > ARRAY_BYTES_MAX:
+            yield payloads[start:number]
+            start, size_bytes = number, 0
+        size_bytes += blob_bytes
+    if start < len(payloads):
+        yield payloads[start:]
+
+
 def seal(payloads: Sequence[Payload], ballast: Sequence[int]) -> pa.BinaryArray:
-    """One blob for each payload, followed by `ballast[i]` nulls, as one Arrow array whose bytes are copied once."""
+    """One blob for each payload, followed by `ballast[i]` nulls, as one Arrow array whose bytes are copied once. The
+    payloads are a run of `arrays`.
+    """
     sizes = np.array([HEADER_BYTES + payload.message.size for payload in payloads], np.int64)
     ends = np.cumsum(sizes)
     values = pa.allocate_buffer(int(ends[-1]))
@@ -107,6 +135,7 @@ class Blob:
         """The rows, without a copy: the batch keeps the blob's bytes alive."""
         try:
             batch = pa.ipc.read_record_batch(self.data.slice(HEADER_BYTES), schema)
+            batch.validate(full=True)  # whoever reads it goes where its offsets say
         except (pa.ArrowException, EOFError, OSError) as error:
             raise Corrupt(
                 f"packed row {self.sequence} of map partition {self.map_partition} does not hold what it was packed "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import Processor, declared_states
+from holdfast.storage import local_path
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
@@ -123,7 +124,7 @@ def _plan(
 ) -> OperatorPlan:
     where = f"operator {name!r}"
     conf = dict(events.sparkSession.conf.getAll)
-    settings = Settings.from_mapping(conf, overrides)
+    settings = _local_dir(Settings.from_mapping(conf, overrides), where)
     partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
     slot_count = settings.slots or min(partitions, settings.max_parallelism)
     if slot_count > settings.max_parallelism:
@@ -201,11 +202,25 @@ def _checkpoint_dir(settings: Settings, where: str) -> str:
     uri = settings.checkpoint_dir
     if uri is None:
         raise InvalidRequest(
-            f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder or URI that the driver "
-            "and all executors "
-            'reach, or give settings={"checkpoint.dir": …}'
+            f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder that the driver and all "
+            'executors reach, or give settings={"checkpoint.dir": …}'
         )
-    return uri if "://" in uri or uri.startswith("file:") else os.path.abspath(uri)
+    try:
+        return local_path(uri)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {PREFIX}checkpoint.dir: {error}") from None
+
+
+def _local_dir(settings: Settings, where: str) -> Settings:
+    """Refuses what is no folder. One that is relative stays so: to where the executors run."""
+    given = settings.local_dir
+    if given is None:
+        return settings
+    try:
+        path = local_path(given)
+        return replace(settings, local_dir=path) if given.startswith("file:") else settings
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {PREFIX}local.dir: {error}") from None
 
 
 def _with_retained_batches(settings: Settings, conf: Mapping[str, str]) -> Settings:

@@ -42,14 +42,14 @@ class OutputPacker:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _ROWS_MAX or self._bytes >= self._blob_max_bytes:
-            yield self._frame()
+            yield from self._frames()
 
     def finish(self) -> Iterator[pd.DataFrame]:
         """The rest."""
         if self._gathered:
-            yield self._frame()
+            yield from self._frames()
 
-    def _frame(self) -> pd.DataFrame:
+    def _frames(self) -> Iterator[pd.DataFrame]:
         rows = one_batch(self._gathered)
         self._gathered = []
         self._rows = self._bytes = 0
@@ -57,10 +57,9 @@ class OutputPacker:
         for count, message in messages(rows, self._blob_max_bytes):
             payloads.append(blobs.Payload(self._slot, self._sequence, count, message))
             self._sequence += 1
-        ballast = [payload.message.size * self._arrow_rows_max // BALLAST_EVERY_BYTES for payload in payloads]
-        values = pd.Series(blobs.seal(payloads, ballast).to_pylist(), dtype=object)
-        frame: pd.DataFrame = pd.DataFrame({"blob": values})
-        return frame
+        for run in blobs.arrays(payloads, f"output of slot {self._slot}"):
+            ballast = [payload.message.size * self._arrow_rows_max // BALLAST_EVERY_BYTES for payload in run]
+            yield pd.DataFrame({"blob": pd.Series(blobs.seal(run, ballast).to_pylist(), dtype=object)})
 
 
 def unpack_function(schema: pa.Schema, operator: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

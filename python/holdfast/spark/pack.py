@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,7 +104,10 @@ class Pack:
         slots, payloads = self._split(rows)
         del rows
         reach("mid_pack")
-        yield self._packed(slots, payloads)
+        done = 0
+        for run in blobs.arrays(payloads, f"operator {self._plan.operator!r}, input"):
+            yield self._packed(slots[done : done + len(run)], run)
+            done += len(run)
 
     def _split(self, rows: pa.RecordBatch) -> tuple[list[int], list[blobs.Payload]]:
         slot_count = len(self._labels)
@@ -131,7 +134,7 @@ class Pack:
         columns = [rows.column(name) for name in self._plan.key_schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._plan.key_schema)
 
-    def _packed(self, slots: list[int], payloads: list[blobs.Payload]) -> pa.RecordBatch:
+    def _packed(self, slots: list[int], payloads: Sequence[blobs.Payload]) -> pa.RecordBatch:
         ballast = [payload.message.size * self._plan.arrow_rows_max // BALLAST_EVERY_BYTES for payload in payloads]
         sealed = blobs.seal(payloads, ballast)
         labels = self._labels.take(pa.array(np.repeat(slots, np.array(ballast) + 1)))

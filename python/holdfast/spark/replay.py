@@ -16,6 +16,8 @@ from holdfast.commit.batch import Replay
 from holdfast.errors import InternalError
 
 REPLAY_PROPERTY = "holdfast.replay"
+#: The run whose tasks these are, told by whoever commits what they prepare under its name.
+RUN_PROPERTY = "holdfast.run"
 
 
 @dataclass(frozen=True)

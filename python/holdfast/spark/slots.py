@@ -21,7 +21,7 @@ from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
-from holdfast.spark.worker_process import prepare_worker_process
+from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import BoundProcessor, Context, Processor
 from holdfast.state.casts import one_batch
 
@@ -101,8 +101,10 @@ def _process(
     state = worker.slot_state(plan, live, ctx.slot)
     output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
+        if identity.replay is None:  # what a replay goes on from, and to, is recorded
+            state.admit(parent, look_again=identity.attempt > 0)
         store = state.open(parent)
-        state.begin(ctx.batch_id, identity.version_id)
+        state.begin(ctx.batch_id, live.version_id(identity))
         states = [(declared.name, declared.id) for declared in live.record.states]
         bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
         with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
@@ -120,6 +122,9 @@ def _process(
         reach("after_handle")
     except BaseException as error:  # also GeneratorExit: Spark reads no further
         state.abort(error)
+        refused = out_of_memory(error, f"operator {plan.name!r}, slot {ctx.slot}, batch {ctx.batch_id}")
+        if refused is not None:
+            raise refused from error
         raise
 
 

@@ -8,21 +8,26 @@ the next batch, and `SlotState.open` finds that out. One task at a time runs in 
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from pyspark import TaskContext
 
-from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, operator_prefix, register_operator
+from holdfast.checkpoint import (
+    CheckpointSettings,
+    OperatorRecord,
+    Runs,
+    SlotState,
+    operator_prefix,
+    register_operator,
+)
 from holdfast.checkpoint.names import attempt_version_id
-from holdfast.errors import InternalError
+from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
-from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.storage import FileStore, open_file_store
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 LOGGER = logging.getLogger("holdfast")
 
 
@@ -38,26 +43,30 @@ class BatchIdentity:
     task_attempt_id: int
     replay: SlotReplay | None
 
-    @property
-    def version_id(self) -> str | None:
-        """Of the versions that this task prepares; None where the run is not known, so that any new name does."""
-        return attempt_version_id(self.run_id, self.task_attempt_id) if self.run_id else None
-
     @classmethod
     def of_task(cls) -> BatchIdentity:
-        """From the local properties that Spark sets on every task of a streaming query."""
+        """From the local properties that Spark sets on every task of a streaming query.
+
+        Raises
+        ------
+        InvalidRequest
+            The task's job was started by a thread to which Spark's properties were not handed on.
+        """
         task = TaskContext.get()
-        query_id = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
-        batch_id = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-        if task is None or query_id is None or batch_id is None:
-            raise InternalError("a keyed operator ran outside a task of a streaming query")
-        # Spark runs a query's jobs in a group named after the run, but a program may set a group of its own in
-        # foreachBatch.
-        group = task.getLocalProperty("spark.jobGroup.id")
-        run_id = group if group is not None and _UUID.fullmatch(group) else None
+        if task is None:
+            raise InternalError("a keyed operator ran outside a task of Spark")
+        query_id = task.getLocalProperty("sql.streaming.queryId")
+        batch_id = task.getLocalProperty("streaming.sql.batchId")
+        if query_id is None or batch_id is None:
+            raise InvalidRequest(
+                "expected a job of a streaming query's batch, found one that Spark does not know as such: foreachBatch "
+                "started it in a thread of its own, to which a batch's properties are not handed on. Start the "
+                "batch's one action in foreachBatch itself; or make the thread a pyspark.InheritableThread, or the "
+                "function of an executor a pyspark.inheritable_thread_target, and wait for it before foreachBatch ends"
+            )
         return cls(
             query_id=query_id,
-            run_id=run_id,
+            run_id=_run_of(task),
             batch_id=int(batch_id),
             attempt=task.attemptNumber(),
             partition=task.partitionId(),
@@ -66,19 +75,39 @@ class BatchIdentity:
         )
 
 
+def _run_of(task: TaskContext) -> str | None:
+    """The query's run; None where the program hides it.
+
+    Spark runs a query's jobs in a group that is named after the run, and describes them so. In foreachBatch a program
+    may set a group and a description of its own, and then the group may be anything: also a name that the next run of
+    the program has too.
+    """
+    told = task.getLocalProperty(RUN_PROPERTY)
+    if told is not None:
+        return told
+    group = task.getLocalProperty("spark.jobGroup.id")
+    described = task.getLocalProperty("spark.job.description") or ""
+    return group if group is not None and f"runId = {group}" in described else None
+
+
 @dataclass(frozen=True)
 class LiveOperator:
-    """An operator whose declaration was compared with its record."""
+    """An operator whose declaration was compared with its record, in a run that is registered."""
 
     record: OperatorRecord
+    runs: Runs
     file_store: FileStore
     prefix: str
     local_dir: str
 
+    def version_id(self, identity: BatchIdentity) -> str:
+        """Of the versions that a task prepares."""
+        return attempt_version_id(self.runs.run_id, identity.task_attempt_id)
+
 
 _stores: dict[str, FileStore] = {}
 _operators: dict[tuple[str, str, str, str | None], LiveOperator] = {}
-_slot_states: OrderedDict[tuple[str, str, int], tuple[str, SlotState]] = OrderedDict()  # least recently used first
+_slot_states: OrderedDict[tuple[str, str, int], tuple[Runs, SlotState]] = OrderedDict()  # least recently used first
 
 
 def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
@@ -86,8 +115,8 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
 
     Raises
     ------
-    Incompatible, InvalidRequest
-        See `register_operator`.
+    Incompatible, InvalidRequest, Fenced
+        See `register_operator` and `Runs.register`.
     """
     key = (plan.checkpoint_dir, identity.query_id, plan.instance, identity.run_id)
     live = _operators.get(key)
@@ -95,10 +124,11 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         prefix = operator_prefix(identity.query_id, plan.name)
         store = _stores.setdefault(plan.checkpoint_dir, open_file_store(plan.checkpoint_dir))
         declared = plan.declared if plan.slots_given else _with_recorded_slots(plan.declared, store, prefix)
-        record = register_operator(
-            store, declared, identity.run_id or f"instance-{plan.instance}", plan.instance, prefix=prefix
-        )
-        live = LiveOperator(record, store, prefix, plan.settings.local_dir or default_local_dir())
+        run_id = identity.run_id or Runs.of_instance(plan.instance)
+        runs = Runs(store, prefix, plan.name, run_id, plan.instance)
+        runs.register()
+        record = register_operator(store, declared, prefix=prefix)
+        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir())
         _operators[key] = live
     return live
 
@@ -107,7 +137,7 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
     """The state of a slot, kept or new; open it before use."""
     key = (live.local_dir, f"{live.file_store.uri} {live.prefix}", slot)
     kept = _slot_states.pop(key, None)
-    if kept is not None and kept[0] != plan.instance:  # an earlier run's, whose settings may have been others
+    if kept is not None and kept[0] is not live.runs:  # an earlier run's, whose settings may have been others
         kept[1].release_memory()
         kept = None
     if kept is None:
@@ -119,8 +149,9 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             local_dir=live.local_dir,
             settings=CheckpointSettings.of(plan.settings),
             logger=LOGGER.getChild("checkpoint"),
+            runs=live.runs,
         )
-        kept = (plan.instance, state)
+        kept = (live.runs, state)
     _slot_states[key] = kept
     return kept[1]
 

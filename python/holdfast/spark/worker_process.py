@@ -13,9 +13,11 @@ stays where it is.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import gc
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -25,7 +27,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.trials import last_line, run_trial
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
@@ -46,6 +48,24 @@ def prepare_worker_process() -> None:
     if len(sys.modules) != _frozen_modules:
         _frozen_modules = len(sys.modules)
         gc.freeze()
+
+
+def out_of_memory(error: BaseException, where: str) -> Unavailable | None:
+    """What to do about memory that this process was refused; None where the error says something else, or the process
+    may have as much as the machine has.
+
+    Spark limits the address space of Python workers by ``spark.executor.pyspark.memory``: mapped files, of RocksDB and
+    of libraries, and the stacks of threads count in full, though they take no memory.
+    """
+    refused = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if not refused or limit == resource.RLIM_INFINITY:
+        return None
+    return Unavailable(
+        f"{where}: this process was refused memory ({error or type(error).__name__}): its address space is limited to "
+        f"{limit >> 20} MiB, as spark.executor.pyspark.memory does, in which mapped files count too. Raise that by "
+        f"some GiB or leave it unset, or lower spark.holdfast.memory.batch.max, memory.cache.max and memory.spool.max"
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -26,11 +27,10 @@ from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
-from holdfast.spark.replay import REPLAY_PROPERTY, SlotReplay
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
-from holdfast.storage import FileStore, open_file_store
-from holdfast.storage.uri import parse_uri
+from holdfast.storage import FileStore, local_path, open_file_store
 from holdfast.units import parse_duration
 
 _MODES = ("append", "update", "complete")
@@ -99,6 +99,7 @@ def write_exactly_once(
     options = CommitOptions(
         retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
         retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
+        orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
     output = BatchOutput(store, sinks, options, schema)
@@ -109,6 +110,7 @@ def write_exactly_once(
         .trigger(**when)
     )
     query = (writer.queryName(query_name) if query_name is not None else writer).start()
+    output.query = query
     return ExactlyOnceQuery(query, output)
 
 
@@ -131,6 +133,11 @@ class ExactlyOnceQuery(StreamingQuery):
         with self._own_errors():
             super().processAllAvailable()
 
+    def stop(self) -> None:
+        """As Spark's; see there."""
+        super().stop()
+        self._output.close()
+
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
         try:
@@ -151,6 +158,7 @@ class BatchOutput:
         self._schema = schema
         self._committer: Committer | None = None
         self._run_id: str | None = None  # as Spark names the group of the run's jobs; known from the first batch on
+        self.query: StreamingQuery | None = None  #: known once Spark has started it
         self.error: HoldfastError | None = None  #: what ended the query, if it was Holdfast's
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -159,11 +167,25 @@ class BatchOutput:
             self._run(batch, batch_id)
         except HoldfastError as error:
             self.error = error
+            self.close()
             raise
         except Exception as error:
+            self.close()
             if self._run_id is not None and (short := interruption(error, self._run_id)) is not None:
                 raise short from None
             raise
+
+    def is_running(self) -> bool:
+        """Whether Spark still runs the query: others than its owner may stop it."""
+        try:
+            return self.query is None or self.query.isActive
+        except Exception:  # of py4j's many kinds: the JVM is gone, and the query with it
+            return False
+
+    def close(self) -> None:
+        """The query has ended."""
+        if self._committer is not None:
+            self._committer.close()
 
     def _run(self, batch: DataFrame, batch_id: int) -> None:
         spark = batch.sparkSession.sparkContext
@@ -173,9 +195,11 @@ class BatchOutput:
             if not query_id or not run_id:
                 raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
             self._run_id = run_id
+            spark.setLocalProperty(RUN_PROPERTY, run_id)
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
-            self._committer = Committer(self._store, query_id, driver, self._sinks, self._options)
+            options = replace(self._options, is_running=self.is_running)
+            self._committer = Committer(self._store, query_id, driver, self._sinks, options)
         committer = self._committer
 
         def run_job(replay: Replay | None) -> list[TaskResult]:
@@ -223,5 +247,4 @@ def _trigger_ms(trigger: Mapping[str, Any]) -> int | None:
 
 def _spark_path(checkpoint: str) -> str:
     """The checkpoint as Spark must be told it, so that both mean the same place whatever Hadoop's default is."""
-    path = parse_uri(checkpoint).path
-    return f"file:{path}" if path is not None else checkpoint
+    return f"file:{local_path(checkpoint)}"

@@ -7,7 +7,6 @@ one value for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,30 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
-from holdfast.errors import HoldfastError
+from holdfast.state.casts import decoded, list_lengths
 from holdfast.state.columns import KeyColumns, Keys, ValueColumns, Values
 from holdfast.state.folds import FoldTable
+from holdfast.state.live_state import LiveState, operation
 
 ReducingTables: TypeAlias = _core.ReducingTable | FoldTable
 AggregatingTables: TypeAlias = _core.AggregatingTable | FoldTable
 
 
-class BatchState:
-    """What all vectorised states share: their name, and where they find keys."""
+class BatchState(LiveState):
+    """What all vectorised states share: where they find keys."""
 
     def __init__(self, name: str, keys: KeyColumns) -> None:
-        self.name = name
+        super().__init__(name)
         self._keys = keys
-
-    def _run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls the core; its errors know state ids only."""
-        try:
-            return operation(*arguments)
-        except HoldfastError as error:
-            raise type(error)(f"state {self.name!r}: {error}") from None
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
 
 
 class BatchValueState(BatchState):
@@ -49,19 +39,23 @@ class BatchValueState(BatchState):
         self._table = table
         self._values = ValueColumns(type, f"state {name!r}")
 
+    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The value of each row's key, null where there is none."""
         return pa.array(self._run(self._table.get, self._keys.of(keys)))
 
+    @operation
     def put(self, keys: Keys, values: Values) -> None:
         """Sets the value of each row's key. Where a key is there twice, its last row wins. A null clears."""
         rows = self._keys.of(keys)
         self._run(self._table.put, rows, self._values.of(values, len(rows)))
 
+    @operation
     def contains(self, keys: Keys) -> pa.Array:
         """Whether each row's key has a value (bool)."""
         return pa.array(self._run(self._table.contains, self._keys.of(keys)))
 
+    @operation
     def clear(self, keys: Keys) -> None:
         """Forgets the value of each row's key."""
         self._run(self._table.clear, self._keys.of(keys))
@@ -77,6 +71,7 @@ class BatchReducingState(BatchState):
         self._table = table
         self._values = ValueColumns(type, f"state {name!r}")
 
+    @operation
     def add(self, keys: Keys, values: Values) -> pa.Array:
         """Adds each row, in order, to its key.
 
@@ -88,15 +83,18 @@ class BatchReducingState(BatchState):
         rows = self._keys.of(keys)
         return pa.array(self._run(self._table.add, rows, self._values.of(values, len(rows))))
 
+    @operation
     def add_only(self, keys: Keys, values: Values) -> None:
         """As :meth:`add`, for those who need no running result."""
         rows = self._keys.of(keys)
         self._run(self._table.add_only, rows, self._values.of(values, len(rows)))
 
+    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The result for each row's key, null where nothing was added."""
         return pa.array(self._run(self._table.get, self._keys.of(keys)))
 
+    @operation
     def clear(self, keys: Keys) -> None:
         """Forgets what was added to each row's key."""
         self._run(self._table.clear, self._keys.of(keys))
@@ -118,20 +116,24 @@ class BatchListState(BatchState):
         self._elements = ValueColumns(element, f"state {name!r}", "elements")
         self._lists = ValueColumns(pa.list_(element), f"state {name!r}", "lists")
 
+    @operation
     def add(self, keys: Keys, values: Values) -> None:
         """Appends one element a row."""
         rows = self._keys.of(keys)
         self._run(self._table.append, rows, self._elements.of(values, len(rows)))
 
+    @operation
     def add_all(self, keys: Keys, lists: Values) -> None:
         """Appends a list of elements a row; a null list appends nothing."""
         rows = self._keys.of(keys)
         self._append_lists(rows, self._lists.of(lists, len(rows)))
 
+    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The list of each row's key, empty where there is none."""
         return pa.array(self._run(self._table.get, self._keys.of(keys)))
 
+    @operation
     def update(self, keys: Keys, lists: Values) -> None:
         """Replaces the list of each row's key; a null or empty list clears.
 
@@ -145,6 +147,7 @@ class BatchListState(BatchState):
         self._run(self._table.clear, rows)
         self._append_lists(rows, replaced)
 
+    @operation
     def clear(self, keys: Keys) -> None:
         """Forgets the list of each row's key."""
         self._run(self._table.clear, self._keys.of(keys))
@@ -156,11 +159,11 @@ class BatchListState(BatchState):
         return from_the_end.take(pa.array(first_rows))
 
     def _append_lists(self, rows: Any, lists: pa.ListArray) -> None:
-        if isinstance(lists.type, pa.DictionaryType):
-            lists = lists.dictionary_decode()
-        elements = pc.list_flatten(lists)
+        lists = decoded(lists)
+        elements = lists.flatten()
         if len(elements):
-            self._run(self._table.append, rows.take(pc.list_parent_indices(lists)), elements)
+            parents = np.repeat(np.arange(len(lists), dtype=np.int32), list_lengths(lists))
+            self._run(self._table.append, rows.take(pa.array(parents)), elements)
 
 
 class BatchMapState(BatchState):
@@ -174,11 +177,13 @@ class BatchMapState(BatchState):
         self._map_keys = ValueColumns(key, f"state {name!r}", "map keys")
         self._map_values = ValueColumns(value, f"state {name!r}", "map values")
 
+    @operation
     def get(self, keys: Keys, map_keys: Values) -> pa.Array:
         """The value of each row's entry, null where there is none."""
         rows = self._keys.of(keys)
         return pa.array(self._run(self._table.get, rows, self._map_keys.of(map_keys, len(rows))))
 
+    @operation
     def put(self, keys: Keys, map_keys: Values, map_values: Values) -> None:
         """Sets one entry a row. Where an entry is there twice, its last row wins."""
         rows = self._keys.of(keys)
@@ -186,36 +191,44 @@ class BatchMapState(BatchState):
             self._table.put, rows, self._map_keys.of(map_keys, len(rows)), self._map_values.of(map_values, len(rows))
         )
 
+    @operation
     def contains(self, keys: Keys, map_keys: Values) -> pa.Array:
         """Whether each row's entry is there (bool)."""
         rows = self._keys.of(keys)
         return pa.array(self._run(self._table.contains, rows, self._map_keys.of(map_keys, len(rows))))
 
+    @operation
     def remove(self, keys: Keys, map_keys: Values) -> None:
         """Removes one entry a row; one that is not there is no error."""
         rows = self._keys.of(keys)
         self._run(self._table.remove, rows, self._map_keys.of(map_keys, len(rows)))
 
+    @operation
     def entries(self, keys: Keys) -> pa.Array:
         """All entries of each row's key as map<key, value>, in the order of the map keys."""
         return pa.array(self._run(self._table.entries, self._keys.of(keys)))
 
+    @operation
     def keys(self, keys: Keys) -> pa.Array:
         """The map keys of each row's key as list<key>, in order."""
         return self._part(keys, "keys")
 
+    @operation
     def values(self, keys: Keys) -> pa.Array:
         """The map values of each row's key as list<value>, in the order of the map keys."""
         return self._part(keys, "items")
 
+    @operation
     def count(self, keys: Keys) -> pa.Array:
         """How many entries each row's key has (int64)."""
         return pa.array(self._run(self._table.count, self._keys.of(keys)))
 
+    @operation
     def is_empty(self, keys: Keys) -> pa.Array:
         """Whether each row's key has no entries (bool)."""
         return pc.equal(self.count(keys), 0)
 
+    @operation
     def clear(self, keys: Keys) -> None:
         """Forgets all entries of each row's key."""
         self._run(self._table.clear, self._keys.of(keys))

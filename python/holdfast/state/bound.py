@@ -16,6 +16,7 @@ from holdfast.state.context import Context
 from holdfast.state.declarations import BOUND_STATES
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
+from holdfast.state.live_state import LiveState
 from holdfast.state.outputs import OutputRows
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
 
@@ -83,9 +84,10 @@ class BoundProcessor:
             bound = {name: declared[name].bind_batch(store, state_id, self._keys) for name, state_id in states}
         else:
             raise InvalidRequest(
-                f"{type(processor).__name__} is neither a BatchProcessor nor a KeyedProcessor; derive it from one of "
-                "them"
+                f"{type(processor).__name__} is neither a BatchProcessor nor a KeyedProcessor; "
+                "derive it from one of them"
             )
+        self._states: list[LiveState] = list(bound.values())
         processor.__dict__[BOUND_STATES] = bound
 
     def process(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[pa.RecordBatch]:
@@ -99,15 +101,17 @@ class BoundProcessor:
                 yield from self._process_batch(batch, ctx)
             elif self._driver.gather(batch):
                 yield from self._driver.run(ctx)
+            self._check_states()
         except Exception as error:
             self._note(error, ctx)
 
     def finish(self, ctx: Context) -> Iterator[pa.RecordBatch]:
-        """The rest of the output."""
+        """The rest of the output. Only when this has come to its end may the batch be prepared."""
         try:
             self._open(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
+            self._check_states()
         except Exception as error:
             self._note(error, ctx)
 
@@ -123,6 +127,11 @@ class BoundProcessor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_states(self) -> None:
+        """A processor may catch what a state raised; the batch is lost all the same."""
+        for state in self._states:
+            state.check()
 
     def _open(self, ctx: Context) -> None:
         if not self._opened:

@@ -1,38 +1,62 @@
-"""From what a user hands over to Arrow arrays of the declared type, without guessing.
+"""From the arrays that a user hands over to Arrow arrays of the declared type: exactly, or not at all.
 
 Casts stay within a family (numbers, text, bytes, times, nested alike): text is never parsed into numbers, and what does
-not fit is never cut; Python's own times alone are brought to the declared unit. What cannot be cast raises
-InvalidRequest that names what was expected and what was found.
+not fit is never cut. Floating-point numbers alone are rounded, to the nearest of their width, as the type means it.
+What cannot be cast raises InvalidRequest that names what was expected and what was found.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as is_type
 
 from holdfast.errors import InvalidRequest
-from holdfast.state.fractions import position_of_fraction
 
-_ARROW_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+# What Arrow, numpy and Python raise for a value that is none of the type that was asked for.
+CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+
+
+def storage_type(type: pa.DataType) -> pa.DataType:
+    """The type as the core gives it back: of dictionaries their values, of views the plain form, of extensions what
+    they are stored as.
+    """
+    if isinstance(type, pa.BaseExtensionType):
+        return storage_type(type.storage_type)
+    if is_type.is_dictionary(type):
+        return storage_type(type.value_type)
+    if is_type.is_string_view(type):
+        return pa.string()
+    if is_type.is_binary_view(type):
+        return pa.binary()
+    if is_type.is_struct(type):
+        return pa.struct([field.with_type(storage_type(field.type)) for field in type])
+    if is_type.is_map(type):
+        item = type.item_field
+        return pa.map_(storage_type(type.key_type), item.with_type(storage_type(item.type)))
+    if is_type.is_fixed_size_list(type):
+        return pa.list_(_plain_field(type.value_field), type.list_size)
+    if is_type.is_large_list(type) or is_type.is_large_list_view(type):
+        return pa.large_list(_plain_field(type.value_field))
+    return pa.list_(_plain_field(type.value_field)) if is_list(type) else type
 
 
 def castable(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether a value of ``found`` means the same as ``expected``; single values may still not fit."""
     if found.equals(expected) or is_type.is_null(found):
         return True
-    if is_type.is_dictionary(found):
+    if is_type.is_dictionary(found) or is_type.is_run_end_encoded(found):
         return castable(found.value_type, expected)
     if is_type.is_struct(found) and is_type.is_struct(expected):
         names = [field.name for field in found]
         return sorted(names) == sorted(field.name for field in expected) and all(
             castable(found.field(field.name).type, field.type) for field in expected
         )
-    if _is_list(found) and _is_list(expected):
+    if is_list(found) and is_list(expected):
         return castable(found.value_type, expected.value_type)
     if is_type.is_map(found) and is_type.is_map(expected):
         return castable(found.key_type, expected.key_type) and castable(found.item_type, expected.item_type)
@@ -42,7 +66,7 @@ def castable(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def cast(array: pa.Array, expected: pa.DataType, what: str) -> pa.Array:
-    """``array`` as ``expected``.
+    """``array`` as ``expected``, which is its own :func:`storage_type`.
 
     Raises
     ------
@@ -54,81 +78,29 @@ def cast(array: pa.Array, expected: pa.DataType, what: str) -> pa.Array:
     if not castable(array.type, expected):
         raise InvalidRequest(f"{what}: expected {expected}, found {array.type}; cast it where it is made")
     try:
-        if is_type.is_struct(array.type):
-            return _cast_struct(array, expected, what)
-        return array.cast(expected)
-    except _ARROW_ERRORS as error:
+        return _cast(array, expected)
+    except CONVERSION_ERRORS as error:
         raise InvalidRequest(f"{what}: found {array.type}, which does not fit {expected}: {error}") from None
 
 
-def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
-    """An array of ``expected`` from an Arrow array, a numpy array, a pandas Series or a sequence of Python values."""
-    if isinstance(values, pa.Array):
-        return cast(values, expected, what)
-    if isinstance(values, pa.ChunkedArray):
-        return cast(combined(values), expected, what)
-    if is_series(values):
-        if values.dtype != object:
-            return cast(combined(pa.array(values)), expected, what)
-        return from_python(values.tolist(), expected, what, from_pandas=True)
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise InvalidRequest(f"{what}: expected a numpy array of one dimension, found {values.ndim}")
-        return (
-            cast(pa.array(values), expected, what)
-            if values.dtype != object
-            else from_python(values.tolist(), expected, what)
-        )
-    if hasattr(values, "__arrow_c_array__"):
-        return cast(pa.array(values), expected, what)
-    return from_python(values, expected, what)
-
-
-def from_python(values: Sequence[Any], expected: pa.DataType, what: str, from_pandas: bool = False) -> pa.Array:
-    """An array of ``expected`` from Python values; the error names the first value that is none.
-
-    ``from_pandas``: NaN and NaT among objects mean null, as everywhere in pandas.
-    """
-    try:
-        array = pa.array(values, expected, from_pandas=from_pandas)
-    except _ARROW_ERRORS as error:
-        for row, value in enumerate(values):
-            try:
-                pa.array([value], expected, from_pandas=from_pandas)
-            except _ARROW_ERRORS:
-                raise InvalidRequest(
-                    f"{what}: expected {expected}, found {value!r} ({type(value).__name__}) at position {row}: {error}"
-                ) from None
-        raise InvalidRequest(f"{what}: expected values of {expected}: {error}") from None
-    position = position_of_fraction(values, expected)
-    if position is not None:
-        found = values[position]
-        raise InvalidRequest(
-            f"{what}: expected {expected}, found {found!r} ({type(found).__name__}) at position {position}, "
-            "which has a fraction"
-        )
+def decoded(array: pa.Array) -> pa.Array:
+    """The array itself, without the storage variants that Arrow cannot take rows of or look into."""
+    if is_type.is_run_end_encoded(array.type):
+        return decoded(pc.run_end_decode(array))
+    if is_type.is_dictionary(array.type):
+        return decoded(array.dictionary_decode())
     return array
 
 
-def is_column(values: Any) -> bool:
-    """Whether this is an array or a sequence of values rather than one value."""
-    if isinstance(values, np.ndarray):
-        return values.ndim > 0
-    return (
-        isinstance(values, (pa.Array, pa.ChunkedArray, list, tuple, range))
-        or is_series(values)
-        or hasattr(values, "__arrow_c_array__")
-    )
-
-
-def is_series(values: Any) -> bool:
-    pandas = sys.modules.get("pandas")  # nobody has a Series who has not imported it
-    return pandas is not None and isinstance(values, pandas.Series)
-
-
-def is_frame(values: Any) -> bool:
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(values, pandas.DataFrame)
+def combined(values: Any) -> pa.Array:
+    """One array of a chunked one."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    if not values.num_chunks:
+        return pa.array([], values.type)
+    return pa.concat_arrays([decoded(chunk) for chunk in values.chunks])
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -146,45 +118,91 @@ def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def combined(values: Any) -> pa.Array:
-    """One array of a chunked one."""
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    if values.num_chunks == 1:
-        return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+def list_lengths(lists: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How many elements each list has; a null one has none, whatever its offsets say."""
+    lengths: np.ndarray[Any, np.dtype[np.int64]] = (
+        pc.list_value_length(lists).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    )
+    return lengths
 
 
-def detached(value: Any) -> Any:
-    """A copy of a nested value, so that later changes by the user do not reach the state."""
-    if isinstance(value, dict):
-        return {name: detached(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [detached(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(detached(item) for item in value)
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, (set, np.ndarray)):
-        return value.copy()
-    return value
-
-
-def is_mutable(type: pa.DataType) -> bool:
-    """Whether Python values of this type can be changed in place."""
-    return bool(is_type.is_nested(type) or _is_bytes(type))
-
-
-def _cast_struct(array: pa.StructArray, expected: pa.DataType, what: str) -> pa.StructArray:
-    """Field by field and by name: Arrow's own cast would fill a missing field with nulls."""
-    children = [cast(array.field(field.name), field.type, f"{what}.{field.name}") for field in expected]
-    return pa.StructArray.from_arrays(
-        children, fields=list(expected), mask=array.is_null() if array.null_count else None
+def is_list(type: pa.DataType) -> bool:
+    """Whether values of this type are lists, however they are stored."""
+    return bool(
+        is_type.is_list(type)
+        or is_type.is_large_list(type)
+        or is_type.is_fixed_size_list(type)
+        or is_type.is_list_view(type)
+        or is_type.is_large_list_view(type)
     )
 
 
-def _is_list(type: pa.DataType) -> bool:
-    return bool(is_type.is_list(type) or is_type.is_large_list(type) or is_type.is_fixed_size_list(type))
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(storage_type(field.type))
+
+
+def _cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """By parts: Arrow's own cast of nested values would fill a missing field with nulls, and reads what lies below
+    nulls.
+    """
+    array = decoded(array)
+    found = array.type
+    if found.equals(expected):
+        return array
+    if is_type.is_null(found):
+        return pa.nulls(len(array), expected)
+    mask = array.is_null() if array.null_count else None
+    if is_type.is_struct(found):
+        columns = array.flatten()
+        children = [_cast(columns[found.get_field_index(field.name)], field.type) for field in expected]
+        return pa.StructArray.from_arrays(children, fields=list(expected), mask=mask)
+    if is_type.is_map(found):
+        rows, offsets = _map_rows(array)
+        keys = _cast(decoded(array.keys).take(rows), expected.key_type)
+        items = _cast(array.items.take(rows), expected.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, expected, mask=mask)
+    if is_list(found):
+        return _cast_list(array, expected, mask)
+    return _cast_leaves(array, expected)
+
+
+def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """Where the entries lie that belong to maps which are not null; and the offsets of these entries end to end."""
+    offsets = maps.offsets.to_numpy()
+    lengths = np.where(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), 0)
+    ends = np.cumsum(lengths)
+    rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(offsets[:-1] - (ends - lengths), lengths)
+    return pa.array(rows, pa.int64()), pa.array(np.concatenate([[0], ends]), pa.int32())
+
+
+def _cast_list(array: pa.Array, expected: pa.DataType, mask: pa.Array | None) -> pa.Array:
+    values = _cast(array.flatten(), expected.value_type)
+    offsets = np.concatenate([[0], np.cumsum(list_lengths(array))])
+    if is_type.is_large_list(expected):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, type=expected, mask=mask)
+    flexible = pa.list_(expected.value_field)
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=flexible, mask=mask)
+    return lists.cast(expected)
+
+
+def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    found = array.type
+    if is_type.is_integer(found) and is_type.is_decimal(expected):
+        # Arrow asks for room for the largest integer of the type, even where all values are small.
+        return array.cast(pa.decimal256(20 + max(expected.scale, 0), max(expected.scale, 0))).cast(expected)
+    result = array.cast(expected)
+    if is_type.is_floating(expected) and (is_type.is_floating(found) or is_type.is_decimal(found)):
+        finite = pc.is_finite(array) if is_type.is_floating(found) else array.is_valid()
+        _refuse(pc.and_(finite, pc.is_inf(result)), array, "is larger than its largest number")
+    elif is_type.is_floating(found) and is_type.is_decimal(expected):
+        _refuse(pc.not_equal(result.cast(found), array), array, "has digits that it has no place for")
+    return result
+
+
+def _refuse(wrong: pa.Array, array: pa.Array, reason: str) -> None:
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise pa.ArrowInvalid(f"{array[row].as_py()!r} at position {row} {reason}")
 
 
 def _is_number(type: pa.DataType) -> bool:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import cast, combined, is_column, is_frame, is_series, to_array
+from holdfast.state.arrays import is_column, is_frame, is_series, to_array
+from holdfast.state.casts import combined, storage_type
+from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
 # RecordBatch, Table or DataFrame that has the key columns; struct array; the array of the one key column; a list of
 # arrays
@@ -56,15 +58,17 @@ class KeyColumns:
     def tuples(self, keys: CoreKeys) -> list[tuple[Any, ...]]:
         """Keys as tuples of Python values, one a row."""
         columns = [keys] if isinstance(keys, pa.Array) else keys.columns
-        return list(zip(*(column.to_pylist() for column in columns)))
+        named = zip(self.names, columns)
+        return list(zip(*(python_of(column, f"key column {name!r}") for name, column in named)))
 
     def _columns(self, keys: Keys) -> list[pa.Array]:
         if isinstance(keys, (pa.RecordBatch, pa.Table)):
             return [self._of_type(i, self._named(keys, name)) for i, name in enumerate(self.names)]
         if is_frame(keys):
-            missing = [name for name in self.names if name not in keys.columns]
-            if missing:
-                raise InvalidRequest(f"key column {missing[0]!r} is missing: found {', '.join(map(str, keys.columns))}")
+            found = list(keys.columns)
+            for name in self.names:
+                if found.count(name) != 1:
+                    raise _not_one(name, ", ".join(map(str, found)))
             return [self._of_type(i, keys[name]) for i, name in enumerate(self.names)]
         if isinstance(keys, pa.ChunkedArray):
             keys = combined(keys)
@@ -74,9 +78,8 @@ class KeyColumns:
             return self._of_list(keys)
         if len(self.names) > 1:
             raise InvalidRequest(
-                f"the operator has the key columns {', '.join(self.names)}: expected the record batch, a struct "
-                "array or "
-                f"{len(self.names)} arrays in a list, found {type(keys).__name__}"
+                f"the operator has the key columns {', '.join(self.names)}: expected the record batch, a struct array "
+                f"or {len(self.names)} arrays in a list, found {type(keys).__name__}"
             )
         if not is_column(keys):
             raise InvalidRequest(
@@ -87,8 +90,8 @@ class KeyColumns:
     def _of_list(self, parts: Sequence[Any]) -> list[pa.Array]:
         if len(parts) != len(self.names):
             raise InvalidRequest(
-                f"keys: expected {len(self.names)} arrays for the key columns {', '.join(self.names)}, found "
-                f"{len(parts)}"
+                f"keys: expected {len(self.names)} arrays for the key columns {', '.join(self.names)}, "
+                f"found {len(parts)}"
             )
         columns = [self._of_type(i, part) for i, part in enumerate(parts)]
         if any(len(column) != len(columns[0]) for column in columns):
@@ -100,25 +103,25 @@ class KeyColumns:
     def _named(self, batch: Any, name: str) -> pa.Array:
         index = batch.schema.get_field_index(name)
         if index < 0:
-            raise InvalidRequest(
-                f"key column {name!r} is missing or there twice: found {', '.join(batch.schema.names)}"
-            )
+            raise _not_one(name, ", ".join(batch.schema.names))
         return combined(batch.column(index))
 
     def _field(self, keys: pa.StructArray, name: str) -> pa.Array:
         if keys.type.get_field_index(name) < 0:
-            raise InvalidRequest(f"key column {name!r} is missing: found {keys.type}")
+            raise _not_one(name, str(keys.type))
         return keys.flatten()[keys.type.get_field_index(name)]
 
     def _of_type(self, index: int, column: Any) -> pa.Array:
-        return arrow_column(column, self._types[index], "key column", self.names[index])
+        return arrow_column(column, self._types[index], f"key column {self.names[index]!r}")
 
 
 class ValueColumns:
     """Makes arrays of one declared type, of the batch's length, from what a user calls values."""
 
     def __init__(self, type: pa.DataType, state: str, role: str = "values") -> None:
-        self.type = type
+        self._type = type
+        self._stored = storage_type(type)
+        self._keep = keeper(type)
         self._state = state
         self._role = role
 
@@ -132,7 +135,7 @@ class ValueColumns:
         """
         if not is_column(values):
             return pa.repeat(self._scalar(values), rows)
-        array = arrow_column(values, self.type, self._state, self._role)
+        array = arrow_column(values, self._type, f"{self._state}, {self._role}")
         if len(array) != rows:
             raise InvalidRequest(
                 f"{self._state}: {rows} keys but {len(array)} {self._role}; expected one a row, or one value for all"
@@ -140,33 +143,42 @@ class ValueColumns:
         return array
 
     def _scalar(self, value: Any) -> pa.Scalar:
-        if isinstance(value, pa.Scalar):
-            value = value.as_py()
-        return to_array([value], self.type, f"{self._state}, {self._role}")[0]
+        what = f"{self._state}, {self._role}"
+        try:
+            kept = self._keep(value)
+        except NotKept as reason:
+            raise refusal(what, self._stored, value, reason) from None
+        return from_python([kept], self._stored, what)[0]
 
 
-def arrow_column(values: Any, expected: pa.DataType, owner: str, role: str) -> pa.Array:
-    """Values as an array that the core takes as ``expected``: it sees through dictionaries, views and large offsets
-    by itself.
+def arrow_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
+    """Values as an array that the core takes as ``expected``: it sees through dictionaries and large offsets by itself.
+
+    Views become plain, since Arrow takes no rows of them.
     """
-    if isinstance(values, pa.Array) and (values.type.equals(expected) or _is_variant(values.type, expected)):
-        return values
-    what = f"{owner}, {role}" if owner.startswith("state") else f"{owner} {role!r}"
-    if isinstance(values, pa.ChunkedArray):
-        whole = combined(values)
-        return whole if _is_variant(whole.type, expected) else cast(whole, expected, what)
-    return to_array(values, expected, what)
+    array = combined(values)
+    stored = storage_type(expected)
+    if isinstance(array, pa.Array):
+        if isinstance(array, pa.ExtensionArray) and array.type.equals(expected):
+            array = array.storage
+        if array.type.equals(stored) or _is_variant(array.type, stored):
+            return array
+    return to_array(array, stored, what)
 
 
 def _is_variant(found: pa.DataType, expected: pa.DataType) -> bool:
     if is_type.is_dictionary(found):
         return bool(found.value_type.equals(expected))
     if is_type.is_string(expected):
-        return bool(is_type.is_large_string(found) or is_type.is_string_view(found))
-    if is_type.is_binary(expected):
-        return bool(is_type.is_large_binary(found) or is_type.is_binary_view(found))
-    return False
+        return bool(is_type.is_large_string(found))
+    return bool(is_type.is_binary(expected) and is_type.is_large_binary(found))
 
 
 def _is_one_column(part: Any) -> bool:
-    return isinstance(part, (pa.Array, pa.ChunkedArray, np.ndarray, list)) or is_series(part)
+    if isinstance(part, np.ndarray):
+        return part.ndim > 0  # without dimensions it is a value
+    return isinstance(part, (pa.Array, pa.ChunkedArray, list)) or is_series(part)
+
+
+def _not_one(name: str, found: str) -> InvalidRequest:
+    return InvalidRequest(f"key column {name!r} is missing or there twice: found {found}")

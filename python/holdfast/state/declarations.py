@@ -25,6 +25,7 @@ from holdfast.state.batch_states import (
     BatchState,
     BatchValueState,
 )
+from holdfast.state.casts import storage_type
 from holdfast.state.columns import KeyColumns
 from holdfast.state.folds import AggregatingFold, FoldTable, ReducingFold
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
@@ -36,7 +37,7 @@ from holdfast.state.keyed_values import (
     KeyedReducingState,
     KeyedValueState,
 )
-from holdfast.state.running_folds import running_fold
+from holdfast.state.running_folds import nothing_added, running_fold
 from holdfast.state.sketch import SketchFold, counting_codec
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
         if states is None:
             raise InvalidRequest(
                 f"state {self.name!r} of {type(processor).__name__} used outside a call of process: states live only "
-                "while Holdfast runs the "
-                "processor on a slot of a batch; use them in process (or in open, for a BatchProcessor)"
+                "while Holdfast runs the processor on a slot of a batch; use them in process (or in open, for a "
+                "BatchProcessor)"
             )
         return states[self.name]
 
@@ -238,7 +239,8 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
     def bind_keyed(self, store: _core.Store, state_id: int, scope: KeyScope) -> KeyedReducingState:
         if isinstance(self.function, str):
             table = store.reducing_state(state_id, self.type, self.function)
-            return FoldedByCore(self.name, scope, table, self.type, running_fold(self.function, self.type))
+            running = running_fold(self.function, storage_type(self.type))
+            return FoldedByCore(self.name, scope, table, self.type, running)
         fold = ReducingFold(self.name, self.type, self.function)
         return FoldedByPython(self.name, scope, store.value_state(state_id, fold.stored), fold)
 
@@ -251,10 +253,9 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
     type
         Of the values that are added.
     function
-        "count" (result int64), "avg", "variance", "stddev" (double; of a sample), which run in the core; "
-        ""approx_count_distinct"
-        (int64), which needs the extra ``holdfast[sketch]``; or a class with the methods of
-        :class:`AggregateFunction`.
+        "count" (result int64), "avg", "variance", "stddev" (double; of a sample), which run in the core;
+        "approx_count_distinct" (int64), which needs the extra ``holdfast-spark[sketch]``; or a class with the methods
+        of :class:`AggregateFunction`.
     accumulator, result
         For a class: the Arrow types of what is stored and of what ``result`` returns.
     """
@@ -332,7 +333,8 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
             return FoldedByCore(self.name, scope, self._sketches(store, state_id), self.type)
         if isinstance(self.function, str):
             table = store.aggregating_state(state_id, self.type, self.function)
-            return FoldedByCore(self.name, scope, table, self.type, running_fold(self.function, self.type))
+            running = running_fold(self.function, storage_type(self.type))
+            return FoldedByCore(self.name, scope, table, self.type, running, nothing_added(self.function))
         fold = self._fold()
         return FoldedByPython(self.name, scope, store.value_state(state_id, fold.stored), fold)
 
@@ -343,7 +345,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
     def _fold(self) -> AggregatingFold:
         assert not isinstance(self.function, str)  # the callers chose
         function: AggregateFunction[Any] = self.function() if isinstance(self.function, type) else self.function
-        return AggregatingFold(self.name, function, self.accumulator, self.result)
+        return AggregatingFold(self.name, self.type, function, self.accumulator, self.result)
 
 
 def declared_in(processor_class: type) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:

@@ -13,13 +13,15 @@ import pyarrow as pa
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.aggregate_function import AggregateFunction
-from holdfast.state.casts import detached, from_python, is_mutable
+from holdfast.state.casts import storage_type
 from holdfast.state.columns import CoreKeys
+from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal, verbatim
 
 
 class Fold(Protocol):
     """How rows are folded into what is stored. An accumulator of None means that there is none yet."""
 
+    input_type: pa.DataType
     stored: pa.DataType
     result_type: pa.DataType
 
@@ -34,13 +36,13 @@ class ReducingFold:
     """``function(a, b)`` over values that are stored as they are."""
 
     def __init__(self, name: str, type: pa.DataType, function: Callable[[Any, Any], Any]) -> None:
-        self.stored = self.result_type = type
+        self.input_type = self.stored = self.result_type = storage_type(type)
         self._name = name
         self._function = function
+        self._keep, self._verbatim = keeper(type), verbatim(type)
 
     def inputs(self, values: pa.Array) -> list[Any]:
-        found: list[Any] = values.to_pylist()
-        return found
+        return python_of(values, f"state {self._name!r}, values")
 
     def load(self, stored: Any) -> Any:
         return stored
@@ -54,10 +56,16 @@ class ReducingFold:
         reduced = self._function(accumulator, value)
         if reduced is None:
             raise InvalidRequest(
-                f"state {self._name!r}: its function returned None for {accumulator!r} and {value!r}; expected a "
-                f"{self.stored}"
+                f"state {self._name!r}: its function returned None for {accumulator!r} and {value!r}; "
+                f"expected a {self.stored}"
             )
-        return reduced
+        if reduced.__class__ in self._verbatim:
+            return reduced
+        try:
+            return self._keep(reduced)  # as it would be read in the next batch
+        except NotKept as reason:
+            what = f"state {self._name!r}, the function's result for {accumulator!r} and {value!r}"
+            raise refusal(what, self.stored, reduced, reason) from None
 
     def result(self, accumulator: Any) -> Any:
         return accumulator
@@ -67,16 +75,16 @@ class AggregatingFold:
     """A user's :class:`AggregateFunction`."""
 
     def __init__(
-        self, name: str, function: AggregateFunction[Any], accumulator: pa.DataType, result: pa.DataType
+        self, name: str, type: pa.DataType, function: AggregateFunction[Any], stored: pa.DataType, result: pa.DataType
     ) -> None:
-        self.stored = accumulator
-        self.result_type = result
+        self.input_type = storage_type(type)
+        self.stored = storage_type(stored)
+        self.result_type = storage_type(result)
         self._name = name
         self._function = function
 
     def inputs(self, values: pa.Array) -> list[Any]:
-        found: list[Any] = values.to_pylist()
-        return found
+        return python_of(values, f"state {self._name!r}, values")
 
     def load(self, stored: Any) -> Any:
         return stored
@@ -105,7 +113,7 @@ class FoldTable:
         self._store = store
         self._table = table
         self._fold = fold
-        self._aliases = is_mutable(fold.result_type)
+        self._keep_result = keeper(fold.result_type)
 
     def add(self, keys: CoreKeys, values: pa.Array) -> pa.Array:
         """Folds each row, in order; the result after each."""
@@ -121,7 +129,7 @@ class FoldTable:
         """The result for each row's key, null where there is none."""
         codes, first_rows = self._store.distinct(keys)
         fold = self._fold
-        stored = pa.array(self._table.get(keys.take(pa.array(first_rows)))).to_pylist()
+        stored = self._stored(keys.take(pa.array(first_rows)))
         results = [None if value is None else fold.result(fold.load(value)) for value in stored]
         return from_python(results, fold.result_type, f"state {self._name!r}, results").take(pa.array(codes))
 
@@ -129,20 +137,30 @@ class FoldTable:
         """Forgets each row's key."""
         self._table.clear(keys)
 
+    def _stored(self, keys: CoreKeys) -> list[Any]:
+        return python_of(pa.array(self._table.get(keys)), f"state {self._name!r}, accumulators")
+
+    def _result(self, accumulator: Any, row: int) -> Any:
+        """As it is now: later rows may change the accumulator, and what it gave away with it."""
+        result = self._fold.result(accumulator)
+        try:
+            return self._keep_result(result)
+        except NotKept as reason:
+            what = f"state {self._name!r}, results"
+            raise refusal(what, self._fold.result_type, result, reason, f" at position {row}") from None
+
     def _add(self, keys: CoreKeys, values: pa.Array, running: list[Any] | None) -> None:
         fold = self._fold
         core_codes, core_first_rows = self._store.distinct(keys)
         distinct = keys.take(pa.array(core_first_rows))
-        stored = pa.array(self._table.get(distinct)).to_pylist()
-        accumulators = [None if value is None else fold.load(value) for value in stored]
+        accumulators = [None if value is None else fold.load(value) for value in self._stored(distinct)]
         changed: dict[int, None] = {}
         for code, value in zip(pa.array(core_codes).to_pylist(), fold.inputs(values)):
             if value is not None:
                 accumulators[code] = fold.add(accumulators[code], value)
                 changed[code] = None
             if running is not None:
-                result = fold.result(accumulators[code])
-                running.append(detached(result) if self._aliases else result)
+                running.append(self._result(accumulators[code], len(running)))
         if changed:
             dumped = from_python(
                 [fold.dump(accumulators[code]) for code in changed], fold.stored, f"state {self._name!r}, accumulators"

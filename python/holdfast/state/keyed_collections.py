@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
-from holdfast.errors import InvalidRequest
-from holdfast.state.casts import detached, from_python, is_mutable
-from holdfast.state.keyed_scope import UNREAD, KeyedState, KeyScope
+from holdfast.state.casts import storage_type
+from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
+from holdfast.state.python_values import NotKept, detached, identity, keeper, verbatim
 
 # In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
 _REMOVED: Any = object()
 _NULL_OR_REMOVED: Any = object()
-_NO_CHANGES: dict[Any, Any] = {}
-_NAN = float("nan")  # one object for all, so that a dict finds it
+_NO_ENTRIES: dict[Any, tuple[Any, Any]] = {}
 
 
 class KeyedListState(KeyedState):
@@ -26,11 +25,13 @@ class KeyedListState(KeyedState):
     def __init__(self, name: str, scope: KeyScope, table: _core.ListTable, element: pa.DataType) -> None:
         super().__init__(name, scope)
         self._table = table
-        self._element = element
-        self._mutable = is_mutable(element)
+        self._element = storage_type(element)
+        self._keep, self._verbatim = keeper(element), verbatim(element)
+        self._mutable = is_type.is_nested(self._element)
         self._lists: list[Any] = []  # as of now, own additions included, where it was read
         self._added_keys: list[int] = []
         self._added: list[Any] = []
+        self._adding, self._first = NO_KEY, 0  # who added last, and where in self._added
         self._cleared: dict[int, None] = {}
 
     def get(self) -> list[Any]:
@@ -40,34 +41,40 @@ class KeyedListState(KeyedState):
         if found is UNREAD:
             self._lists[index:] = self._read(self._table.get, self._scope.from_current())
             found = self._lists[index]
-            found.extend(self._added[self._first_of(index) :])
+            if index == self._adding:
+                found.extend(self._added[self._first :])
         copy: list[Any] = detached(found) if self._mutable else list(found)
         return copy
 
     def add(self, value: Any) -> None:
         """Appends one element."""
-        self.add_all((value,))
+        index = self._index()
+        if value.__class__ not in self._verbatim:
+            value = self._kept(value)
+        if index != self._adding:
+            self._adding, self._first = index, len(self._added)
+        self._added_keys.append(index)
+        self._added.append(value)
+        if self._lists[index] is not UNREAD:
+            self._lists[index].append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Appends elements."""
-        index = self._index()
-        elements = [detached(value) for value in values] if self._mutable else list(values)
-        self._added_keys.extend([index] * len(elements))
-        self._added.extend(elements)
-        if self._lists[index] is not UNREAD:
-            self._lists[index].extend(elements)
+        self._append(self._index(), [self._kept(value) for value in values])
 
     def update(self, values: Iterable[Any]) -> None:
         """Replaces the list."""
-        elements = list(values)  # before the list goes: they may come from it
+        self._index()
+        elements = [self._kept(value) for value in values]  # before the list goes: they may come from it
         self.clear()
-        self.add_all(elements)
+        self._append(self._index(), elements)
 
     def clear(self) -> None:
         """Forgets the list."""
         index = self._index()
-        start = self._first_of(index)
-        del self._added_keys[start:], self._added[start:]
+        if index == self._adding:
+            del self._added_keys[self._first :], self._added[self._first :]
+            self._adding = NO_KEY
         self._cleared[index] = None
         self._lists[index] = []
 
@@ -76,88 +83,109 @@ class KeyedListState(KeyedState):
 
     def begin(self, size: int) -> None:
         self._lists = [UNREAD] * size
-        self._added_keys, self._added, self._cleared = [], [], {}
+        self._forget_changes()
 
     def flush(self) -> None:
         keys, added, cleared = self._added_keys, self._added, self._cleared
-        self._added_keys, self._added, self._cleared = [], [], {}
+        self._forget_changes()
         if cleared:
             self._run(self._table.clear, self._scope.some(list(cleared)))
         if keys:
-            elements = from_python(added, self._element, f"state {self.name!r}, elements")
-            self._scope.moved_bytes += elements.nbytes
+            elements = self._arrow(added, self._element, keys, ", elements")
             self._run(self._table.append, self._scope.several(keys), elements)
 
-    def _first_of(self, index: int) -> int:
-        """Where the current key's additions begin: they are the last."""
-        start = len(self._added_keys)
-        while start and self._added_keys[start - 1] == index:
-            start -= 1
-        return start
+    def _kept(self, value: Any) -> Any:
+        try:
+            return self._keep(value)
+        except NotKept as reason:
+            raise self._refused(value, self._element, reason) from None
+
+    def _append(self, index: int, elements: list[Any]) -> None:
+        if index != self._adding:
+            self._adding, self._first = index, len(self._added)
+        self._added_keys.extend([index] * len(elements))
+        self._added.extend(elements)
+        if self._lists[index] is not UNREAD:
+            self._lists[index].extend(elements)
+
+    def _forget_changes(self) -> None:
+        self._added_keys, self._added, self._cleared = [], [], {}
+        self._adding, self._first = NO_KEY, 0
 
 
 class KeyedMapState(KeyedState):
-    """The current key's map. Getting or setting one entry leaves the others where they are, however many there are."""
+    """The current key's map. Getting or setting one entry leaves the others where they are, however many there are.
+
+    Entries are found here by the identity of their map keys (python_values.py), which is the core's, not Python's.
+    """
 
     def __init__(self, name: str, scope: KeyScope, table: _core.MapTable, key: pa.DataType, value: pa.DataType) -> None:
         super().__init__(name, scope)
         self._table = table
-        self._key = key
-        self._value = value
-        self._mutable = is_mutable(value)
-        self._floating = is_type.is_floating(key)
-        self._struct = is_type.is_struct(key)
-        self._entries: list[Any] = []  # all entries as pairs, where they were read and not changed since
+        self._key, self._value = storage_type(key), storage_type(value)
+        self._keep_key, self._keep_value = keeper(key, whole=True), keeper(value)
+        self._verbatim_keys, self._verbatim_values = verbatim(key), verbatim(value)
+        self._identity = identity(key)
+        self._mutable = is_type.is_nested(self._key) or is_type.is_nested(self._value)
+        # Each by identity, as (map key, value): all that the core has of a key, where it was read; and what changed.
+        self._entries: list[Any] = []
+        self._changes: dict[int, dict[Any, tuple[Any, Any]]] = {}
         self._cleared: dict[int, None] = {}
-        self._changes: dict[int, dict[Any, Any]] = {}
-        self._known: dict[Any, Any] = {}  # the current key's entries that were looked up
-        self._known_index = -1
+        self._known: dict[Any, Any] = {}  # values of the current key's entries that were looked up one by one
+        self._known_index = NO_KEY
 
     def get(self, map_key: Any) -> Any:
         """The entry's value, or None."""
-        found = self._look_up(self._index(), [self._hashable(map_key)])[0]
-        return None if found is _REMOVED or found is _NULL_OR_REMOVED else detached(found) if self._mutable else found
+        index = self._index()
+        entry = self._kept_key(map_key)
+        changed = self._changes.get(index, _NO_ENTRIES).get(entry[0])
+        value = self._unchanged(index, (entry,))[entry[0]] if changed is None else changed[1]
+        if value is _REMOVED or value is _NULL_OR_REMOVED:
+            return None
+        return detached(value) if self._mutable else value
 
     def get_all(self, map_keys: Iterable[Any]) -> list[Any]:
         """The values of several entries, None where there is none. One call of the core for all of them."""
-        found = self._look_up(self._index(), [self._hashable(map_key) for map_key in map_keys])
+        found = self._look_up(self._index(), [self._kept_key(map_key) for map_key in map_keys])
         values = [None if value is _REMOVED or value is _NULL_OR_REMOVED else value for value in found]
-        return detached(values) if self._mutable else values
+        return [detached(value) for value in values] if self._mutable else values
 
     def contains(self, map_key: Any) -> bool:
         """Whether there is such an entry."""
         index = self._index()
-        map_key = self._hashable(map_key)
-        found = self._look_up(index, [map_key])[0]
+        kept = self._kept_key(map_key)
+        found = self._look_up(index, [kept])[0]
         if found is _NULL_OR_REMOVED:
-            present = self._run(self._table.contains, self._scope.current(), self._map_keys([map_key]))
-            found = self._known[map_key] = None if pa.array(present)[0].as_py() else _REMOVED
+            map_keys = self._map_keys([kept[1]], [index])
+            present = self._read(self._table.contains, self._scope.current(), map_keys)[0]
+            found = self._known[kept[0]] = None if present else _REMOVED
         return found is not _REMOVED
 
     def put(self, map_key: Any, map_value: Any) -> None:
         """Sets an entry."""
-        self._change(self._hashable(map_key), detached(map_value) if self._mutable else map_value)
+        index = self._index()
+        same, kept = self._kept_key(map_key)
+        self._changes.setdefault(index, {})[same] = (kept, self._kept_value(map_value))
 
     def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Sets entries, from a dict or from pairs."""
-        for map_key, map_value in entries.items() if isinstance(entries, Mapping) else entries:
-            self.put(map_key, map_value)
+        index = self._index()
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        kept = [(self._kept_key(map_key), self._kept_value(map_value)) for map_key, map_value in pairs]
+        changes = self._changes.setdefault(index, {})
+        for (same, map_key), value in kept:
+            changes[same] = (map_key, value)
 
     def remove(self, map_key: Any) -> None:
         """Removes an entry; one that is not there is no error."""
-        self._change(self._hashable(map_key), _REMOVED)
+        index = self._index()
+        same, kept = self._kept_key(map_key)
+        self._changes.setdefault(index, {})[same] = (kept, _REMOVED)
 
     def items(self) -> list[tuple[Any, Any]]:
         """All entries as pairs, in the order of the map keys."""
-        index = self._index()
-        if index in self._changes or index in self._cleared:
-            self._flush_some([index])
-            self._known_index = -1
-            self._entries[index] = self._read(self._table.entries, self._scope.current())[0]
-        elif self._entries[index] is UNREAD:
-            self._entries[index:] = self._read(self._table.entries, self._scope.from_current())
-        entries: list[tuple[Any, Any]] = self._entries[index]
-        return detached(entries) if self._mutable else list(entries)
+        entries = list(self._all(self._index()).values())
+        return [detached(entry) for entry in entries] if self._mutable else entries
 
     entries = items
 
@@ -171,14 +199,13 @@ class KeyedMapState(KeyedState):
 
     def is_empty(self) -> bool:
         """Whether there are no entries."""
-        return not self.items()
+        return not self._all(self._index())
 
     def clear(self) -> None:
         """Forgets all entries."""
         index = self._index()
         self._changes.pop(index, None)
         self._cleared[index] = None
-        self._known = {}
 
     def __getitem__(self, map_key: Any) -> Any:
         return self.get(map_key)
@@ -198,80 +225,87 @@ class KeyedMapState(KeyedState):
     def begin(self, size: int) -> None:
         self._entries = [UNREAD] * size
         self._cleared, self._changes = {}, {}
-        self._known, self._known_index = {}, -1
+        self._known, self._known_index = {}, NO_KEY
 
     def flush(self) -> None:
-        self._flush_some(None)
+        cleared, changes = self._cleared, self._changes
+        self._cleared, self._changes = {}, {}
+        self._write(list(cleared), changes)
 
-    def _look_up(self, index: int, map_keys: list[Any]) -> list[Any]:
+    def _all(self, index: int) -> dict[Any, tuple[Any, Any]]:
+        """All entries by identity, in the order of the map keys, which is the core's to say."""
+        if index in self._changes or index in self._cleared:
+            cleared = [index] if index in self._cleared else []
+            self._cleared.pop(index, None)
+            self._write(cleared, {index: self._changes.pop(index, {})})
+            self._entries[index] = self._by_identity(self._read(self._table.entries, self._scope.current())[0])
+        elif self._entries[index] is UNREAD:
+            found = self._read(self._table.entries, self._scope.from_current())
+            self._entries[index:] = map(self._by_identity, found)
+        entries: dict[Any, tuple[Any, Any]] = self._entries[index]
+        return entries
+
+    def _by_identity(self, entries: list[tuple[Any, Any]]) -> dict[Any, tuple[Any, Any]]:
+        same = self._identity
+        return {entry[0] if same is None else same(entry[0]): entry for entry in entries}
+
+    def _look_up(self, index: int, wanted: list[tuple[Any, Any]]) -> list[Any]:
         """The values as known here, or else from the core; see the objects at the top of this file."""
-        changes = self._changes.get(index, _NO_CHANGES)
+        changes = self._changes.get(index, _NO_ENTRIES)
+        unchanged = self._unchanged(index, [entry for entry in wanted if entry[0] not in changes])
+        return [changes[same][1] if same in changes else unchanged[same] for same, _ in wanted]
+
+    def _unchanged(self, index: int, wanted: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+        """Values of these entries without the current key's changes, by identity."""
         if index in self._cleared:
-            return [changes.get(map_key, _REMOVED) for map_key in map_keys]
+            return {same: _REMOVED for same, _ in wanted}
+        entries = self._entries[index]
+        if entries is not UNREAD:
+            return {same: entries[same][1] if same in entries else _REMOVED for same, _ in wanted}
         if index != self._known_index:
-            entries = self._entries[index]
-            self._known = {} if entries is UNREAD else {self._hashable(key): value for key, value in entries}
-            self._known_index = index
-        known = self._known
-        if self._entries[index] is not UNREAD:
-            return [changes[key] if key in changes else known.get(key, _REMOVED) for key in map_keys]
-        missing = [key for key in dict.fromkeys(map_keys) if key not in changes and key not in known]
+            self._known, self._known_index = {}, index
+        missing = {same: map_key for same, map_key in wanted if same not in self._known}
         if missing:
-            keys = self._scope.several([index] * len(missing)) if len(missing) > 1 else self._scope.current()
-            found = self._read(self._table.get, keys, self._map_keys(missing))
-            known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
-        return [changes[key] if key in changes else known[key] for key in map_keys]
+            indices = [index] * len(missing)
+            keys = self._scope.several(indices) if len(missing) > 1 else self._scope.current()
+            found = self._read(self._table.get, keys, self._map_keys(list(missing.values()), indices))
+            self._known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
+        return self._known
 
-    def _map_keys(self, map_keys: list[Any]) -> pa.Array:
-        return from_python(map_keys, self._key, f"state {self.name!r}, map keys")
-
-    def _change(self, map_key: Any, value: Any) -> None:
-        index = self._index()
-        self._changes.setdefault(index, {})[map_key] = value
-
-    def _flush_some(self, indices: list[int] | None) -> None:
-        """Writes the changes of these keys, or of all; a key's entries are all different, so their order does not
-        matter.
-        """
-        cleared = [i for i in self._cleared if indices is None or i in indices]
-        changed = [i for i in self._changes if indices is None or i in indices]
-        for i in cleared:
-            del self._cleared[i]
+    def _write(self, cleared: list[int], changes: dict[int, dict[Any, tuple[Any, Any]]]) -> None:
+        """A key's entries are all different, so their order does not matter, but clearing comes first."""
         if cleared:
             self._run(self._table.clear, self._scope.some(cleared))
-        removed: tuple[list[int], list[Any]] = ([], [])
-        puts: tuple[list[int], list[Any], list[Any]] = ([], [], [])
-        for i in changed:
-            for map_key, value in self._changes.pop(i).items():
-                if value is _REMOVED:
-                    removed[0].append(i)
-                    removed[1].append(map_key)
-                else:
-                    puts[0].append(i)
-                    puts[1].append(map_key)
-                    puts[2].append(value)
-        if removed[0]:
-            self._run(self._table.remove, self._scope.several(removed[0]), self._map_keys(removed[1]))
-        if puts[0]:
-            map_keys = self._map_keys(puts[1])
-            values = from_python(puts[2], self._value, f"state {self.name!r}, map values")
-            self._scope.moved_bytes += map_keys.nbytes + values.nbytes
-            self._run(self._table.put, self._scope.several(puts[0]), map_keys, values)
+        every = [(index, map_key, value) for index, of in changes.items() for map_key, value in of.values()]
+        removed = [entry for entry in every if entry[2] is _REMOVED]
+        if removed:
+            indices, map_keys, _ = map(list, zip(*removed))
+            self._run(self._table.remove, self._scope.several(indices), self._map_keys(map_keys, indices))
+        put = [entry for entry in every if entry[2] is not _REMOVED]
+        if put:
+            indices, map_keys, map_values = map(list, zip(*put))
+            keys, in_arrow = self._scope.several(indices), self._map_keys(map_keys, indices)
+            self._run(self._table.put, keys, in_arrow, self._arrow(map_values, self._value, indices, ", map values"))
 
-    def _hashable(self, map_key: Any) -> Any:
-        if map_key is None:
-            raise InvalidRequest(f"state {self.name!r}: a map key is None; expected a {self._key}")
-        if self._struct:
-            return _as_tuple(map_key, self._key)
-        if isinstance(map_key, (bytearray, memoryview)):
-            return bytes(map_key)
-        if self._floating and map_key != map_key:
-            return _NAN
-        return map_key
+    def _map_keys(self, map_keys: list[Any], indices: list[int]) -> pa.Array:
+        return self._arrow(map_keys, self._key, indices, ", map keys")
 
+    def _kept_key(self, map_key: Any) -> tuple[Any, Any]:
+        """A map key's identity, and what is kept of it."""
+        kept = map_key
+        if map_key is None or map_key.__class__ not in self._verbatim_keys:
+            try:
+                kept = self._keep_key(map_key)
+            except NotKept as reason:
+                raise self._refused(map_key, self._key, reason, ", map keys") from None
+            if kept is None:
+                raise self._refused(map_key, self._key, "a map key is never null", ", map keys")
+        return (kept, kept) if self._identity is None else (self._identity(kept), kept)
 
-def _as_tuple(value: Any, type: pa.DataType) -> Any:
-    """A struct's dict as a tuple, which can be the key of a dict and is a struct to Arrow all the same."""
-    if is_type.is_struct(type) and isinstance(value, dict):
-        return tuple(_as_tuple(value.get(field.name), field.type) for field in type)
-    return value
+    def _kept_value(self, map_value: Any) -> Any:
+        if map_value.__class__ in self._verbatim_values:
+            return map_value
+        try:
+            return self._keep_value(map_value)
+        except NotKept as reason:
+            raise self._refused(map_value, self._value, reason, ", map values") from None

@@ -93,7 +93,7 @@ class KeyedDriver:
         tuples = self._keys.tuples(keys)
         chunk = rows.slice(offsets[0], offsets[-1] - offsets[0])
         pieces = _Frames(chunk) if self._processor.rows == "pandas" else _Tables(chunk)
-        scope.begin(keys)
+        scope.begin(keys, tuples)
         start = offsets[0]
         for index, key in enumerate(tuples):
             self.current_key = key

@@ -8,13 +8,15 @@ neither can be noticed. Owner: the one thread that runs the processor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import InvalidRequest
 from holdfast.state.columns import CoreKeys
+from holdfast.state.live_state import LiveState
+from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal
 
 UNREAD: Final[Any] = object()  # in the place of a value that was not fetched yet
 NO_KEY: Final = -1
@@ -26,6 +28,7 @@ class KeyScope:
     def __init__(self) -> None:
         self.index = NO_KEY
         self.keys: CoreKeys = None
+        self.tuples: list[tuple[Any, ...]] = []  # the same keys in Python
         self.moved_bytes = 0  # read or written by states in this chunk
         self._states: list[KeyedState] = []
 
@@ -33,16 +36,19 @@ class KeyScope:
         """Has a state told where chunks begin and end."""
         self._states.append(state)
 
-    def begin(self, keys: CoreKeys) -> None:
-        """Starts a chunk of distinct keys."""
+    def begin(self, keys: CoreKeys, tuples: list[tuple[Any, ...]]) -> None:
+        """Starts a chunk of distinct keys, in Arrow and in Python."""
         self.keys = keys
+        self.tuples = tuples
         self.moved_bytes = 0
         for state in self._states:
             state.begin(len(keys))
 
     def end(self) -> None:
-        """Writes what the chunk's keys changed."""
+        """Writes what the chunk's keys changed, where all went well."""
         self.index = NO_KEY
+        for state in self._states:
+            state.check()
         for state in self._states:
             state.flush()
 
@@ -63,14 +69,15 @@ class KeyScope:
         return self.keys.slice(self.index, 1)
 
 
-class KeyedState(ABC):
+class KeyedState(LiveState, ABC):
     """What all states of a KeyedProcessor share.
 
-    Values are by copy: changing what was read or written changes no state.
+    Values are by copy: changing what was read or written changes no state. What is buffered is what the declared type
+    keeps (python_values.py), so a wrong value is told at the call, or, where only Arrow can tell, when the chunk ends.
     """
 
     def __init__(self, name: str, scope: KeyScope) -> None:
-        self.name = name
+        super().__init__(name)
         self._scope = scope
         scope.enlist(self)
 
@@ -92,19 +99,32 @@ class KeyedState(ABC):
             )
         return index
 
-    def _run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls the core; its errors know state ids only."""
-        try:
-            return operation(*arguments)
-        except HoldfastError as error:
-            raise type(error)(f"state {self.name!r}: {error}") from None
-
     def _read(self, operation: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Calls the core for an array, and has it as Python values."""
         array = pa.array(self._run(operation, *arguments))
         self._scope.moved_bytes += array.nbytes
-        values: list[Any] = array.to_pylist()
-        return values
+        try:
+            return python_of(array, f"state {self.name!r}")
+        except InvalidRequest as error:
+            raise self.failed(error) from None
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
+    def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
+        """Kept values of the keys at these positions as the core takes them."""
+        try:
+            array = arrow_of(kept, type, f"state {self.name!r}{role}")
+        except InvalidRequest as error:
+            keep = keeper(type)
+            for index, value in zip(indices, kept):
+                try:
+                    keep(value)
+                except NotKept as reason:
+                    self._scope.index = index
+                    raise self._refused(value, type, reason, role) from None
+            raise self.failed(error) from None
+        self._scope.moved_bytes += array.nbytes
+        return array
+
+    def _refused(self, value: Any, type: pa.DataType, reason: object, role: str = "") -> Exception:
+        """The error for a value that the current key's state does not keep."""
+        key = self._scope.tuples[self._scope.index]
+        return self.failed(refusal(f"state {self.name!r}{role}", type, value, f"{reason}; key {key!r}"))

@@ -6,12 +6,15 @@ from abc import abstractmethod
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as is_type
 
 from holdfast import _core
+from holdfast.errors import InvalidRequest
 from holdfast.state.batch_states import AggregatingTables, ReducingTables
-from holdfast.state.casts import detached, from_python, is_mutable
+from holdfast.state.casts import storage_type
 from holdfast.state.folds import Fold
-from holdfast.state.keyed_scope import UNREAD, KeyedState, KeyScope
+from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
+from holdfast.state.python_values import NotKept, detached, keeper, python_of, verbatim
 from holdfast.state.running_folds import RunningFold
 
 
@@ -21,7 +24,7 @@ class _Cells(KeyedState):
     def __init__(self, name: str, scope: KeyScope, table: _core.ValueTable, stored: pa.DataType) -> None:
         super().__init__(name, scope)
         self._table = table
-        self._stored = stored
+        self._stored = storage_type(stored)
         self._values: list[Any] = []
         self._written: dict[int, Any] = {}
 
@@ -31,11 +34,10 @@ class _Cells(KeyedState):
 
     def flush(self) -> None:
         written, self._written = self._written, {}
-        if not written:
-            return
-        values = from_python(list(written.values()), self._stored, f"state {self.name!r}")
-        self._scope.moved_bytes += values.nbytes
-        self._run(self._table.put, self._scope.some(list(written)), values)
+        if written:
+            indices = list(written)
+            values = self._arrow(list(written.values()), self._stored, indices)
+            self._run(self._table.put, self._scope.some(indices), values)
 
     def _fetch(self, index: int) -> Any:
         self._values[index:] = self._read(self._table.get, self._scope.from_current())
@@ -47,7 +49,8 @@ class KeyedValueState(_Cells):
 
     def __init__(self, name: str, scope: KeyScope, table: _core.ValueTable, stored: pa.DataType) -> None:
         super().__init__(name, scope, table, stored)
-        self._mutable = is_mutable(stored)
+        self._keep, self._verbatim = keeper(stored), verbatim(stored)
+        self._mutable = is_type.is_nested(self._stored)
 
     def value(self) -> Any:
         """The value, or None."""
@@ -64,8 +67,11 @@ class KeyedValueState(_Cells):
         index = self._scope.index
         if index < 0:
             index = self._index()
-        if self._mutable:
-            value = detached(value)
+        if value.__class__ not in self._verbatim:
+            try:
+                value = self._keep(value)
+            except NotKept as reason:
+                raise self._refused(value, self._stored, reason) from None
         self._values[index] = self._written[index] = value
 
     def clear(self) -> None:
@@ -106,77 +112,101 @@ class FoldedByCore(KeyedAggregatingState):
         table: ReducingTables | AggregatingTables,
         type: pa.DataType,
         running: RunningFold | None = None,
+        nothing_added: Any = None,
     ) -> None:
         super().__init__(name, scope)
         self._table = table
-        self._type = type
+        self._type = storage_type(type)
+        self._keep, self._verbatim = keeper(type), verbatim(type)
         self._running = running
-        self._mutable = is_mutable(type)
+        self._nothing_added = nothing_added
+        self._mutable = is_type.is_nested(self._type)
         self._results: list[Any] = []
         self._added_keys: list[int] = []
         self._added: list[Any] = []
+        self._adding, self._first = NO_KEY, 0  # who added last, and where in self._added
         self._counted = 0  # how many of self._added are in self._results already
 
     def add(self, value: Any) -> None:
         index = self._scope.index
         if index < 0:
             index = self._index()
-        if value is not None:
-            self._added_keys.append(index)
-            self._added.append(detached(value) if self._mutable else value)
+        if value.__class__ not in self._verbatim:
+            try:
+                value = self._keep(value)
+            except NotKept as reason:
+                raise self._refused(value, self._type, reason) from None
+        if value is None:
+            return
+        if index != self._adding:
+            self._adding, self._first = index, len(self._added)
+        self._added_keys.append(index)
+        self._added.append(value)
 
     def get(self) -> Any:
         index = self._index()
         if self._results[index] is UNREAD:
             self._results[index:] = self._read(self._table.get, self._scope.from_current())
-        start = max(self._first_of(index), self._counted)
-        if start < len(self._added):
+        start = max(self._first, self._counted)
+        if index == self._adding and start < len(self._added):
             self._results[index] = self._result_after(self._results[index], index, start)
-        return self._results[index]
+        found = self._results[index]
+        return detached(found) if self._mutable else found
 
     def clear(self) -> None:
         index = self._index()
         self._drop(index)
         self._run(self._table.clear, self._scope.current())
-        self._results[index] = None
+        self._results[index] = self._nothing_added
 
     def begin(self, size: int) -> None:
         self._results = [UNREAD] * size
-        self._added_keys, self._added, self._counted = [], [], 0
+        self._forget_added()
 
     def flush(self) -> None:
         keys, added = self._added_keys, self._added
-        self._added_keys, self._added, self._counted = [], [], 0
+        self._forget_added()
         if keys:
-            values = from_python(added, self._type, f"state {self.name!r}")
-            self._scope.moved_bytes += values.nbytes
-            self._run(self._table.add_only, self._scope.several(keys), values)
+            self._run(self._table.add_only, self._scope.several(keys), self._arrow(added, self._type, keys))
 
     def _result_after(self, result: Any, index: int, start: int) -> Any:
         """The result with what the current key added from ``start`` on."""
-        mine = self._added[start:]
-        if self._running is not None and self._running.accepts.issuperset(map(type, mine)):
-            for value in mine:
-                result = self._running.fold(result, value)
+        if self._running is not None:
+            for value in self._added[start:]:
+                result = self._running(result, value)
             self._counted = len(self._added)
-            return result
-        mine = self._added[self._first_of(index) :]
+            return self._fitting(result)
+        mine = self._added[self._first :]
         self._drop(index)
-        values = from_python(mine, self._type, f"state {self.name!r}")
-        results = self._run(self._table.add, self._scope.several([index] * len(mine)), values)
-        return pa.array(results)[-1].as_py()
+        indices = [index] * len(mine)
+        values = self._arrow(mine, self._type, indices)
+        return self._last_of(pa.array(self._run(self._table.add, self._scope.several(indices), values)))
 
-    def _first_of(self, index: int) -> int:
-        """Where the current key's values begin: they are the last."""
-        start = len(self._added_keys)
-        while start and self._added_keys[start - 1] == index:
-            start -= 1
-        return start
+    def _fitting(self, result: Any) -> Any:
+        """A sum or product that the type has no place for is refused here as the core refuses it."""
+        if result.__class__ is not int or not is_type.is_integer(self._type):
+            return result
+        try:
+            return self._keep(result)
+        except NotKept as reason:
+            raise self._refused(result, self._type, f"the result is too large: {reason}") from None
+
+    def _last_of(self, results: pa.Array) -> Any:
+        try:
+            return python_of(results.slice(len(results) - 1), f"state {self.name!r}")[0]
+        except InvalidRequest as error:
+            raise self.failed(error) from None
 
     def _drop(self, index: int) -> None:
-        start = self._first_of(index)
-        del self._added_keys[start:], self._added[start:]
-        self._counted = min(self._counted, start)
+        """Takes back what the current key added and the core was not given."""
+        if index == self._adding:
+            del self._added_keys[self._first :], self._added[self._first :]
+            self._adding = NO_KEY
+            self._counted = min(self._counted, len(self._added))
+
+    def _forget_added(self) -> None:
+        self._added_keys, self._added, self._counted = [], [], 0
+        self._adding, self._first = NO_KEY, 0
 
 
 class FoldedByPython(_Cells, KeyedAggregatingState):
@@ -185,18 +215,37 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
     def __init__(self, name: str, scope: KeyScope, table: _core.ValueTable, fold: Fold) -> None:
         super().__init__(name, scope, table, fold.stored)
         self._fold = fold
-        self._mutable = is_mutable(fold.result_type)
-        self._keeps_values = is_mutable(fold.stored)
+        self._keep, self._verbatim = keeper(fold.input_type), verbatim(fold.input_type)
+        self._keep_result = keeper(fold.result_type)
 
     def add(self, value: Any) -> None:
         index = self._index()
-        if value is not None:
-            accumulator = self._fold.add(self._accumulator(index), detached(value) if self._keeps_values else value)
-            self._values[index] = self._written[index] = accumulator
+        if value.__class__ not in self._verbatim:
+            try:
+                value = self._keep(value)
+            except NotKept as reason:
+                raise self._refused(value, self._fold.input_type, reason) from None
+        if value is None:
+            return
+        accumulator = self._accumulator(index)
+        try:
+            added = self._fold.add(accumulator, value)
+        except Exception as error:
+            self.failed(error)  # the function may have changed the accumulator already
+            raise
+        self._values[index] = self._written[index] = added
 
     def get(self) -> Any:
-        result = self._fold.result(self._accumulator(self._index()))
-        return detached(result) if self._mutable else result
+        accumulator = self._accumulator(self._index())
+        try:
+            result = self._fold.result(accumulator)
+        except Exception as error:
+            self.failed(error)
+            raise
+        try:
+            return self._keep_result(result)
+        except NotKept as reason:
+            raise self._refused(result, self._fold.result_type, reason, ", result") from None
 
     def clear(self) -> None:
         index = self._index()

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import cast, combined, from_python, is_frame, one_batch
+from holdfast.state.arrays import is_frame, to_array
+from holdfast.state.casts import one_batch
+from holdfast.state.python_values import from_python
 
 
 class OutputRows:
@@ -150,20 +152,12 @@ class OutputRows:
 
         whole = frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
         self._check_names([str(name) for name in whole.columns], "a frame")
-        columns = []
-        for field in self._schema:
-            series = whole[field.name]
-            if series.dtype == object:
-                columns.append(
-                    from_python(series.tolist(), field.type, f"output column {field.name!r}", from_pandas=True)
-                )
-            else:
-                columns.append(combined(pa.array(series)))
-        self._keep(self._cast_columns(columns))
+        self._keep(self._cast_columns([whole[name] for name in self._names]))
 
-    def _cast_columns(self, columns: list[pa.Array]) -> list[pa.Array]:
+    def _cast_columns(self, columns: list[Any]) -> list[pa.Array]:
         return [
-            cast(column, field.type, f"output column {field.name!r}") for field, column in zip(self._schema, columns)
+            to_array(column, field.type, f"output column {field.name!r}")
+            for field, column in zip(self._schema, columns)
         ]
 
     def _check_names(self, found: list[str], what: str) -> None:
@@ -178,15 +172,13 @@ class OutputRows:
             if name not in self._names or found.count(name) > 1:
                 raise InvalidRequest(
                     f"output has an extra column {name!r}: expected {expected}, found {what} of "
-                    f"{', '.join(map(str, found))}; "
-                    "drop it, or add it to the operator's output schema"
+                    f"{', '.join(map(str, found))}; drop it, or add it to the operator's output schema"
                 )
 
     def _no_rows(self, found: Any) -> InvalidRequest:
         return InvalidRequest(
             "output: expected a dict, a tuple, a record batch, a table or a frame with the columns "
-            f"{', '.join(self._names)}, "
-            f"found {type(found).__name__} {found!r}"
+            f"{', '.join(self._names)}, found {type(found).__name__} {found!r}"
         )
 
 

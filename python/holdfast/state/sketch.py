@@ -17,6 +17,7 @@ import pyarrow.types as is_type
 
 from holdfast import _core
 from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.state.casts import decoded, storage_type
 
 LG_K = 12  # 4,096 registers
 
@@ -26,6 +27,7 @@ class SketchFold:
 
     def __init__(self, type: pa.DataType) -> None:
         library = load_library()
+        self.input_type = storage_type(type)
         self.stored = pa.binary()
         self.result_type = pa.int64()
         self._hll = library.hll_sketch
@@ -35,16 +37,14 @@ class SketchFold:
         self._codec = None if is_type.is_integer(type) and type != pa.uint64() else counting_codec(type)
 
     def inputs(self, values: pa.Array) -> list[Any]:
-        if is_type.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values = decoded(values)
         if self._codec is None:
             found: list[Any] = values.to_pylist()
             return found
         present = values.drop_null()
         unsigned = [_core.xxh64(key) for key in pa.array(self._codec.encode(present)).to_pylist()]
-        hashes = iter(
-            np.array(unsigned, np.uint64).view(np.int64).tolist()
-        )  # the sketch takes signed integers of 64 bits
+        # The sketch takes signed integers of 64 bits.
+        hashes = iter(np.array(unsigned, np.uint64).view(np.int64).tolist())
         return [next(hashes) if valid else None for valid in values.is_valid().to_pylist()]
 
     def load(self, stored: Any) -> Any:
@@ -69,8 +69,8 @@ def load_library() -> Any:
         return importlib.import_module("datasketches")
     except ImportError as error:
         raise Unavailable(
-            f"AggregatingState(…, 'approx_count_distinct') needs the package datasketches ({error}); "
-            "install it on the driver and all executors: pip install 'holdfast[sketch]'"
+            f"AggregatingState(…, 'approx_count_distinct') needs the package datasketches ({error})."
+            " Install it on the driver and on all executors: pip install 'holdfast-spark[sketch]'"
         ) from error
 
 

@@ -184,7 +184,8 @@ class LocalFileStore:
 
 def _copy(path: str, file: BinaryIO) -> None:
     with open(path, "rb") as source:
-        shutil.copyfileobj(source, file, _COPY_BYTES)
+        while data := source.read(_COPY_BYTES):
+            _write(file, memoryview(data))  # copyfileobj takes a short write for a whole one: a disk that fills up
 
 
 def _write(file: BinaryIO, view: memoryview) -> None:

@@ -1,64 +1,66 @@
-"""URIs of stores: what they name, and how they are shown without their credentials."""
+"""URIs of stores: which folder they name, and what is told those that name none.
+
+A store is a folder that the driver and all executors reach under one path. Whatever else a URI may name is refused on
+the driver, where the caller sees it, and not in a worker at the first batch.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import InvalidRequest
 
-# Options of pyarrow's filesystems that say where, not who. The values of all others are hidden.
+# Options of file systems that say where, not who. The values of all others are hidden.
 _PUBLIC_OPTIONS = frozenset(
     {"region", "endpoint_override", "scheme", "replication", "buffer_size", "allow_bucket_creation"}
 )
 _HIDDEN = "***"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
-@dataclass(frozen=True)
-class StoreUri:
-    """A parsed URI. ``path``: the local folder, for a local one. ``shown``: fit for logs and errors."""
-
-    text: str
-    path: str | None
-    shown: str
-    secrets: tuple[str, ...]
-
-    def redact(self, message: str) -> str:
-        """``message`` without this URI's credentials, in any spelling that the URI gave them."""
-        message = message.replace(self.text, self.shown)
-        for secret in self.secrets:
-            message = message.replace(secret, _HIDDEN)
-        return message
-
-
-def parse_uri(text: str) -> StoreUri:
-    """A plain path, ``file:///path``, or any URI that ``pyarrow.fs.FileSystem.from_uri`` takes.
+def local_path(text: str) -> str:
+    """The absolute path of the folder that ``text`` names: a plain path, or ``file:///path``.
 
     Raises
     ------
     InvalidRequest
-        Empty, or a file URI with a host or without an absolute path.
+        Empty, a path below a home folder, or a URI of anything but a folder; says what to write instead.
     """
     if not text:
-        raise InvalidRequest("the checkpoint folder is empty text: expected a path or a URI such as s3://bucket/folder")
-    if "://" not in text and not text.startswith("file:"):
-        path = os.path.abspath(text)
-        return StoreUri(text, path, path, ())
-    parts = urlsplit(text)
-    if parts.scheme == "file":
+        raise InvalidRequest("the folder is empty text: expected a path, such as /mnt/shared/state")
+    if text.startswith("~"):
+        raise InvalidRequest(
+            f"{text!r} begins with '~', which Spark does not expand, and which is another folder on each machine: "
+            f"expected an absolute path. On this machine it is {os.path.expanduser(text)}"
+        )
+    if text.startswith("file:"):
+        parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise InvalidRequest(f"{text!r} is not a file URI: expected file:///absolute/path")
-        path = os.path.normpath(unquote(parts.path))
-        return StoreUri(text, path, f"file://{path}", ())
-    user, at, host = parts.netloc.rpartition("@")
+        return os.path.normpath(unquote(parts.path))
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return os.path.abspath(text)
+    if scheme.group(1).lower() == "dbfs":
+        raise InvalidRequest(
+            f"{shown(text)} is a path that only Spark's JVM understands: expected the folder where it is mounted, "
+            f"{'/dbfs/' + text[len('dbfs:') :].strip('/')}"
+        )
+    raise InvalidRequest(
+        f"{shown(text)} is of the scheme {scheme.group(1)!r}: expected a folder that the driver and all executors have "
+        f"mounted under one path, such as /mnt/shared/state (a local disk for one machine; NFS, EFS, Filestore, Azure "
+        f"Files, CephFS or the like for several). Object stores and HDFS are not supported yet"
+    )
+
+
+def shown(text: str) -> str:
+    """A URI without its credentials: fit for logs and errors."""
+    parts = urlsplit(text)
+    _, at, host = parts.netloc.rpartition("@")
+    hidden = f"{parts.scheme}:{'//' if '://' in text else ''}{_HIDDEN + '@' if at else ''}{host}{parts.path}"
     options = parse_qsl(parts.query, keep_blank_values=True)
-    hidden = [value for name, value in options if name not in _PUBLIC_OPTIONS]
-    shown = f"{parts.scheme}://{_HIDDEN + '@' if at else ''}{host}{parts.path}"
     if options:
-        shown += "?" + "&".join(f"{name}={value if name in _PUBLIC_OPTIONS else _HIDDEN}" for name, value in options)
-    spellings = {user, *user.split(":"), *hidden}
-    spellings |= {unquote(spelling) for spelling in spellings}
-    # Longest first, so that no secret is left in pieces; a very short one would blot out ordinary words.
-    secrets = sorted((s for s in spellings if len(s) >= 3), key=len, reverse=True)
-    return StoreUri(text, None, shown, tuple(secrets))
+        hidden += "?" + "&".join(f"{name}={value if name in _PUBLIC_OPTIONS else _HIDDEN}" for name, value in options)
+    return hidden

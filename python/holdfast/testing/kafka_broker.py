@@ -18,8 +18,15 @@ from typing import final
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.testing import kafka_probe
 from holdfast.testing.kafka_config import CLIENTS, HOST, LOG4J_PROPERTIES, NodePlace, free_port, server_properties
-from holdfast.testing.kafka_jars import kafka_jars
-from holdfast.testing.kafka_process import KafkaProcess, end_foreign, java_command, process_start, run_tool
+from holdfast.testing.kafka_jars import kafka_jars, lock_of
+from holdfast.testing.kafka_process import (
+    Installation,
+    KafkaProcess,
+    end_foreign,
+    java_command,
+    process_start,
+    run_tool,
+)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
@@ -34,6 +41,12 @@ class KafkaBroker:
     ----------
     data
         Folder of the broker's data and logs, kept. None: a temporary one, deleted by ``close``.
+    version
+        A release of Kafka that kafka_locks has: ``"3.9"``, or ``"3.9.1"``. None: the one that the environment names in
+        ``HOLDFAST_KAFKA_VERSION``, else the newest.
+    features
+        Levels to format new data with, by Kafka's own names: ``{"transaction.version": 0}`` is how a broker of today
+        serves a cluster that came from 3.x and was not finalised. Kafka 3.9 and later.
     port
         Port of the plaintext listener on 127.0.0.1. None: a free one, the same after every restart.
     settings
@@ -58,6 +71,8 @@ class KafkaBroker:
         self,
         data: str | os.PathLike[str] | None = None,
         *,
+        version: str | None = None,
+        features: Mapping[str, int] | None = None,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
@@ -68,6 +83,8 @@ class KafkaBroker:
     ) -> None:
         if detached and data is None:
             raise InvalidRequest("A detached broker needs a data folder that outlives this process: pass data=")
+        self._lock = lock_of(version)
+        self._features = dict(features or {})
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="holdfast-kafka-") if data is None else data).resolve()
         self._protocols = {CLIENTS: "PLAINTEXT", **(listeners or {})}
@@ -85,6 +102,11 @@ class KafkaBroker:
         self._at_exit: Callable[[], None] = self.close
         if not detached:
             atexit.register(self._at_exit)
+
+    @property
+    def version(self) -> str:
+        """The release of Kafka, in full."""
+        return self._lock.kafka_version
 
     @property
     def node_id(self) -> int:
@@ -135,14 +157,14 @@ class KafkaBroker:
         if self.running:
             raise InvalidRequest(f"The broker on {self.bootstrap_servers} is running already, as process {self.pid}")
         self._refuse_second_owner()
-        kafka_jars()
+        kafka = Installation(kafka_jars(self._lock), self.data)
         self.data.mkdir(parents=True, exist_ok=True)
         properties = self.data / "server.properties"
         (self.data / "log4j2.properties").write_text(LOG4J_PROPERTIES)
         properties.write_text(server_properties(self._place, self.data, self.ports, self._protocols, self._settings))
         if not (self.data / "kraft" / "meta.properties").exists():
-            self._format(properties)
-        command = java_command(self.data, "kafka.Kafka", [str(properties)], self._jvm_options)
+            self._format(kafka, properties)
+        command = java_command(kafka, "kafka.Kafka", [str(properties)], self._jvm_options)
         self._process = KafkaProcess(command, self.log_file, self._detached)
         running = {
             "pid": self._process.pid,
@@ -206,13 +228,15 @@ class KafkaBroker:
         port = self.ports[CLIENTS]
         return kafka_probe.answers(HOST, port) and self.node_id in kafka_probe.known_brokers(HOST, port)
 
-    def _format(self, properties: Path) -> None:
+    def _format(self, kafka: Installation, properties: Path) -> None:
         # One id for all nodes of a cluster: it is made of the controller's place, which they share.
         # Never a leading "-", which Kafka's command line takes for an option.
         name = uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{self._place.controller_id}@{self._place.controller_port}")
         cluster_id = "h" + base64.urlsafe_b64encode(name.bytes).decode()[1:22]
         arguments = ["format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
-        run_tool(self.data, "kafka.tools.StorageTool", arguments)
+        for feature, level in self._features.items():
+            arguments += ["--feature", f"{feature}={level}"]
+        run_tool(kafka, "kafka.tools.StorageTool", arguments)
 
     def _refuse_second_owner(self) -> None:
         running = read_running(self.data)

@@ -20,10 +20,18 @@ _CONTROLLER_ID = 100
 class KafkaCluster:
     """``brokers`` Kafka brokers with ids 1, 2, … and a controller of its own process, so that any broker may be killed.
 
-    Internal topics are replicated to all brokers (at most three).
+    Internal topics are replicated to all brokers (at most three). ``version`` and ``features`` are `KafkaBroker`'s.
     """
 
-    def __init__(self, brokers: int = 2, *, settings: Mapping[str, str] | None = None, heap: str = "256m") -> None:
+    def __init__(
+        self,
+        brokers: int = 2,
+        *,
+        version: str | None = None,
+        features: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "256m",
+    ) -> None:
         if not 1 <= brokers <= 5:
             raise InvalidRequest(f"brokers={brokers}: expected 1 to 5 on one machine")
         self.data = Path(tempfile.mkdtemp(prefix="holdfast-kafka-cluster-"))
@@ -35,7 +43,15 @@ class KafkaCluster:
             place = NodePlace(node_id, (role,), _CONTROLLER_ID, controller_port, brokers)
             port = free_port(taken)
             taken.add(port)
-            node = KafkaBroker(self.data / f"{role}-{node_id}", port=port, settings=settings, heap=heap, place=place)
+            node = KafkaBroker(
+                self.data / f"{role}-{node_id}",
+                version=version,
+                features=features,
+                port=port,
+                settings=settings,
+                heap=heap,
+                place=place,
+            )
             if role == "controller":
                 self.controller = node
             else:

@@ -1,4 +1,5 @@
-"""The jars of Apache Kafka: pinned in kafka.lock.json, fetched by the user's own Maven, verified, kept in a cache.
+"""The jars of Apache Kafka, in several releases: each pinned by a file in kafka_locks, fetched by the user's own Maven,
+verified, kept in a cache.
 
 Maven is asked for exactly the locked jars, nothing transitive, so its settings (mirrors, proxies, credentials, its own
 local repository) are all honoured and no registry is named here. A set of jars becomes visible in the cache by one
@@ -18,9 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import Corrupt, Unavailable
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 
-LOCK_FILE = Path(__file__).with_name("kafka.lock.json")
+LOCKS = Path(__file__).with_name("kafka_locks")
+#: Which release to run where nobody says: for tests of everything against another one. Default: the newest.
+VERSION_VARIABLE = "HOLDFAST_KAFKA_VERSION"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 MAVEN_TIMEOUT_S = 600
 _STAMP = "VERIFIED.json"
@@ -43,18 +46,44 @@ class Jar:
 
 @dataclass(frozen=True)
 class Lock:
-    """What kafka.lock.json says."""
+    """What a file in kafka_locks says."""
 
     kafka_version: str
     jars: tuple[Jar, ...]
     digest: str
 
 
-def read_lock(path: Path = LOCK_FILE) -> Lock:
-    """The committed lock file."""
+def read_lock(path: Path) -> Lock:
+    """One committed lock file."""
     text = path.read_bytes()
     content = json.loads(text)
     return Lock(content["kafka"], tuple(Jar(**jar) for jar in content["jars"]), hashlib.sha256(text).hexdigest())
+
+
+def releases() -> list[str]:
+    """The releases that are locked, oldest first."""
+    return sorted((path.stem for path in LOCKS.glob("*.json")), key=numbers_of)
+
+
+def lock_of(version: str | None = None) -> Lock:
+    """The newest locked release that begins with ``version``: ``3.9`` may be 3.9.1, and ``4`` the last of 4. None: as
+    the environment says, or the newest of all.
+
+    Raises
+    ------
+    InvalidRequest
+        None is locked.
+    """
+    wanted = version or os.environ.get(VERSION_VARIABLE) or ""
+    found = [one for one in releases() if not wanted or f"{one}.".startswith(f"{wanted}.")]
+    if not found:
+        raise InvalidRequest(f"Kafka {wanted} is not one of the releases that are locked: {', '.join(releases())}")
+    return read_lock(LOCKS / f"{found[-1]}.json")
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """A release as numbers, to compare."""
+    return tuple(int(part) for part in version.split("."))
 
 
 def cache_dir() -> Path:
@@ -75,7 +104,7 @@ def kafka_jars(lock: Lock | None = None) -> list[Path]:
     Corrupt
         A fetched jar is not the locked one.
     """
-    lock = lock or read_lock()
+    lock = lock or lock_of()
     folder = cache_dir() / f"kafka-{lock.kafka_version}-{lock.digest[:12]}"
     if not _is_verified(folder, lock):
         _fill(folder, lock)

@@ -1,4 +1,4 @@
-"""Writes kafka.lock.json anew: ``python -m holdfast.testing.kafka_lock 4.3.1 2.25.4``, to move to another Kafka.
+"""Locks one more release of Kafka in kafka_locks: ``python -m holdfast.testing.kafka_lock 4.3.1 2.25.4``.
 
 Maven resolves Kafka's server and a log4j binding with all they need; what it finds is locked. Look at the difference
 before you commit it, and run the broker's tests.
@@ -14,13 +14,13 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.testing.kafka_jars import COPY_GOAL, LOCK_FILE, Jar, run_maven
+from holdfast.testing.kafka_jars import COPY_GOAL, LOCKS, Jar, run_maven
 
 _LISTED = re.compile(r"([\w.-]+):([\w.-]+):jar:([\w.-]+):(?:compile|runtime)")
 LIST_GOAL = COPY_GOAL.replace("copy-dependencies", "list")
 
 
-def write_lock(kafka_version: str, log4j_version: str, path: Path = LOCK_FILE) -> None:
+def write_lock(kafka_version: str, log4j_version: str) -> None:
     """Resolve, hash, write."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lock-") as work:
         pom = Path(work, "pom.xml")
@@ -29,7 +29,7 @@ def write_lock(kafka_version: str, log4j_version: str, path: Path = LOCK_FILE) -
         run_maven(["-f", str(pom), LIST_GOAL, f"-DoutputFile={listing}"])
         run_maven(["-f", str(pom), COPY_GOAL, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"])
         jars = [_locked(folder, *found) for found in sorted(_LISTED.findall(listing.read_text()))]
-    path.write_text(json.dumps({"kafka": kafka_version, "jars": jars}, indent=1) + "\n")
+    (LOCKS / f"{kafka_version}.json").write_text(json.dumps({"kafka": kafka_version, "jars": jars}, indent=1) + "\n")
 
 
 def _locked(folder: Path, group: str, artifact: str, version: str) -> dict[str, str | int]:

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import Unavailable
-from holdfast.testing.kafka_jars import kafka_jars
 
 # C1 only and the serial collector: a test broker must be up in a second and leave the cores to Spark.
 _JVM_OPTIONS = (
@@ -27,16 +27,26 @@ TOOL_TIMEOUT_S = 120
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
-def java_command(folder: Path, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str]) -> list[str]:
-    """The command line for one of Kafka's main classes; log4j2.properties is looked for in ``folder``."""
-    class_path = os.pathsep.join(str(jar) for jar in kafka_jars())
-    logging = f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"
+@dataclass(frozen=True)
+class Installation:
+    """One release of Kafka as one node uses it: log4j2.properties is looked for in ``folder``."""
+
+    jars: Sequence[Path]
+    folder: Path
+
+
+def java_command(
+    kafka: Installation, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str]
+) -> list[str]:
+    """The command line for one of Kafka's main classes."""
+    class_path = os.pathsep.join(str(jar) for jar in kafka.jars)
+    logging = f"-Dlog4j2.configurationFile={kafka.folder / 'log4j2.properties'}"
     return [_java(), *_JVM_OPTIONS, *jvm_options, logging, "-cp", class_path, main_class, *arguments]
 
 
-def run_tool(folder: Path, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> None:
+def run_tool(kafka: Installation, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> None:
     """Run one of Kafka's tools to its end."""
-    command = java_command(folder, main_class, arguments, jvm_options)
+    command = java_command(kafka, main_class, arguments, jvm_options)
     try:
         done = subprocess.run(
             command,

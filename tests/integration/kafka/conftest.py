@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PASSWORD = "correct-horse-battery"
 STORE_PASSWORD = "keystore-password"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -38,8 +39,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def secure(certificate: Path) -> Iterator[KafkaBroker]:
     plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
+    token = f'{_OAUTH} required unsecuredLoginStringClaim_sub="broker";'
     settings = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.login.oauthbearer.sasl.jaas.config": token,
+        "listener.name.both.oauthbearer.sasl.jaas.config": token,
         "listener.name.login.plain.sasl.jaas.config": plain,
         "listener.name.both.plain.sasl.jaas.config": plain,
         "listener.name.login.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",

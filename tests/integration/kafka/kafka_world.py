@@ -31,7 +31,8 @@ class KafkaWorld:
         self.broker = broker
         self.servers = broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers}, logger=_quiet)
-        self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5}, logger=_quiet)
+        idempotent = {"linger.ms": 5, "enable.idempotence": True}  # brokers die under tests, and nothing may come twice
+        self._producer = Producer({"bootstrap.servers": self.servers, **idempotent}, logger=_quiet)
 
     def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
         """Creates a topic; ``__`` in a setting's name stands for a dot."""
@@ -40,6 +41,8 @@ class KafkaWorld:
         settings.update((key.replace("__", "."), value) for key, value in config.items())
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
         eventually(lambda: len(self.admin.list_topics(name, 10).topics[name].partitions) == partitions)
+        # An older broker names a leader before that one knows.
+        eventually(lambda: all(self.end_of(name, number) == 0 for number in range(partitions)))
         return name
 
     def produce(
@@ -72,21 +75,36 @@ class KafkaWorld:
         assert self._producer.flush(30) == 0
         assert not failures, failures
 
-    def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> None:
-        """Records in one transaction, and its end, whose marker the broker writes in its own time."""
-        end = self.end_of(topic, partition) + len(values) + 1
+    def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> range:
+        """Records in one transaction, and its end, whose marker the broker writes in its own time; their offsets."""
+        start = self.end_of(topic, partition)
+        end = start + len(values) + 1
         producer = self.begin(topic, values, partition)
         if commit:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
         eventually(lambda: self.end_of(topic, partition) == end)
+        return range(start, end - 1)
 
     def end_of(self, topic: str, partition: int = 0) -> int:
         """The last stable offset."""
         place = TopicPartition(topic, partition)
         stable = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
         return int(stable[place].result(30).offset)
+
+    def is_settled(self, topic: str, partition: int) -> bool:
+        """Whether no transaction is open, and no marker is still to come."""
+        place = TopicPartition(topic, partition)
+        written = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return self.end_of(topic, partition) == int(written[place].result(30).offset)
+
+    def transactional_producer(self) -> Producer:
+        """One that goes from transaction to transaction."""
+        settings = {"bootstrap.servers": self.servers, "transactional.id": f"id-{next(_numbers)}", "linger.ms": 0}
+        producer = Producer(settings, logger=_quiet)
+        producer.init_transactions(30)
+        return producer
 
     def group_offset(self, group: str, topic: str, partition: int = 0) -> int:
         """What a consumer group has committed; negative: nothing. By a consumer: librdkafka's admin client follows a

@@ -173,11 +173,12 @@ def test_a_broker_that_stays_away_ends_the_query_and_the_next_start_loses_nothin
 def test_connections_that_one_query_gives_up_do_not_stop_another(kafka: KafkaWorld) -> None:
     """A failure closes this process's connections to the cluster, while others ask over them."""
     config = {"bootstrap.servers": kafka.servers}
+    shared = wire_to(config)
     left = [30] * 4
 
     def ask(number: int) -> None:
         while left[number]:
-            Transactions(config, 30_000).listing("nobody")
+            Transactions(config, 30_000, shared).listing("nobody")
             left[number] -= 1
 
     asking = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(left))]
@@ -185,7 +186,7 @@ def test_connections_that_one_query_gives_up_do_not_stop_another(kafka: KafkaWor
         thread.start()
     deadline = time.monotonic() + 60
     while any(thread.is_alive() for thread in asking):
-        wire_to(config).close()
+        shared.close()
         time.sleep(0.01)
         assert time.monotonic() < deadline, f"questions without an answer: {left}"
     assert left == [0] * 4
@@ -310,6 +311,50 @@ def test_a_zombie_task_that_opens_its_transaction_after_its_driver_was_overtaken
     query.start()
     assert len(late) == 1
     assert query.start() is None
+    query.check()
+
+
+def test_an_orphan_that_opens_its_transaction_after_the_sweep_stalls_readers_for_seconds_only(
+    make: MakeQuery, kafka: KafkaWorld
+) -> None:
+    """It waits in user code while its driver dies, and the next one sweeps and goes on. 439 s of 15 min were seen."""
+    query = make()
+    scope: list[Any] = []
+
+    def fall_asleep() -> None:
+        scope.append(query.scope)
+        query.crash()
+
+    query.strike("before_open", fall_asleep)
+    query.start()
+    query.stays_up = True
+    assert query.start() is None
+    assert query.committer is not None
+    orphan = query.write(SinkTask(scope[0], 1, 0, 0, 999))
+    assert orphan.rows
+    opened, before = time.monotonic(), kafka.end_of(query.topic)
+    kafka.produce(query.topic, [b"of somebody else"])
+    eventually(lambda: kafka.end_of(query.topic) > before, 20)
+    assert time.monotonic() - opened < 20, "and the query is idle meanwhile"
+    query.committer.close()
+
+
+def test_an_attempt_that_was_given_up_and_opens_late_is_aborted_between_two_batches(
+    make: MakeQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor that was taken for lost, of this very driver: under a name that nobody takes again."""
+    monkeypatch.setattr("holdfast.commit.sweeps.FIRST_PAUSE_MS", 1.0)
+    query = make(batches=5)
+    late: list[Any] = []
+
+    def fail() -> None:
+        raise RuntimeError("the executor is lost")
+
+    query.strike("before_open", fail)
+    query.strike("after_commit", lambda: late.append(query.write(SinkTask(query.scope, 1, 0, 7, 999))), batch=2)
+    query.strike("before_open", query.check_nothing_is_open, batch=4)
+    assert query.start() is None
+    assert len(late) == 1
     query.check()
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually, values
+from tests.kafka_reading import read_committed
 
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
@@ -117,7 +118,8 @@ def test_a_maven_that_cannot_fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_jar_that_is_not_the_locked_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lock = kafka_jars.read_lock()
+    monkeypatch.setenv("HOLDFAST_KAFKA_VERSION", "4.3.1")
+    lock = kafka_jars.lock_of()
     assert len(lock.jars) == 46
     maven = tmp_path / "mvn"
     copies = "; ".join(f"echo other > $folder/{jar.file_name}" for jar in lock.jars)
@@ -129,6 +131,49 @@ def test_a_jar_that_is_not_the_locked_one(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("HOLDFAST_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(Corrupt, match=r"at.yawk.lz4:lz4-java.*expected 1002267 bytes with SHA-256 .*found 6 bytes"):
         kafka_jars.kafka_jars()
+
+
+def test_a_release_is_chosen_by_what_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = kafka_jars.releases()
+    monkeypatch.delenv("HOLDFAST_KAFKA_VERSION", raising=False)
+    assert kafka_jars.lock_of().kafka_version == known[-1]
+    assert kafka_jars.lock_of("3").kafka_version == kafka_jars.lock_of("3.9").kafka_version == "3.9.1"
+    monkeypatch.setenv("HOLDFAST_KAFKA_VERSION", "4.0.0")
+    assert kafka_jars.lock_of().kafka_version == "4.0.0"
+    assert kafka_jars.lock_of("4.0").kafka_version == "4.0.1"
+    with pytest.raises(
+        InvalidRequest, match=r"Kafka 4\.30 is not one of the releases that are locked: 3\.0\.2, .*4\.3\.1"
+    ):
+        KafkaBroker(version="4.30")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", kafka_jars.releases())
+def test_every_locked_release_serves_transactions_and_comes_back_after_a_kill(version: str) -> None:
+    with KafkaBroker(version=version) as broker:
+        assert broker.version == version
+        world = KafkaWorld(broker)
+        topic = world.topic()
+        world.transaction(topic, [b"v"], commit=True)
+        broker.kill()
+        broker.start()
+        eventually(lambda: world.end_of(topic) == 2)
+        eventually(lambda: read_committed(world.servers, topic) == [b"v"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "features"), [("3.3", {}), ("3.9", {}), ("4.3", {"transaction.version": 0})])
+def test_three_brokers_of_which_two_must_have_it_go_on_without_one(version: str, features: dict[str, int]) -> None:
+    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    with KafkaCluster(3, version=version, features=features, settings=settings) as cluster:
+        world = KafkaWorld(cluster.brokers[0])
+        world.admin.create_topics([NewTopic("three", 1, 3)])["three"].result(30)
+        eventually(lambda: world.end_of("three") == 0)
+        world.begin("three", [b"before"]).commit_transaction(60)
+        cluster.broker(3).kill()
+        world.begin("three", [b"after"]).commit_transaction(60)
+        eventually(lambda: read_committed(cluster.bootstrap_servers, "three") == [b"before", b"after"])
+        cluster.broker(3).start()
 
 
 def test_settings_that_would_leave_loopback_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from typing import Any
 
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, eventually, values
@@ -216,6 +217,49 @@ def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(kafka: K
     assert stream.batch() == values(0, 3)
 
 
+def test_a_pattern_leaves_out_what_the_brokers_call_internal_and_nothing_else(
+    kafka: KafkaWorld, pool: ConsumerPool
+) -> None:
+    """As Kafka's own consumer: a topic whose name only begins as theirs do was never read."""
+    kafka.group_offset("some-group", kafka.topic())  # makes __consumer_offsets
+    topic = kafka.topic(name=f"__changes-{kafka.topic()}")
+    kafka.produce(topic, values(0, 3))
+    found = Cluster(kafka.source(subscribePattern="__.*")).topics().partitions
+    assert (topic, 0) in found
+    assert not {name for name, _ in found} & {"__consumer_offsets", "__transaction_state"}
+    stream = Stream(kafka.source(subscribePattern=r"__changes-.*", startingOffsets="earliest"), pool)
+    assert stream.batch() == values(0, 3)
+    named = Cluster(kafka.source(subscribe="__consumer_offsets")).topics().partitions
+    assert named, "whoever names it gets it"
+
+
+def test_an_open_transaction_that_holds_a_stream_back_is_said(
+    kafka: KafkaWorld, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All figures said that the stream was at the end of the log."""
+    topic = kafka.topic(2)
+    kafka.produce(topic, values(0, 2))
+    options = kafka.source(subscribe=topic, startingOffsets="earliest")
+    stream = Stream(options, pool)
+    clock = StillClock()
+    stream.planner = StreamPlanner(options, Cluster(options), clock)
+    transaction = kafka.begin(topic, values(2, 5))
+    read: list[bytes] = []
+    with caplog.at_level(logging.WARNING, "holdfast.kafka"):
+        for _ in range(9):
+            read += stream.batch()
+            clock.ms += 6_000
+        assert read == values(0, 2)
+        assert stream.planner.newest()["waiting"] == {f"{topic}-0": {"high_watermark": 5, "waiting_ms": 48_000}}
+        [warning] = caplog.messages
+        assert f"{topic}-0 has waited for 30 s at offset 2, its last stable offset; its high watermark is 5" in warning
+        transaction.commit_transaction(30)
+        eventually(lambda: kafka.end_of(topic) == 6)
+        assert stream.batch() == values(2, 5)
+    assert f"{topic}-0 goes on at offset 2" in caplog.messages[-1]
+    assert "waiting" not in stream.planner.newest()
+
+
 def topic_that_was_read_and_deleted(kafka: KafkaWorld, pool: ConsumerPool) -> tuple[str, Stream, Stream]:
     """Its name, and two streams that have read it: one that stops at a loss, and one that goes on."""
     topic = kafka.topic()
@@ -362,17 +406,80 @@ def test_without_a_start_the_plan_goes_on_from_its_last_batch(kafka: KafkaWorld,
         read.append(stream.read(stream.planner.ranges(start, end)))
         start = end
     assert read == [values(0, 6), values(6, 10), []]
-    # After a restart the first batch is not limited, and partitions that came meanwhile are read from their start.
+
+
+def restarted(stream: Stream, end: dict[str, Any]) -> Stream:
+    """As Spark 4.0 and 4.1 start a query again: the newest offset of the log, twice, is all they say of the past."""
+    again = stream.resume()
+    again.offset = end
+    assert again.planner.ranges(end, end) == []
+    return again
+
+
+def test_without_a_start_limits_hold_for_the_first_batch_after_a_restart(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """It took all there was: more than could be committed within the time of a transaction, for ever."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=6), pool)
+    start = stream.offset
+    end = stream.planner.latest(None)
+    assert stream.read(stream.planner.ranges(start, end)) == values(0, 6)
+    kafka.produce(topic, values(10, 30))
+    read = []
+    for _ in range(5):
+        again = restarted(stream, end)
+        start, end = end, again.planner.latest(None)
+        read.append(again.read(again.planner.ranges(start, end)))
+    assert read == [values(6, 12), values(12, 18), values(18, 24), values(24, 30), []]
+    # Partitions that came meanwhile are read from their start, and the group keeps its name.
     kafka.add_partitions(topic, 2)
     kafka.produce(topic, values(0, 7), 1)
-    again = stream.resume()
-    end = again.planner.latest(None)
-    assert again.read(again.planner.ranges(start, end)) == values(0, 7)
-    kafka.produce(topic, values(0, 10), 1)
-    start = end
-    end = again.planner.latest(None)
-    assert len(again.read(again.planner.ranges(start, end))) == 6
+    again = restarted(stream, end)
+    start, end = end, again.planner.latest(None)
+    assert again.read(again.planner.ranges(start, end)) == values(0, 6)
     assert end["source"] == stream.offset["source"]
+
+
+def test_without_a_start_limits_hold_for_the_first_batch_of_all(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """Spark 4.0 and 4.1 ask how far to go before they ask where to start."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=6), pool)
+    new = stream.resume()
+    end = new.planner.latest(None)
+    start = new.planner.initial()
+    assert new.read(new.planner.ranges(start, end)) == values(0, 6)
+
+
+def test_without_a_start_latest_is_settled_once(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """Records that came between the two questions were behind the end, and in front of the start."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    new = Stream(kafka.source(subscribe=topic), pool).resume()
+    end = new.planner.latest(None)
+    kafka.produce(topic, values(10, 15))
+    start = new.planner.initial()
+    assert new.read(new.planner.ranges(start, end)) == []
+    new.offset = end
+    assert new.batch() == values(10, 15)
+
+
+def test_an_offset_that_was_planned_without_its_start_is_read_for_ever(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """The first Holdfast planned so after a restart on Spark 4.0 and 4.1: all there is, and no source's name."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 10))
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=6), pool)
+    start = stream.offset
+    end = stream.planner.latest(None)
+    assert len(stream.read(stream.planner.ranges(start, end))) == 6
+    logged = {**stream.planner.newest()}
+    assert "source" not in logged
+    kafka.produce(topic, values(10, 13))
+    again = restarted(stream, logged)
+    assert again.read(again.planner.ranges(end, logged)) == values(6, 10)
+    later = again.planner.latest(None)
+    assert again.read(again.planner.ranges(logged, later)) == values(10, 13)
+    assert later["source"] == stream.offset["source"]
 
 
 def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the_same(
@@ -381,12 +488,11 @@ def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the
     topic, strict, lossy = topic_that_was_read_and_deleted(kafka, pool)
     kafka.topic(name=topic)
     kafka.produce(topic, values(0, 20, "new"))
-    again = strict.resume()
+    again = restarted(strict, strict.offset)
     eventually(lambda: again.planner.newest()["offsets"] == {topic: {"0": 20}})
     with pytest.raises(Corrupt, match=rf"Topic {topic} was deleted and created again .*failOnDataLoss"):
-        again.planner.ranges(again.offset, again.planner.latest(None))
-    again = lossy.resume()
-    eventually(lambda: again.planner.newest()["offsets"] == {topic: {"0": 20}})
+        again.planner.latest(None)
+    again = restarted(lossy, lossy.offset)
     end = again.planner.latest(None)
     for _ in range(2):  # a replay reads the same
         assert again.read(again.planner.ranges(again.offset, end)) == values(0, 20, "new")

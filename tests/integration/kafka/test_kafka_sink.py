@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from tests.kafka_reading import read_committed, read_messages
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
+from holdfast.kafka.oauth import UnsecuredTokens
 from holdfast.kafka.transactions import EMPTY, ONGOING, Transactions
 from holdfast.sink.kafka import KafkaSink
 from holdfast.sink.kafka import sink as sink_module
@@ -383,6 +387,24 @@ def test_brokers_that_do_not_answer_are_said_at_start() -> None:
         Fitness(make("127.0.0.1:1", "t").options, answer_within_ms=1000).check()
 
 
+@pytest.mark.parametrize("epoch", [1, 2, 15, 16, 17, 32, 40])
+def test_looks_for_late_strays_leave_alone_what_this_driver_and_newer_ones_have_open(
+    kafka: KafkaWorld, epoch: int
+) -> None:
+    """They run beside a batch: were its own transactions aborted, it would be lost again and again."""
+    sink = make(kafka.servers, kafka.topic())
+    mine, newer = Scope(QUERY, "run", epoch, sink.name), Scope(QUERY, "heir", epoch + 1, sink.name)
+    found = {}
+    for one in (mine, newer):
+        writer = sink.open(SinkTask(one, 0, 0, 0, 0))
+        writer.write(rows())
+        found[one] = writer.prepare()
+    assert sink.abort_late(mine, own=False) == 0
+    assert sink.abort_late(newer, own=False) == 1
+    assert sink.commit(mine, [found[mine]]) == [Outcome.LOST]
+    assert sink.commit(newer, [found[newer]]) == [Outcome.DONE]
+
+
 # --- security -----------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +449,63 @@ def test_transactions_are_ended_with_a_scram_login(secure: KafkaBroker) -> None:
     sink = make(secure.address("LOGIN"), topic, options=login)
     assert sink.commit(scope(sink), [prepared(sink)]) == [Outcome.DONE]
     assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
+
+
+def test_transactions_are_ended_with_a_token(secure: KafkaBroker) -> None:
+    """Refused until now; librdkafka and the client that ends transactions each make one of their own."""
+    topic = KafkaWorld(secure).topic(name="sink-with-token")
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "kafka.sasl.oauthbearer.config": "principal=me lifeSeconds=600",
+    }
+    sink = make(secure.address("LOGIN"), topic, options=login)
+    sink.check(rows().schema, LIMITS)
+    assert sink.commit(scope(sink), [prepared(sink)]) == [Outcome.DONE]
+    assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
+
+
+def test_transactions_are_ended_with_a_token_of_an_identity_provider(secure: KafkaBroker) -> None:
+    """Both clients fetch one; where there is none, the driver says so in time, and without the secret."""
+    topic = KafkaWorld(secure).topic(name="sink-with-oidc")
+    token = UnsecuredTokens({"sasl.oauthbearer.config": "principal=me lifeSeconds=600"}).token()
+    answer = json.dumps({"access_token": token, "expires_in": 600}).encode()
+    asked = []
+
+    class Provider(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200 if answer else 503)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        login = {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.method": "oidc",
+            "kafka.sasl.oauthbearer.client.id": "me",
+            "kafka.sasl.oauthbearer.client.secret": PASSWORD,
+            "kafka.sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{server.server_port}/token",
+        }
+        sink = make(secure.address("LOGIN"), topic, options=login)
+        assert sink.commit(scope(sink), [prepared(sink)]) == [Outcome.DONE]
+        assert read_committed(secure.bootstrap_servers, topic) == [b"v0", b"v1"]
+        assert len(asked) >= 2
+        answer = b""
+        without = Transactions({**sink.options.client, "client.id": "another"}, 2000.0)
+        with pytest.raises(Unavailable, match="did not list its transactions") as raised:
+            without.listing(".*")
+        assert PASSWORD not in str(raised.value)
+        without.wire.close()
+        server.shutdown()
 
 
 def test_a_refused_login_is_said_without_the_password(secure: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:

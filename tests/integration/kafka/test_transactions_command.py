@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from tests.integration.kafka.kafka_world import KafkaWorld
-from tests.kafka_reading import read_committed, wait_for_markers
+from tests.integration.kafka.kafka_world import KafkaWorld, eventually
+from tests.kafka_reading import read_committed
 
 from holdfast.cli import main
 from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
@@ -49,6 +49,10 @@ class Output:
         assert found.exit_code == 0, found.output
         return json.loads(found.stdout)
 
+    def wait_until(self, ids: list[str], state: str) -> None:
+        """The coordinator completes a transaction when all partitions have its marker, a moment after they have it."""
+        eventually(lambda: all(self.data("show", one)["state"] == state for one in ids))
+
     def visible(self) -> list[bytes]:
         return sorted(read_committed(self.servers, self.topic))
 
@@ -83,7 +87,7 @@ def test_list_shows_what_is_open(output: Output) -> None:
 
 def test_list_tells_sinks_apart_and_shows_ended_ones_when_asked(output: Output) -> None:
     output.sink.commit(output.scope, output.prepared[:1])
-    wait_for_markers(output.servers)
+    output.wait_until(output.ids[:1], "CompleteCommit")
     assert [one["transactional_id"] for one in output.data("list", "--query", output.query)] == output.ids[1:]
     assert len(output.data("list", "--query", output.query, "--all")) == 2
     assert output.data("list", "--query", output.query, "--sink", "other") == []
@@ -126,7 +130,7 @@ def test_commit_of_what_a_record_names_is_exact_and_may_be_repeated(output: Outp
 
 def test_commit_of_what_is_not_open_is_not_done(output: Output) -> None:
     output.sink.abort(output.scope, output.prepared)
-    wait_for_markers(output.servers)
+    output.wait_until(output.ids, "CompleteAbort")
     refused = output.run("commit", output.ids[0], "--yes")
     assert refused.exit_code == 1
     assert f"{output.ids[0]} is not open: it is CompleteAbort" in refused.output
@@ -142,8 +146,7 @@ def test_abort_only_says_so_until_it_is_told_yes(output: Output) -> None:
     assert told.exit_code == 0
     assert "2 transactions; nothing was changed" in told.output
     assert output.run("abort", "--query", output.query, "--sink", "kafka", "--yes").exit_code == 0
-    wait_for_markers(output.servers)
-    assert output.data("list", "--query", output.query) == []
+    eventually(lambda: output.data("list", "--query", output.query) == [])  # their markers are a moment behind
     assert output.sink.commit(output.scope, output.prepared) == [Outcome.LOST] * 2
     assert output.visible() == []
 

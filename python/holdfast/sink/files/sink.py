@@ -27,7 +27,7 @@ from holdfast.sink.files.layout import (
 )
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter, newest_fence
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, local_path, open_file_store
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
@@ -67,8 +67,10 @@ class FileSink:
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, os.PathLike)) or not os.fspath(self.path):
             raise InvalidRequest(f"FileSink: path is {self.path!r}; expected a folder or URI")
-        path = os.fspath(self.path)
-        object.__setattr__(self, "path", path if "://" in path or path.startswith("file:") else os.path.abspath(path))
+        try:
+            object.__setattr__(self, "path", local_path(os.fspath(self.path)))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"FileSink: path: {error}") from None
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise InvalidRequest(f"FileSink: name is {self.name!r}; expected up to 64 letters, digits, '_', '-' or '.'")
         if self.compression not in _COMPRESSIONS:

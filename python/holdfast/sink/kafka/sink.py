@@ -238,6 +238,29 @@ class KafkaSink:
             )
         return len(strays)
 
+    def abort_late(self, scope: Scope, *, own: bool) -> int:
+        """See `holdfast.commit.sweeps.LateStrays`. One listing of what is open, where nothing is."""
+        if not self._transactional:
+            return 0
+        transactions = self._transactions()
+        listed = transactions.listing(pattern_of(scope.query_id, scope.sink), [ONGOING], prefix_of(scope.query_id))
+        # What this driver has open may be a batch at work; what newer ones have open is none of its business.
+        strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
+        if not strays:
+            return 0
+        written = topics_of(transactions.describe(strays))
+        transactions.fence(strays, self._options.transaction_timeout_ms)
+        Markers(transactions).sweep(strays, written | self._topics_of(()))
+        logger.warning(
+            "Sink %s of query %s: aborted %d transactions that tasks of a driver that died, or attempts that were given"
+            " up, had opened late: %s",
+            scope.sink,
+            scope.query_id,
+            len(strays),
+            ", ".join(strays[:8]) + (", …" if len(strays) > 8 else ""),
+        )
+        return len(strays)
+
     def _topics_of(self, prepared: Iterable[Prepared]) -> set[str]:
         """All that these may have written to."""
         fixed = {topic for topic in (self._options.topic, self._options.witness_topic) if topic}

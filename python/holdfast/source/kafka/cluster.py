@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
@@ -21,6 +22,8 @@ from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
 
 ANSWER_WITHIN_MS = 60_000.0
+# How often what is there is asked for once more, where a leader does not know yet of a partition that there is.
+_AGAIN_MAX = 5
 
 
 class Topics:
@@ -44,20 +47,38 @@ class Cluster:
         self._admin = admin_client(options.client)
         self._groups: dict[str, GroupOffsets] = {}
 
+    @property
+    def reads_committed(self) -> bool:
+        """Whether what is read ends at the last stable offset."""
+        return self._options.client["isolation.level"] == "read_committed"
+
     def topics(self) -> Topics:
         """What the subscription names and exists by now; a topic that does not exist is left out."""
         subscription = self._options.subscription
         listed: Iterable[str] = ()
         if subscription.pattern is not None:
             listed = self._ask("topics", lambda within_s: list(self._admin.list_topics(timeout=within_s).topics))
-        names = subscription.names(name for name in listed if not name.startswith("__"))
+        names = subscription.names(listed)
         if not names:
             return Topics([], {})
         described = self._ask("partitions", lambda within_s: self._describe(names, within_s))
+        if subscription.pattern is not None:
+            # As Kafka's own consumer: what the brokers call internal, whatever a name begins with.
+            described = {name: topic for name, topic in described.items() if not topic.is_internal}
         partitions = [(name, part.id) for name, topic in described.items() for part in topic.partitions]
         wanted = subscription.wanted(partitions)
         read = {topic for topic, _ in wanted}
         return Topics(wanted, {name: str(topic.topic_id) for name, topic in described.items() if name in read})
+
+    def available(self) -> tuple[Topics, dict[Partition, int]]:
+        """`topics`, and `latest` of all of them; of some a leader may still not know, after a while."""
+        for _ in range(_AGAIN_MAX):
+            topics = self.topics()
+            latest = self.latest(topics.partitions)
+            if len(latest) == len(topics.partitions):
+                break
+            time.sleep(0.1)
+        return topics, latest
 
     def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """The first offset that each partition still has. Partitions that are gone are left out."""
@@ -67,6 +88,13 @@ class Cluster:
         """The offset after the last to read; with read_committed, the last stable offset. Gone ones are left out."""
         return self._offsets(partitions, self._kafka.admin.OffsetSpec.latest(), "latest offsets")
 
+    def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """The offset after the last record that is there for good, visible or not. Gone ones are left out."""
+        specs = dict.fromkeys(partitions, self._kafka.admin.OffsetSpec.latest())
+        asked = partial(self._list_offsets, specs, committed=False)
+        offsets: dict[Partition, int] = self._ask("high watermarks", asked) if partitions else {}
+        return offsets
+
     def resolve(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets for a bound, one for each partition.
 
@@ -74,13 +102,25 @@ class Cluster:
         ------
         InvalidRequest
             The bound names other partitions than those, or a timestamp after the last record where that is an error.
+        Unavailable
+            The leader of one of them does not know it: it was deleted just now, or was only just made.
         """
         if bound.named is not None and set(bound.named) != set(partitions):
             raise InvalidRequest(
                 f"Offsets by partition must name exactly the partitions that {self._options.subscription} reads."
-                " Expected"
-                f" {_listed(partitions)}, found {_listed(bound.named)}"
+                f" Expected {_listed(partitions)}, found {_listed(bound.named)}"
             )
+        offsets = self._resolved(bound, partitions)
+        unknown = set(partitions) - set(offsets)
+        if unknown:
+            # To leave it out would be to skip its rows without a word.
+            raise Unavailable(
+                f"Kafka at {self._options.client['bootstrap.servers']} has {_listed(unknown)}, but did not say its"
+                " offsets: expected those of each partition. Try again"
+            )
+        return offsets
+
+    def _resolved(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         if bound.timestamp_ms is not None or bound.timestamps_ms is not None:
             return self._at_timestamps(bound, partitions)
         offsets = {key: (bound.offsets[key] if bound.offsets else bound.offset or 0) for key in partitions}
@@ -113,9 +153,11 @@ class Cluster:
         offsets: dict[Partition, int] = self._ask(what, lambda within_s: self._list_offsets(specs, within_s))
         return offsets
 
-    def _list_offsets(self, specs: Mapping[Partition, Any], within_s: float) -> dict[Partition, int]:
+    def _list_offsets(
+        self, specs: Mapping[Partition, Any], within_s: float, committed: bool | None = None
+    ) -> dict[Partition, int]:
         kafka = self._kafka
-        committed = self._options.client["isolation.level"] == "read_committed"
+        committed = self.reads_committed if committed is None else committed
         futures = self._admin.list_offsets(
             {kafka.TopicPartition(topic, number): spec for (topic, number), spec in specs.items()},
             isolation_level=kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED,

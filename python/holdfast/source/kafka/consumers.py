@@ -2,7 +2,8 @@
 
 A new consumer costs a connection and some 30 ms; one that goes on where its last range ended has even prefetched what
 comes next. A consumer is leased to one range at a time. Positions are exact: whoever leases it says where to start, and
-only a consumer that stands exactly there, in the same topic (by id), keeps what it has prefetched.
+only a consumer that stands exactly there, in the same topic (by id), keeps what it has prefetched. Where it stands, and
+what that proves, is its `Cursor`'s.
 
 Owner: the threads of one process; a forked child starts with an empty pool and leaves the parent's consumers alone.
 """
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client_config import without_secrets
+from holdfast.source.kafka.cursor import Cursor
 from holdfast.source.kafka.offsets import Range
 
 IDLE_CONSUMERS_MAX = 8
@@ -41,64 +44,79 @@ _FIXED = {
 
 
 class PooledConsumer:
-    """A consumer, the place it stands at, and what it has handed over beyond the end of its last range."""
+    """A consumer, the partition it is assigned, and where it stands there."""
 
-    def __init__(self, config: Mapping[str, str]) -> None:
-        kafka = confluent_kafka()
+    def __init__(self, config: Mapping[str, str], client: Any) -> None:
         self.config = dict(config)
-        full = {"group.id": "holdfast-kafka-source", **_DEFAULTS, **config, **_FIXED}
-        try:
-            self.client: Any = kafka.Consumer(full, logger=logger)
-        except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise refused(error, full) from None
-        self._partition_type = kafka.TopicPartition
+        self.client = client
+        self._partition_type = confluent_kafka().TopicPartition
         self.place: tuple[str, str, int] | None = None
-        self.position = -1
-        self.end_of_log = -1
-        self.ahead: list[Any] = []
+        self.cursor = Cursor(-1)
         self.idle_since_ms = 0.0
         self._paused = False
 
     def stands_at(self, wanted: Range) -> bool:
-        """Whether the next message to hand over is the first of a range."""
-        return self.place == _place(wanted) and self.position == wanted.start
+        """Whether what is parked and comes next begins with the first of a range."""
+        return self.place == _place(wanted) and self.cursor.position == wanted.start
 
     def move_to(self, wanted: Range) -> None:
         """Go to the start of a range; for free when it stands there."""
         if self._paused and self.place is not None:
             # Also before it is sent elsewhere: a pause outlives an assignment.
             self.client.resume([self._partition_type(self.place[1], self.place[2])])
-        if not self.stands_at(wanted):
-            self.client.assign([self._partition_type(wanted.topic, wanted.partition, wanted.start)])
-            self.place, self.position, self.end_of_log, self.ahead = _place(wanted), wanted.start, -1, []
         self._paused = False
+        if not self.stands_at(wanted):
+            self.cursor = Cursor(wanted.start)
+            self.go_on_at(wanted, wanted.start)
+
+    def go_on_at(self, wanted: Range, offset: int) -> None:
+        """Ask for what a range's partition has from an offset on; what was taken before stays parked."""
+        self.place = None  # not known, should the client refuse
+        self.client.assign([self._partition_type(wanted.topic, wanted.partition, offset)])
+        self.place = _place(wanted)
+        self.cursor.skip_to(offset)
 
     def rest(self, now_ms: float) -> None:
         """Between two batches: stop asking an idle partition every few ms, keep what is prefetched of a busy one."""
         self.idle_since_ms = now_ms
-        if self.place is None:
-            return
-        _, topic, number = self.place
-        if not self.ahead and self.end_of_log >= self.position:
-            self.client.pause([self._partition_type(topic, number)])
+        if self.place is not None and self.cursor.is_at_end_of_log:
+            # What came since and was prefetched is dropped by the client, and fetched again: it was never taken.
+            self.client.pause([self._partition_type(self.place[1], self.place[2])])
             self._paused = True
 
     def forget(self, now_ms: float) -> None:
         """It was left in the middle of a range: where it stands is not known."""
-        self.client.unassign()
-        self.place, self.position, self.ahead, self._paused = None, -1, [], False
+        self.place, self.cursor, self._paused = None, Cursor(-1), False
         self.idle_since_ms = now_ms
+        self.client.unassign()
 
     def close(self) -> None:
         """Give back its connections and threads."""
         self.client.close()
 
 
-class ConsumerPool:
-    """All idle consumers of one process."""
+def connected(config: Mapping[str, str]) -> Any:
+    """A client with this configuration, and ours where it says nothing."""
+    kafka = confluent_kafka()
+    full = {"group.id": "holdfast-kafka-source", **_DEFAULTS, **config, **_FIXED}
+    try:
+        return kafka.Consumer(full, logger=logger)
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise refused(error, full) from None
 
-    def __init__(self, clock: Clock | None = None) -> None:
+
+class ConsumerPool:
+    """All idle consumers of one process.
+
+    Parameters
+    ----------
+    connect
+        Makes a client; tests pass one that behaves as librdkafka's does, and fails when it is told to.
+    """
+
+    def __init__(self, clock: Clock | None = None, connect: Callable[[Mapping[str, str]], Any] = connected) -> None:
         self._clock = clock or SystemClock()
+        self._connect = connect
         self._lock = threading.Lock()
         self._idle: list[PooledConsumer] = []
         self._pid = os.getpid()
@@ -112,17 +130,27 @@ class ConsumerPool:
             found = alike[0] if alike else None
             if found is not None:
                 self._idle.remove(found)
-        consumer = found or PooledConsumer(config)
-        consumer.move_to(wanted)
+        consumer = found or PooledConsumer(config, self._connect(config))
+        try:
+            consumer.move_to(wanted)
+        except BaseException:
+            consumer.close()
+            raise
         return consumer
 
     def give_back(self, consumer: PooledConsumer, intact: bool) -> None:
         """``intact``: the range was read to its end."""
         now_ms = self._clock.elapsed_ms()
-        if intact:
-            consumer.rest(now_ms)
-        else:
-            consumer.forget(now_ms)
+        try:
+            if intact:
+                consumer.rest(now_ms)
+            else:
+                consumer.forget(now_ms)
+        except confluent_kafka().KafkaException as error:
+            # What was read was read; a consumer that does not do as it is told is not kept.
+            logger.warning("A consumer of the Kafka source is closed: %s", without_secrets(str(error), consumer.config))
+            consumer.close()
+            return
         with self._lock:
             self._after_fork()
             self._idle.append(consumer)

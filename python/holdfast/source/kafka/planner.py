@@ -16,6 +16,7 @@ from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.cluster import Cluster, Topics
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions
+from holdfast.source.kafka.stalls import StallWatch
 from holdfast.source.kafka.subscription import Partition
 
 # What brokers before 2.8, which know no topic ids, answer.
@@ -44,23 +45,29 @@ class StreamPlanner:
         self._ids = ids
         self._fixed_end: tuple[Topics, dict[Partition, int]] | None = None
         self._last_trigger_ms: float | None = None
-        # Of the batch that was planned last: what Spark 4.0 does not hand over.
+        # Where the next batch starts: what Spark 4.0 and 4.1 do not hand over.
         self._known: SourceOffset | None = None
+        self._initial: SourceOffset | None = None
         self._checked_end: SourceOffset | None = None
+        self._stalls = StallWatch(cluster.high_watermarks, self._clock)
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query starts. Spark asks only when its checkpoint is empty, and again on a replay of batch 0."""
-        topics = self._cluster.topics()
-        self._refuse_missing(topics)
-        positions = self._cluster.resolve(self._options.starting, topics.partitions)
-        offset = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
-        self._known = offset
-        return offset.to_json()
+        """Where a new query starts: settled when it is first asked. Spark asks only when its checkpoint is empty, and
+        again, in a new process, on a replay of batch 0.
+        """
+        if self._initial is None:
+            topics = self._cluster.topics()
+            self._refuse_missing(topics)
+            positions = self._cluster.resolve(self._options.starting, topics.partitions)
+            self._initial = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
+            self._known = self._initial
+        return self._initial.to_json()
 
     def fix_end(self) -> None:
         """Trigger.AvailableNow: nothing later than now is read."""
-        topics = self._cluster.topics()
-        self._fixed_end = topics, self._cluster.latest(topics.partitions)
+        self._fixed_end = self._cluster.available()
+        if self._cluster.reads_committed:
+            self._stalls.tell_of_one_run(self._fixed_end[1])
 
     def latest(self, start: dict[str, Any] | None, limit: bool = True) -> dict[str, Any]:
         """Where the next batch ends; ``start`` itself when there is nothing to read.
@@ -68,19 +75,19 @@ class StreamPlanner:
         Parameters
         ----------
         start
-            Where it starts. None when Spark does not say (4.0, 4.1): then the end of the batch planned last.
+            Where it starts. None when Spark does not say (4.0, 4.1): then the end of the batch planned last, or what
+            Spark named as the end of the log at a restart (see `ranges`), or where a new query starts.
         limit
             Whether the options that limit a batch hold.
         """
-        since = SourceOffset.from_json(start) if start is not None else self._known
-        if since is not None:
-            self._commit_group(since)
+        if start is not None:
+            since = SourceOffset.from_json(start)
+        else:
+            since = self._known or SourceOffset.from_json(self.initial())
+        self._commit_group(since)
         topics, latest = self._fixed_end or self._available()
-        if since is None:
-            end = SourceOffset(latest, {}, topics.topic_ids)
-            return end.to_json()
         begin = self._begin(since, topics, latest)
-        ends = dict(latest)
+        ends = {key: max(latest.get(key, position), position) for key, position in begin.items()}
         if limit and self._should_wait(begin, ends):
             ends = dict(begin)
         if limit and self._options.max_offsets_per_trigger is not None:
@@ -88,25 +95,31 @@ class StreamPlanner:
         if ends == since.positions and topics.topic_ids == since.topic_ids:
             end = since
         else:
-            end = SourceOffset(ends, _starts(since, begin), topics.topic_ids, since.source_id)
+            source_id = since.source_id or self._ids()[:16]
+            end = SourceOffset(ends, _starts(since, begin), topics.topic_ids, source_id)
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
     def newest(self) -> dict[str, Any]:
-        """The newest offsets there are, for progress reports."""
+        """For progress reports: the newest offsets to read, and which partitions wait for an open transaction."""
         topics, latest = self._available()
-        return SourceOffset(latest, {}, topics.topic_ids).to_json()
+        content = SourceOffset(latest, {}, topics.topic_ids).to_json()
+        waiting = {f"{topic}-{number}": stall for (topic, number), stall in self._stalls.waiting().items()}
+        return {**content, "waiting": waiting} if waiting else content
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
         """What the tasks of a batch read: the same for the same arguments, as long as the topics still have it."""
         since, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
-        if since == until:
-            # A batch without data from here; the starts in its offset are those of the batch before.
-            return []
         self._known = until
+        if since == until:
+            # A batch without data from here; the starts in its offset are those of the batch before. Or, on Spark 4.0
+            # and 4.1, how a query that is started again says where it is: the first question of all, with the newest
+            # offset of its log twice (AcceptsLatestSeenOffset).
+            return []
         if not until.source_id:
+            # As the first Holdfast planned the first batch after a restart on Spark 4.0 and 4.1: without its start.
+            # What was lost shows only here.
             self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
-            # Spark 4.0 and 4.1 plan the first batch after a restart without its start: what was lost shows only here.
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
@@ -128,8 +141,10 @@ class StreamPlanner:
         self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", offset.positions)
 
     def _available(self) -> tuple[Topics, dict[Partition, int]]:
-        topics = self._cluster.topics()
-        return topics, self._cluster.latest(topics.partitions)
+        topics, latest = self._cluster.available()
+        if self._cluster.reads_committed:
+            self._stalls.look(latest)
+        return topics, latest
 
     def _refuse_missing(self, topics: Topics) -> None:
         subscription = self._options.subscription
@@ -140,13 +155,15 @@ class StreamPlanner:
         ]
         if missing:
             raise InvalidRequest(
-                f"{subscription}: {', '.join(missing)} does not exist at"
-                f" {self._options.client['bootstrap.servers']}. Create it"
-                " first, or use subscribePattern, which waits for topics to come"
+                f"{subscription}: {', '.join(missing)} does not exist at {self._options.client['bootstrap.servers']}."
+                " Create it first, or use subscribePattern, which waits for topics to come"
             )
 
     def _begin(self, since: SourceOffset, topics: Topics, latest: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Where each partition of ``latest`` is read from, after what was lost has been reported."""
+        """Where each partition is read from, after what was lost has been reported. All that are there and were read
+        before are among them, whether ``latest`` has them or not: one that was left out would be new in the next batch,
+        and read from its start once more.
+        """
         recreated = {
             topic for topic in topics.topic_ids if _differ(since.topic_ids.get(topic), topics.topic_ids[topic])
         }
@@ -154,34 +171,41 @@ class StreamPlanner:
         for topic in sorted(recreated):
             self._lost(
                 f"Topic {topic} was deleted and created again (its id was {since.topic_ids[topic]}, now it is"
-                f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from"
-                " its start"
+                f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from its"
+                " start"
             )
         gone = sorted(key for key in since.positions if key not in present)
         if gone:
             names = ", ".join(f"{topic}-{number}" for topic, number in gone)
             self._lost(f"{names} do not exist any more: what was not read of them is lost")
         new = [key for key in latest if key not in since.positions or key[0] in recreated]
-        begin = self._cluster.earliest(new)
+        earliest = self._cluster.earliest(new)
+        begin = {key: earliest.get(key, latest[key]) for key in new}
         for (topic, number), offset in sorted(begin.items()):
             if offset > 0 and topic not in recreated:
                 self._lost(
-                    f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before is"
-                    " lost"
+                    f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before it"
+                    " is lost"
                 )
-        for key, end in latest.items():
-            if key in begin or key in new:
-                continue
-            position = since.positions[key]
-            if end < position:
-                self._lost(
-                    f"{key[0]}-{key[1]} ends at {end}, but was read up to {position} already: its log was"
-                    " truncated. It is"
-                    " read on from its end"
-                )
-            begin[key] = min(position, end)
-        # A partition that went between two questions is asked about in the next batch.
-        return {key: begin.get(key, latest[key]) for key in latest}
+        known = {key: offset for key, offset in since.positions.items() if key in present and key[0] not in recreated}
+        return {**known, **begin, **self._truncated(known, latest)}
+
+    def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Where partitions are read on that end before what was read of them.
+
+        That a partition's leader did not answer, or that less can be read of it than before, is no proof of it: a
+        partition waits where it is while its log has what was read, as when it was read_uncommitted before.
+        """
+        behind = {key: latest[key] for key, position in known.items() if latest.get(key, position) < position}
+        if behind and self._cluster.reads_committed:
+            high = self._cluster.high_watermarks(sorted(behind))
+            behind = {key: end for key, end in behind.items() if high.get(key, known[key]) < known[key]}
+        for (topic, number), end in sorted(behind.items()):
+            self._lost(
+                f"{topic}-{number} ends at {end}, but was read up to {known[topic, number]} already: its log was"
+                " truncated. It is read on from its end"
+            )
+        return behind
 
     def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
         """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
@@ -212,8 +236,7 @@ class StreamPlanner:
         if self._options.fail_on_data_loss:
             raise Corrupt(
                 f"{message}. The query stops because failOnDataLoss is true. Set it to false to go on with what is"
-                " left, or"
-                " start with a new checkpoint"
+                " left, or start with a new checkpoint"
             )
         logger.warning("%s; going on because failOnDataLoss is false", message)
 

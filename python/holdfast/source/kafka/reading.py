@@ -1,7 +1,8 @@
 """Reads one range of one partition, exactly: every visible record in it, once, in order, as Arrow batches.
 
 Offsets may be missing anywhere in a range: compaction, aborted transactions, control records. So a range ends when a
-record at or past its end was seen, or its last offset, or when the broker says that the log ends there.
+record at its last offset or past it was given, or when the broker says that the log ends there or later. The `Cursor`
+keeps what that proves, and what was given beyond the end for the range after.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.clock import SystemClock
-from holdfast.errors import Corrupt, Unavailable
+from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.consumers import POOL, ConsumerPool, PooledConsumer
@@ -37,14 +39,15 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
     Corrupt
         Records of the range are lost, and ``failOnDataLoss`` is true.
     Unavailable
-        The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``.
+        The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``, or the client refused to ask them.
     """
-    consumer = pool.lease(options.client, wanted)
+    with _refusals(options, wanted):
+        consumer = pool.lease(options.client, wanted)
     intact = False
     try:
         batches = _batches(options, wanted, consumer)
         while True:
-            with _no_search_for_cycles():
+            with _refusals(options, wanted), _no_search_for_cycles():
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -52,6 +55,19 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
         intact = True
     finally:
         pool.give_back(consumer, intact)
+
+
+@contextmanager
+def _refusals(options: SourceOptions, wanted: Range) -> Iterator[None]:
+    """Errors that the client raises, rather than hands over as a message."""
+    kafka = confluent_kafka()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        raise Unavailable(
+            f"Kafka at {options.client['bootstrap.servers']} could not be asked for {wanted}:"
+            f" {without_secrets(str(error), options.client)}. Spark tries the task again"
+        ) from None
 
 
 def _batches(options: SourceOptions, wanted: Range, consumer: PooledConsumer) -> Iterator[pa.RecordBatch]:
@@ -90,31 +106,29 @@ class _RangeReader:
         self._consumer = consumer
         self._clock = SystemClock()
         self._errors = confluent_kafka().KafkaError
-        self._next = wanted.start
         self._last_error = "no error"
 
     def messages(self) -> Iterator[list[Any]]:
         """Non-empty lists of messages, all inside the range, in order."""
-        consumer, end = self._consumer, self._wanted.end
+        end, before = self._wanted.end, -1
         progress_ms = self._clock.elapsed_ms()
-        while self._next < end and consumer.end_of_log < end:
-            before = self._next
-            got, consumer.ahead = consumer.ahead or self._fetch(end - self._next), []
-            inside = self._inside(got)
+        while True:
+            inside = self._consumer.cursor.hand_out(end)  # first what is parked: it may be all there is
             if inside:
                 yield inside
-            if self._next > before or consumer.end_of_log >= end:
+            position = self._consumer.cursor.position
+            if position >= end:
+                return
+            if position > before:
                 # Time that the consumer of this generator took must not count.
-                progress_ms = self._clock.elapsed_ms()
+                before, progress_ms = position, self._clock.elapsed_ms()
             elif self._clock.elapsed_ms() - progress_ms > self._options.poll_timeout_ms:
                 raise Unavailable(
-                    f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self._wanted}"
-                    " at offset"
-                    f" {self._next} within {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs). Its"
-                    " last word:"
-                    f" {self._last_error}"
+                    f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self._wanted} at"
+                    f" offset {position} within {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)."
+                    f" Its last word: {self._last_error}{self._consumer.cursor.end_in_words}"
                 )
-        consumer.position = end
+            self._take(self._fetch(end - position))
 
     def _fetch(self, left: int) -> list[Any]:
         """Wait for one message, then take all that are there: never wait for a batch to be full."""
@@ -124,68 +138,76 @@ class _RangeReader:
         count = min(BATCH_ROWS, left)
         return [first, *self._consumer.client.consume(count - 1, 0)] if count > 1 else [first]
 
-    def _inside(self, got: list[Any]) -> list[Any]:
-        """The messages before the end of the range; later ones are kept for the range after, errors are handled."""
+    def _take(self, got: list[Any]) -> None:
+        """Hand what the client gave to the cursor, in its order: an event counts for what came before it."""
         if not got:
-            return got
-        if any(map(type(got[0]).error, got)):
-            got = [message for message in got if not message.error() or self._handled(message)]
-            if not got:
-                return got
-        end = self._wanted.end
-        if got[-1].offset() >= end:
-            within = next(at for at, message in enumerate(got) if message.offset() >= end)
-            got, self._consumer.ahead = got[:within], got[within:]
-            self._next = end
-        else:
-            self._next = got[-1].offset() + 1
-        return got
+            return
+        if not any(map(type(got[0]).error, got)):
+            self._take_records(got)
+            return
+        for is_event, some in groupby(got, key=lambda message: bool(message.error())):
+            if not is_event:
+                self._take_records(list(some))
+            elif any(map(self._is_elsewhere_after, some)):
+                return  # what is left is of where the consumer was
 
-    def _handled(self, message: Any) -> bool:
-        """Act on an error; always false. Whatever may pass is waited for until the time limit."""
-        error = message.error()
+    def _take_records(self, records: list[Any]) -> None:
+        for record in (records[0], records[-1]):
+            if (record.topic(), record.partition()) != (self._wanted.topic, self._wanted.partition):
+                raise InternalError(
+                    f"Expected records of {self._wanted}, found one of {record.topic()}-{record.partition()} at offset"
+                    f" {record.offset()}: the client gave what belongs to another assignment"
+                )
+        self._consumer.cursor.take(records)
+
+    def _is_elsewhere_after(self, event: Any) -> bool:
+        """Act on an error or an event; whether the consumer was sent to another offset. Whatever may pass is waited for
+        until the time limit.
+        """
+        error = event.error()
         code = error.code()
         if code == self._errors._PARTITION_EOF:
-            self._consumer.end_of_log = max(self._consumer.end_of_log, message.offset())
+            if (event.topic(), event.partition()) == (self._wanted.topic, self._wanted.partition):
+                self._consumer.cursor.log_ended(event.offset())
         elif code in (self._errors._AUTO_OFFSET_RESET, self._errors.OFFSET_OUT_OF_RANGE):
             self._out_of_range()
+            return True
         elif code in (self._errors.TOPIC_AUTHORIZATION_FAILED, self._errors._AUTHENTICATION) or error.fatal():
             raise Unavailable(f"Kafka refused to hand over {self._wanted}: {self._shown(error)}")
         else:
             self._last_error = self._shown(error)
         return False
 
-    def _go_on_at(self, offset: int) -> None:
-        place = confluent_kafka().TopicPartition(self._wanted.topic, self._wanted.partition, offset)
-        self._consumer.client.assign([place])
-        self._next = offset
-
     def _out_of_range(self) -> None:
-        """The log does not have the next offset any more: retention, or a truncation."""
-        place = confluent_kafka().TopicPartition(self._wanted.topic, self._wanted.partition)
-        first, last = self._consumer.client.get_watermark_offsets(place, timeout=30.0, cached=False)
-        if first <= self._next < last:
+        """The log does not have the offset that is fetched next any more: retention, or a truncation."""
+        consumer, wanted = self._consumer, self._wanted
+        missing = consumer.cursor.next_offset
+        if missing >= wanted.end:
+            # All of this range was given; whoever reads the next one asks anew.
+            consumer.place = None
+            return
+        place = confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
+        first, last = consumer.client.get_watermark_offsets(place, timeout=30.0, cached=False)
+        if first <= missing < last:
             # The client asked a namesake of this topic that was deleted, or went by a log that has grown since.
-            self._last_error = f"offset {self._next} is not there, though the partition has [{first}, {last})"
-            self._go_on_at(self._next)
+            self._last_error = f"offset {missing} is not there, though the partition has [{first}, {last})"
+            consumer.go_on_at(wanted, missing)
             return
         message = (
-            f"{self._wanted}: offset {self._next} is not there any more, the partition has [{first}, {last})."
-            " Retention or a"
+            f"{wanted}: offset {missing} is not there any more, the partition has [{first}, {last}). Retention or a"
             " truncation overtook the query"
         )
         if self._options.fail_on_data_loss:
             raise Corrupt(
-                f"{message}. It stops because failOnDataLoss is true. Set it to false to go on with what is left,"
-                " or start"
-                " with a new checkpoint"
+                f"{message}. It stops because failOnDataLoss is true. Set it to false to go on with what is left, or"
+                " start with a new checkpoint"
             )
         logger.warning("%s; going on because failOnDataLoss is false", message)
-        if self._next < first < self._wanted.end:
-            self._go_on_at(first)
+        if missing < first < wanted.end:
+            consumer.go_on_at(wanted, first)
         else:
-            self._next = self._wanted.end
-            self._consumer.place = None
+            consumer.cursor.skip_to(wanted.end)
+            consumer.place = None
 
     def _shown(self, error: Any) -> str:
         return without_secrets(str(error), self._options.client)

@@ -64,8 +64,8 @@ class KafkaStreamReader(DataSourceStreamReader):
 class UnlimitedStreamReader(KafkaStreamReader):
     """For Spark 4.0 and 4.1, which say neither where a batch starts nor how much it may take.
 
-    The limits of the options hold all the same, counted from the batch before; the first batch after a restart of the
-    query, whose start Spark keeps to itself, takes all there is.
+    The limits of the options hold all the same: the planner knows where it planned the last batch to end, and a query
+    that is started again is told by Spark where it is, as a batch from there to there, before anything else.
     """
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802

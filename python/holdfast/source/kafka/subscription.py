@@ -32,7 +32,7 @@ class Subscription:
     partitions: tuple[Partition, ...] = ()
 
     def names(self, existing: Iterable[str]) -> list[str]:
-        """The topics to look at, sorted; ``existing`` is what the broker lists, internal topics left out."""
+        """The topics to look at, sorted; ``existing`` is what the broker lists."""
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             return sorted(name for name in existing if matches(name))

@@ -1,0 +1,214 @@
+"""Whether a slot's state belongs to the checkpoint that a handle came from, or was taken on from another copy of it.
+
+Spark's checkpoint is a folder, and folders are copied, restored and rolled back. Two copies of one name the same
+state; the one that deletes what it no longer needs would take it from the other. What is seen of the other are its
+deltas: a version that is no ancestor of ours and whose parent is none either was made on a version that another
+checkpoint committed. A crashed or failed attempt never looks so: its parent is committed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.checkpoint.delta_file import identity_of
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.names import parse_version, run_digits
+from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import Corrupt, Fenced, Incompatible
+from holdfast.storage import StoredFile
+
+_DIGITS = 16
+#: Deltas of other runs, newest first, whose parents are looked at. More are left by nothing but a query that fails
+#: again and again at one batch; and a timeline that is alive is among the newest.
+_READ_MAX = 8
+SETTING = "spark.holdfast.abandonedRuns"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A delta of another timeline."""
+
+    sequence: int
+    version_id: str
+    name: str
+
+    @property
+    def digits(self) -> str:
+        return self.version_id[:_DIGITS]
+
+
+class Timeline:
+    """Of one slot in one run. ``runs`` is the operator's, shared by its slots in this process."""
+
+    def __init__(self, context: SlotContext, runs: Runs) -> None:
+        self._context = context
+        self._runs = runs
+        self._is_admitted = False
+        abandoned = context.settings.abandoned_runs
+        self._abandoned = frozenset(run_digits(run_id) for run_id in abandoned) | frozenset(abandoned)
+
+    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
+        """Before a batch on ``handle``'s version; looks at storage once.
+
+        Parameters
+        ----------
+        look_again
+            Whether an attempt at this task failed: perhaps in a process that knew of another run what this one does
+            not know yet. Otherwise Spark would try again until it finds such a process, batch after batch.
+
+        Raises
+        ------
+        Incompatible
+            The state was taken on, past ``handle``, from another copy of the checkpoint.
+        Fenced
+            This run was found to be overtaken.
+        """
+        try:
+            if look_again:
+                self.check_alone(handle)
+            if self._runs.fenced is not None:
+                raise self._runs.fenced
+        except Fenced:
+            if handle is not None:
+                self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
+            raise
+        if self._is_admitted:
+            return
+        folder = self._context.stored("")
+        listed = [
+            StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms)
+            for file in self._context.file_store.list(f"{folder}delta/")
+        ]
+        foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
+        if foreign:
+            raise self._older(handle, foreign)
+        self._is_admitted = True
+
+    def check_alone(self, handle: Handle | None) -> None:
+        """Before anything is done in the background: Fenced when another run has registered after this one, or an
+        earlier one goes on.
+        """
+        self._runs.check_newest()
+        versions = handle.versions if handle else {}
+        notes = self._runs.alive(self._context.slot)
+        settled = [
+            note
+            for note in notes
+            if versions.get(note.sequence) == note.version_id or run_digits(note.run_id) in self._abandoned
+        ]
+        self._runs.forget_alive(settled)
+        alive = sorted({note.run_id for note in notes if note not in settled})
+        if alive:
+            self._fence(handle, alive)
+
+    def check_listed(self, handle: Handle, listed: Iterable[StoredFile]) -> None:
+        """Before anything of ``listed``, the slot's files, is deleted: Fenced when they show that an earlier run goes
+        on.
+        """
+        listed = list(listed)
+        since_ms = self._runs.registered_ms
+        foreign = self._foreign(listed, handle, since_ms) or self._left_behind(listed, handle, since_ms)
+        if foreign:
+            self._fence(handle, self._ids(foreign))
+
+    def _fence(self, handle: Handle | None, others: list[str]) -> None:
+        """This run is the newer one of two that live; it cannot know which is meant to."""
+        self._runs.fenced = Fenced(
+            f"{self._where(handle)}: {_runs(others)} went on with the same state in "
+            f"{self._context.file_store.uri}/{self._context.prefix} after this run, {self._runs.run_id}, began: two "
+            f"queries run from copies of one checkpoint. Nothing more is deleted, and both stop. Stop the other one "
+            f"for good and set {SETTING}={','.join(others)} for this one, or give one of them its own copy of the "
+            f"state folder (docs/guide/recovery.md)"
+        )
+        raise self._runs.fenced
+
+    def _since_ms(self, listed: list[StoredFile], handle: Handle | None) -> int:
+        """Others' versions from before this do not count: the run that made the handle's version knew of them."""
+        if handle is None:
+            return 0
+        maker = self._runs.by_digits(handle.version_id[:_DIGITS])
+        if maker is not None:
+            return maker.registered_ms
+        own = (handle.sequence, handle.version_id)
+        return next((file.modified_ms for file in listed if parse_version(file.name) == own), 0)
+
+    def _foreign(self, listed: Iterable[StoredFile], handle: Handle | None, since_ms: int) -> list[Foreign]:
+        """Deltas of other timelines since then, the newest version first."""
+        versions = handle.versions if handle else {}
+        start, sequence = (handle.start, handle.sequence) if handle else (0, 0)
+        ignored = self._runs.own_digits | self._abandoned
+        maker = handle.version_id[:_DIGITS] if handle else ""
+        found: list[Foreign] = []
+        unclear: list[tuple[int, Foreign]] = []
+        for file in listed:
+            version = parse_version(file.name) if file.name.startswith("delta/") else None
+            if version is None or file.modified_ms < since_ms:
+                continue
+            other = Foreign(*version, file.name)
+            if other.digits in ignored or other.sequence <= start or versions.get(other.sequence) == other.version_id:
+                continue
+            if other.sequence > sequence + 1:
+                found.append(other)
+            elif other.digits != maker:  # what the handle's own run left there were failed attempts
+                unclear.append((file.modified_ms, other))
+        newest = sorted(unclear, key=lambda entry: entry[0], reverse=True)[:_READ_MAX]
+        found += [other for _, other in newest if self._is_on_foreign_version(other, versions)]
+        return sorted(found, key=lambda other: other.sequence, reverse=True)
+
+    def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
+        """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
+
+        A process that outlived its query leaves one version a slot there, and no second one on top of it.
+        """
+        ignored = self._runs.own_digits | self._abandoned
+        by_run: dict[str, dict[int, Foreign]] = {}
+        for file in listed:
+            version = parse_version(file.name) if file.name.startswith("delta/") else None
+            if version is not None and version[0] <= handle.start and file.modified_ms >= since_ms:
+                other = Foreign(*version, file.name)
+                if other.digits not in ignored:
+                    by_run.setdefault(other.digits, {})[other.sequence] = other
+        return [max(made.items())[1] for made in by_run.values() if len(made) > 1]
+
+    def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
+        data = self._context.file_store.get(self._context.stored(other.name))
+        if data is None:
+            return False
+        try:
+            parent_id = identity_of(data, other.name).parent_id
+        except Corrupt:  # torn: nobody's version
+            return False
+        return parent_id != versions.get(other.sequence - 1, "")
+
+    def _older(self, handle: Handle | None, foreign: list[Foreign]) -> Incompatible:
+        context = self._context
+        newest = foreign[0]
+        at = f"batch {handle.batch_id} (version {handle.sequence})" if handle else "the empty state"
+        data = context.file_store.get(context.stored(newest.name))
+        try:
+            batch = f"batch {identity_of(data, newest.name).batch_id}, " if data is not None else ""
+        except Corrupt:
+            batch = ""
+        others = self._ids(foreign)
+        return Incompatible(
+            f"operator {context.operator!r}, slot {context.slot}: expected the newest checkpoint of this state, found "
+            f"one that is at {at}, while the state in {context.file_store.uri}/{context.prefix} was taken on to "
+            f"{batch}version {newest.sequence}, by {_runs(others)}. This is an older copy of Spark's checkpoint, or it "
+            f"was rolled back. Nothing was changed. Go on from the newest checkpoint; or, where a copy is meant to "
+            f"live beside the original, give it a copy of the state folder too, at another "
+            f"spark.holdfast.checkpoint.dir; or, to give up for good what came after, set "
+            f"{SETTING}={','.join(others)} (docs/guide/recovery.md)"
+        )
+
+    def _where(self, handle: Handle | None) -> str:
+        return handle.where if handle else f"operator {self._context.operator!r}, slot {self._context.slot}"
+
+    def _ids(self, foreign: list[Foreign]) -> list[str]:
+        runs = {other.digits: self._runs.by_digits(other.digits) for other in foreign}
+        return [run.run_id if run else digits for digits, run in runs.items()]
+
+
+def _runs(run_ids: list[str]) -> str:
+    return f"run{'s' if len(run_ids) > 1 else ''} {', '.join(run_ids)}"

@@ -1,0 +1,128 @@
+"""The machine: its memory, its cores, and the folder for local copies of the state."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from holdfast.doctor.finding import Finding, Verdict
+
+MEMORY_LEAST_BYTES = 2 << 30
+DISK_LEAST_BYTES = 2 << 30
+# No limit, as cgroup version 1 writes it: the highest number of pages that fits.
+_NO_LIMIT_BYTES = 1 << 60
+
+
+def check_memory(root: Path = Path("/")) -> Finding:
+    """Memory of the machine or, where it is less, of the container (cgroups, version 1 or 2)."""
+    machine = re.search(r"MemTotal:\s+(\d+) kB", _read(root / "proc/meminfo"))
+    if machine is None:
+        return Finding("memory", Verdict.WARNING, "cannot be told here", "")
+    total, what = int(machine[1]) << 10, "the machine's"
+    limits = _cgroup_values(root, "memory", ["memory.max", "memory.limit_in_bytes"])
+    limit = min((int(value) for value in limits if value.isdigit()), default=_NO_LIMIT_BYTES)
+    if limit < total:
+        total, what = limit, "the container's limit"
+    found = f"{_gib(total)} ({what})"
+    if total < MEMORY_LEAST_BYTES:
+        return Finding("memory", Verdict.WARNING, found, f"give Spark {_gib(MEMORY_LEAST_BYTES)} or more")
+    return Finding("memory", Verdict.OK, found)
+
+
+def check_cores(root: Path = Path("/")) -> Finding:
+    """Cores that this process may run on or, where it is less, may use up (cgroups, version 1 or 2)."""
+    cores, what = float(len(os.sched_getaffinity(0))), "of the machine"
+    quotas = [value.split() for value in _cgroup_values(root, "cpu", ["cpu.max"])]
+    old_quotas = _cgroup_values(root, "cpu", ["cpu.cfs_quota_us"])
+    quotas += [[quota, period] for quota, period in zip(old_quotas, _cgroup_values(root, "cpu", ["cpu.cfs_period_us"]))]
+    for quota in quotas:
+        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[0]) < cores * int(quota[1]):
+            cores, what = int(quota[0]) / int(quota[1]), "by the container's limit"
+    found = f"{cores:g} {what}"
+    if cores < 2:
+        mend = "give Spark two or more: state is folded and uploaded in the background"
+        return Finding("cores", Verdict.WARNING, found, mend)
+    return Finding("cores", Verdict.OK, found)
+
+
+def check_local_dir(folder: Path) -> Finding:
+    """Whether local copies of the state can live in ``folder``, which need not exist yet."""
+    mend = "set spark.holdfast.local.dir to a folder on a local disk that this user can write"
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        return Finding("local folder", Verdict.MISSING, f"{folder} is not a folder", mend)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".holdfast-doctor-", dir=place) as trial:
+            (Path(trial) / "file").write_bytes(b"trial")
+            links = _can_link(Path(trial) / "file")
+    except OSError as error:
+        return Finding("local folder", Verdict.MISSING, f"{folder} cannot be written: {error.strerror}", mend)
+    free_bytes = shutil.disk_usage(place).free
+    kind = _file_system(place)
+    found = f"{folder} ({kind}, {_gib(free_bytes)} free)"
+    if not links:
+        return Finding(
+            "local folder", Verdict.WARNING, f"{found}: no hard links, so that each base copies its files", mend
+        )
+    if kind in ("tmpfs", "ramfs"):
+        return Finding("local folder", Verdict.WARNING, f"{found}: in memory, which the state will fill", mend)
+    if free_bytes < DISK_LEAST_BYTES:
+        return Finding("local folder", Verdict.WARNING, f"{found}: little space", mend)
+    return Finding("local folder", Verdict.OK, found)
+
+
+def _can_link(file: Path) -> bool:
+    try:
+        os.link(file, file.with_name("link"))
+    except OSError:
+        return False
+    return True
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that ``path`` is on."""
+    best, kind = "", "unknown"
+    resolved = str(path.resolve())
+    for line in _read(Path("/proc/self/mounts")).splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        mount = fields[1].replace("\\040", " ")
+        inside = resolved == mount or resolved.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):  # the later of two mounts on one folder hides the other
+            best, kind = mount, fields[2]
+    return kind
+
+
+def _cgroup_values(root: Path, controller: str, names: list[str]) -> list[str]:
+    """What the files of these names say, in this process's cgroup and in all above it."""
+    mounts = root / "sys/fs/cgroup"
+    folders = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "" or controller in controllers.split(","):
+            top = mounts if controllers == "" else mounts / controller
+            own = top / path.lstrip("/")
+            folders += [own, *[above for above in own.parents if above.is_relative_to(top)]]
+    folders += [
+        mounts,
+        mounts / controller,
+    ]  # in a container its own cgroup is mounted here, whatever it is called outside
+    unique = dict.fromkeys(folders)
+    return [text.strip() for folder in unique for name in names if (text := _read(folder / name))]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 30):.1f} GiB"

@@ -1,0 +1,108 @@
+"""Python, Holdfast itself, and the packages that it needs, against what Holdfast's own metadata asks for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import holdfast
+from holdfast.doctor.finding import Finding, Verdict
+from holdfast.doctor.versions import DISTRIBUTION, Bounds, dotted, version_of, wanted
+
+PYTHON_LEAST = (3, 10)
+# On PyPI, another project by this name brings a package of the same name.
+NAMESAKE = "holdfast"
+
+
+def check_python() -> Finding:
+    found = f"{dotted(sys.version_info[:3])} ({sys.executable})"
+    if sys.version_info[:2] >= PYTHON_LEAST:
+        return Finding("Python", Verdict.OK, found)
+    return Finding("Python", Verdict.MISSING, found, f"install Python {dotted(PYTHON_LEAST)} or later")
+
+
+def check_holdfast() -> Finding:
+    from holdfast import _core
+
+    found = f"{holdfast.__version__} ({_core.__file__})"
+    namesake = version_of(NAMESAKE)
+    if namesake is not None:
+        return Finding(
+            "Holdfast",
+            Verdict.WARNING,
+            f"{found}; but {NAMESAKE} {namesake}, another project, is installed into the same package",
+            f"pip uninstall {NAMESAKE}, then pip install --force-reinstall --no-deps {DISTRIBUTION}",
+        )
+    installed = version_of(DISTRIBUTION)
+    if installed is None:
+        return Finding(
+            "Holdfast",
+            Verdict.WARNING,
+            f"{found}, without its metadata: whether other packages have the right versions cannot be told",
+            f"install it with pip: pip install {DISTRIBUTION}",
+        )
+    if installed != holdfast.__version__:
+        return Finding(
+            "Holdfast",
+            Verdict.WARNING,
+            f"{found}; but pip knows {DISTRIBUTION} {installed}: another copy stands before it on Python's path",
+            "remove one of them",
+        )
+    return Finding("Holdfast", Verdict.OK, found)
+
+
+def check_pyspark(environment: Mapping[str, str]) -> Finding:
+    bounds = wanted().get("pyspark", Bounds())
+    mend = f"pip install 'pyspark{bounds}'"
+    version = version_of("pyspark")
+    if version is None:
+        client = version_of("pyspark-client")
+        found = f"only pyspark-client {client}, which ships no Spark" if client else "not installed"
+        return Finding("pyspark", Verdict.MISSING, found, mend)
+    if not bounds.hold(version):
+        return Finding("pyspark", Verdict.MISSING, f"{version}; supported is {bounds}", mend)
+    other = _spark_version(environment.get("SPARK_HOME"))
+    if other is not None and other != version:
+        return Finding(
+            "pyspark",
+            Verdict.WARNING,
+            f"{version}, but SPARK_HOME has Spark {other} ({environment['SPARK_HOME']}), which pyspark would run",
+            "unset SPARK_HOME, or install the pyspark of the same version",
+        )
+    return Finding("pyspark", Verdict.OK, version)
+
+
+def check_package(name: str) -> Finding:
+    bounds = wanted().get(name, Bounds())
+    version = version_of(name)
+    if version is not None and bounds.hold(version):
+        return Finding(name, Verdict.OK, version)
+    found = "not installed" if version is None else f"{version}; needed is {bounds}"
+    return Finding(name, Verdict.MISSING, found, f"pip install '{name}{bounds}'")
+
+
+def check_extra(extra: str, needed_for: str) -> Finding:
+    """The packages of an extra: none of them is no fault, some of them or other versions are."""
+    name, mend = f"extra {extra}", f"pip install '{DISTRIBUTION}[{extra}]', on the driver and on all executors"
+    packages = wanted(extra)
+    versions = {package: version_of(package) for package in packages}
+    installed = {package: version for package, version in versions.items() if version is not None}
+    if not installed:
+        return Finding(name, Verdict.OPTIONAL, f"not installed: {needed_for} need it", mend)
+    found = ", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items())
+    wrong = [f"{package}{bounds}" for package, bounds in packages.items()
+             if package not in installed or not bounds.hold(installed[package])]  # fmt: skip
+    if wrong:
+        return Finding(name, Verdict.WARNING, f"{found}; {needed_for} need {' and '.join(wrong)}", mend)
+    return Finding(name, Verdict.OK, found)
+
+
+def _spark_version(home: str | None) -> str | None:
+    """The version of the Spark in ``home``, by the name of its main jar."""
+    jars = (Path(home) / "jars").glob("spark-core_*.jar") if home else []
+    for jar in jars:
+        if match := re.fullmatch(r"spark-core_[\d.]+-([\w.-]+)\.jar", jar.name):
+            return match[1]
+    return None

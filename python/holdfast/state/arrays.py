@@ -1,0 +1,71 @@
+"""Arrow arrays of the declared type from the forms in which users have columns: Arrow, numpy, pandas, lists."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import InvalidRequest
+from holdfast.state.casts import CONVERSION_ERRORS, cast, combined
+from holdfast.state.python_values import from_python
+
+
+def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
+    """An array of ``expected``, a storage type, from a column in any form.
+
+    Raises
+    ------
+    InvalidRequest
+        Another family of types, a value that does not fit, or no column at all. ``what`` begins the message.
+    """
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return cast(combined(values), expected, what)
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InvalidRequest(f"{what}: expected a numpy array of one dimension, found {values.ndim}")
+    in_pandas = is_series(values)
+    if in_pandas or isinstance(values, np.ndarray):
+        if values.dtype == object:
+            return from_python(values.tolist(), expected, what, from_pandas=in_pandas)
+        return cast(_in_arrow(values, expected, what), expected, what)
+    if hasattr(values, "__arrow_c_array__"):
+        return cast(_in_arrow(values, expected, what), expected, what)
+    return from_python(values, expected, what)
+
+
+def is_column(values: Any) -> bool:
+    """Whether this is an array or a sequence of values rather than one value."""
+    if isinstance(values, np.ndarray):
+        return values.ndim > 0
+    return (
+        isinstance(values, (pa.Array, pa.ChunkedArray, list, tuple, range))
+        or is_series(values)
+        or hasattr(values, "__arrow_c_array__")
+    )
+
+
+def is_series(values: Any) -> bool:
+    """Whether this is a column of pandas: a Series, an Index, or the array in them."""
+    pandas = sys.modules.get("pandas")  # nobody has a Series who has not imported it
+    return pandas is not None and isinstance(
+        values, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    )
+
+
+def is_frame(values: Any) -> bool:
+    """Whether this is a DataFrame of pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(values, pandas.DataFrame)
+
+
+def _in_arrow(values: Any, expected: pa.DataType, what: str) -> pa.Array:
+    """The column as Arrow has it, of whatever type that is."""
+    try:
+        return combined(pa.array(values))
+    except CONVERSION_ERRORS as error:
+        found = f"{type(values).__name__} of {getattr(values, 'dtype', 'unknown type')}"
+        raise InvalidRequest(
+            f"{what}: expected {expected}, found {found}, which is nothing to Arrow: {error}"
+        ) from None

@@ -1,0 +1,64 @@
+"""What all live states share: their name, and that an operation which failed is never forgotten.
+
+A state may have done a part of what failed, so its batch must not be prepared, whatever the processor makes of the
+error: the first one is kept, and raised again before anything of the batch leaves the processor's hands.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError, InvalidRequest
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class LiveState:
+    """A state while its processor runs. ``failure``: the first error of an operation, once there was one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failure: Exception | None = None
+
+    def check(self) -> None:
+        """Raises what an operation of this state raised before, if any."""
+        error = self.failure
+        if error is None:
+            return
+        kind = type(error) if isinstance(error, HoldfastError) else InvalidRequest
+        raise kind(
+            f"state {self.name!r}: an operation failed, and the processor went on; nothing of this batch is kept. "
+            f"Check values before they go into a state. The error was {type(error).__name__}: {error}"
+        ) from error
+
+    def failed(self, error: Exception) -> Exception:
+        """Notes the error of an operation; the caller raises it."""
+        if self.failure is None:
+            self.failure = error
+        return error
+
+    def _run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the core; its errors know state ids only."""
+        try:
+            return operation(*arguments)
+        except HoldfastError as error:
+            raise self.failed(type(error)(f"state {self.name!r}: {error}")) from None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+def operation(method: Method) -> Method:
+    """A method of a state whose errors are all noted."""
+
+    @functools.wraps(method)
+    def noting(self: LiveState, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(self, *arguments, **named)
+        except Exception as error:
+            self.failed(error)
+            raise
+
+    return noting  # type: ignore[return-value]

@@ -1,0 +1,296 @@
+"""Copies of Spark's checkpoint over one state folder: an older one is refused, of two that are at work the older run
+stops, and nothing that either of them needs is deleted. What is no copy goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from dataclasses import replace
+
+import pytest
+from tests.checkpoint_driver import KEY_SCHEMA, PREFIX, SMALL, SlotDriver, some_rows
+
+from holdfast.checkpoint import Handle, Runs
+from holdfast.checkpoint.names import attempt_version_id
+from holdfast.clock import SystemClock
+from holdfast.errors import Fenced, Incompatible
+from holdfast.storage import LocalFileStore
+
+SETTINGS = replace(SMALL, fold_deltas_max=2, snapshot_deltas_max=4, retained_batches=2, stray_grace_ms=300)
+
+
+class World:
+    """A state folder, and runs of queries over it. All times are those of the file system."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.store = LocalFileStore(os.path.join(folder, "store"))
+        self.attempts = itertools.count()
+        self.runs = itertools.count(1)
+
+
+class Checkpoint:
+    """A copy of Spark's checkpoint: what it has committed."""
+
+    def __init__(self, world, driver=None):
+        self.world = world
+        self.driver = driver or SlotDriver(world.folder, settings=SETTINGS, store=world.store, clock=SystemClock())
+
+    def copy(self):
+        twin = SlotDriver(self.world.folder, settings=SETTINGS, store=self.world.store, clock=SystemClock())
+        twin.handle, twin.next_batch = self.driver.handle, self.driver.next_batch
+        twin.history, twin.universe = list(self.driver.history), set(self.driver.universe)
+        return Checkpoint(self.world, twin)
+
+    def start(self, **settings):
+        return Run(self, replace(SETTINGS, **settings))
+
+
+class Run:
+    """One run of a query over one checkpoint, with one process."""
+
+    def __init__(self, checkpoint, settings):
+        world = checkpoint.world
+        self.driver = checkpoint.driver
+        self.world = world
+        self.run_id = f"00000000-0000-4000-8000-{next(world.runs):012d}"
+        self.runs = Runs(world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
+        self.runs.register()
+        self.process = self.driver.process(local=f"local-{self.run_id}", runs=self.runs, settings=settings)
+        self.generator = random.Random(self.run_id)
+
+    def process_of_the_same_run(self):
+        runs = Runs(self.world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
+        runs.register()
+        return self.driver.process(local=f"local-{self.run_id}", runs=runs, settings=SETTINGS)
+
+    def prepare(self, rows=None):
+        state = self.process.state
+        rows = rows if rows is not None else some_rows(self.generator)
+        state.admit(self.driver.handle)
+        self.process.open(self.driver.handle)
+        state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.world.attempts)))
+        self.process.table.add(rows)
+        return state.prepare(), rows
+
+    def batch(self):
+        handle, rows = self.prepare()
+        self.process.rest()
+        self.driver.commit(handle, [rows])
+
+    def batches(self, count):
+        for _ in range(count):
+            self.batch()
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def assert_whole(*checkpoints):
+    """Each finds all that its handle names in storage alone, and in it the right state."""
+    for number, checkpoint in enumerate(checkpoints):
+        assert (
+            checkpoint.driver.check(checkpoint.driver.process(local=f"whole-{number}-{random.random()}")) == "restore"
+        )
+
+
+def test_a_copy_that_is_older_than_the_state_is_refused_and_told_which_run_went_on(world):
+    original = Checkpoint(world)
+    first = original.start()
+    first.batches(20)
+    copy = original.copy()
+    first.batches(2)
+    files = original.driver.stored("*/*")
+    refused = copy.start()
+    with pytest.raises(Incompatible) as caught:
+        refused.batches(1)
+    said = str(caught.value)
+    assert "batch 19 (version 20)" in said and "batch 21, version 22" in said and first.run_id in said
+    assert f"spark.holdfast.abandonedRuns={first.run_id}" in said
+    assert original.driver.stored("*/*") == files
+    # The original goes on when it is started again.
+    original.start().batches(30)
+    assert_whole(original)
+
+
+def test_of_two_copies_that_are_at_work_the_older_run_stops_and_neither_loses_a_file(world):
+    original = Checkpoint(world)
+    original.start().batches(20)
+    copy = original.copy()
+    older, newer = original.start(), copy.start()
+    ended = {}
+    for _ in range(40):
+        for name, run in (("older", older), ("newer", newer)):
+            if name not in ended:
+                try:
+                    run.batch()
+                except (Fenced, Incompatible) as error:
+                    ended[name] = error
+    assert isinstance(ended["older"], Fenced) and newer.run_id in str(ended["older"])
+    assert isinstance(ended["newer"], Fenced) and older.run_id in str(ended["newer"])
+    assert_whole(original, copy)
+    # Whichever is meant goes on, once the other is given up; and the other is refused then.
+    copy.start(abandoned_runs=(older.run_id,)).batches(30)
+    copy.start().batches(10)
+    assert_whole(copy)
+    with pytest.raises(Incompatible, match="taken on"):
+        original.start().batches(1)
+
+
+@pytest.mark.parametrize("pause", [3, 15])
+def test_a_slow_original_beside_a_fast_copy_loses_no_file(world, pause):
+    original = Checkpoint(world)
+    original.start().batches(20)
+    copy = original.copy()
+    older, newer = original.start(), copy.start()
+    ended = set()
+    for i in range(3 * pause):
+        for name, run in (("newer", newer), *((("older", older),) if i % pause < 2 else ())):
+            if name not in ended:
+                try:
+                    run.batch()
+                except (Fenced, Incompatible):
+                    ended.add(name)
+    assert ended == {"older", "newer"}
+    assert_whole(original, copy)
+
+
+def test_a_task_that_is_tried_again_in_a_process_that_does_not_know_yet_is_refused_too(world):
+    original = Checkpoint(world)
+    original.start().batches(10)
+    copy = original.copy()
+    older = original.start()
+    second = older.process_of_the_same_run()
+    older.batches(1)
+    newer = copy.start()
+    newer.batches(1)
+    older.batches(1)  # its background finds the newer run
+    with pytest.raises(Fenced):
+        older.prepare()
+    second.state.admit(original.driver.handle)  # knows nothing
+    with pytest.raises(Fenced):
+        second.state.admit(original.driver.handle, look_again=True)
+
+
+def test_copies_that_take_turns_one_batch_a_run_are_found_out(world):
+    original = Checkpoint(world)
+    original.start().batches(10)
+    copy = original.copy()
+    turns = 0
+    with pytest.raises((Fenced, Incompatible), match="abandonedRuns"):
+        for turns in range(40):
+            (original, copy)[turns % 2].start().batches(1)
+    assert turns < 6
+    assert_whole(original, copy)
+
+
+# --- what is no copy goes on ------------------------------------------------------------------------------------------
+
+
+def test_attempts_that_crash_and_their_successors_go_on(world):
+    checkpoint = Checkpoint(world)
+    for _ in range(15):
+        run = checkpoint.start()
+        for _ in range(2):
+            run.prepare()  # an attempt that fails, and a copy under speculation
+            run.batch()
+        run.prepare()  # and is killed
+        run.process.rest()
+    assert_whole(checkpoint)
+    assert len(checkpoint.driver.stored("delta/*")) < 60
+
+
+def test_a_process_that_outlives_its_query_deletes_nothing_and_disturbs_nobody(world):
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start()
+    outlived.batches(11)
+    successor = checkpoint.start()
+    outlived.prepare()
+    outlived.process.rest()
+    assert outlived.runs.fenced is not None
+    successor.batches(40)
+    assert_whole(checkpoint)
+
+
+def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_nobody(world):
+    """The JVM lives on without its Python driver: slots of the batch at hand begin when the next run is at work."""
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start()
+    outlived.batches(11)
+    at_hand = checkpoint.driver.handle
+    successor = checkpoint.start()
+    with pytest.raises(Fenced):
+        outlived.process_of_the_same_run()
+    with pytest.raises(Fenced):
+        outlived.process.state.admit(at_hand, look_again=True)
+    assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
+    successor.batches(40)
+    assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "it was on the way that the successor went"
+    checkpoint.start().batches(10)
+    assert_whole(checkpoint)
+
+
+def test_one_batch_back_is_a_crash_to_the_state(world):
+    checkpoint = Checkpoint(world)
+    checkpoint.start().batches(12)
+    checkpoint.driver.roll_back(1)
+    checkpoint.start().batches(12)
+    assert_whole(checkpoint)
+
+
+def test_a_rollback_goes_on_once_it_says_what_is_given_up(world):
+    checkpoint = Checkpoint(world)
+    first = checkpoint.start()
+    first.batches(12)
+    checkpoint.driver.roll_back(2)
+    with pytest.raises(Incompatible, match=f"abandonedRuns={first.run_id}"):
+        checkpoint.start().batches(1)
+    checkpoint.start(abandoned_runs=(first.run_id,)).batches(1)
+    # From here on the state is the new run's: nothing needs to be said any more.
+    checkpoint.start().batches(30)
+    assert_whole(checkpoint)
+    assert len(checkpoint.driver.stored("delta/*")) < 40, "what was given up is deleted in time"
+
+
+def test_a_slot_that_had_no_state_yet_may_not_take_another_copys(world):
+    empty = Checkpoint(world)
+    full = empty.copy()
+    full.start().batches(3)
+    with pytest.raises(Incompatible, match="the empty state"):
+        empty.start().batches(1)
+
+
+def test_a_copy_of_both_folders_is_a_fork(world, tmp_path):
+    import shutil
+
+    original = Checkpoint(world)
+    original.start().batches(20)
+    shutil.copytree(tmp_path / "store", tmp_path / "copied" / "store")
+    elsewhere = World(tmp_path / "copied")
+    elsewhere.runs = world.runs
+    fork = SlotDriver(elsewhere.folder, settings=SETTINGS, store=elsewhere.store, clock=SystemClock())
+    fork.handle, fork.next_batch = Handle.from_text(original.driver.handle.to_text()), original.driver.next_batch
+    fork.history, fork.universe = list(original.driver.history), set(original.driver.universe)
+    forked = Checkpoint(elsewhere, fork)
+    a, b = original.start(), forked.start()
+    for _ in range(40):
+        a.batch()
+        b.batch()
+    assert_whole(original, forked)
+
+
+def test_a_state_of_an_earlier_version_goes_on(world):
+    """Its runs have no numbers, and its files are no older than they seem."""
+    checkpoint = Checkpoint(world)
+    checkpoint.start().batches(12)
+    for file in world.store.list(f"{PREFIX}/runs/"):
+        os.rename(
+            os.path.join(world.store.root, file.name), os.path.join(world.store.root, file.name[:-54] + file.name[-41:])
+        )
+    assert all(len(os.path.basename(f.name)) == 41 for f in world.store.list(f"{PREFIX}/runs/")), KEY_SCHEMA
+    checkpoint.start().batches(20)
+    assert_whole(checkpoint)

@@ -1,0 +1,48 @@
+"""A commit is done when a reader sees its rows, and no sooner: Kafka answers when the coordinator has written the end
+down, and the markers, which make rows visible, may take seconds more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.faults.eos_cluster_world import LateMarkersWorld
+from tests.kafka_reading import read_committed
+
+from holdfast.commit.sink import Outcome, Scope, SinkTask
+from holdfast.sink.kafka import KafkaSink
+
+TOPIC = "by-user"
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Iterator[LateMarkersWorld]:
+    world = LateMarkersWorld(tmp_path)
+    world.open()
+    yield world
+    world.close()
+
+
+def test_a_commit_is_done_no_sooner_than_a_reader_sees_its_rows(late: LateMarkersWorld) -> None:
+    servers = late.cluster.bootstrap_servers
+    sink, scope = KafkaSink(servers, TOPIC), Scope("query", "run", 1, "kafka")
+    prepared = []
+    for partition in range(2):
+        writer = sink.open(SinkTask(scope, 0, partition, 0, partition))
+        writer.write(pa.RecordBatch.from_pydict({"key": [f"k{partition}"], "value": [f"v{partition}"]}))
+        prepared.append(writer.prepare())
+    outage = late.outage()
+    assert outage is not None
+    outage.begin()
+    try:
+        began = time.monotonic()
+        assert sink.commit(scope, [one for one in prepared if one is not None]) == [Outcome.DONE] * 2
+        took = time.monotonic() - began
+        assert sorted(read_committed(servers, TOPIC)) == [b"v0", b"v1"]
+        assert took > 1.0, f"the markers were not late: committed in {took:.2f} s"
+    finally:
+        outage.end()

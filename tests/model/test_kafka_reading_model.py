@@ -1,0 +1,249 @@
+"""Reading ranges of a partition against a model of its log: any log, any split, any order, any schedule of the client.
+
+A test that knows the log says what is in a range. The client is `LogConsumer`, which behaves as librdkafka's does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.partition_log import TOPIC, LogConsumer, Message, PartitionLog
+
+from holdfast.errors import Corrupt, Unavailable
+from holdfast.source.kafka.consumers import ConsumerPool
+from holdfast.source.kafka.offsets import Range
+from holdfast.source.kafka.options import SourceOptions
+from holdfast.source.kafka.reading import read_range
+
+#: What is written between two looks at the log.
+STEPS = st.one_of(
+    st.tuples(st.just("plain"), st.integers(1, 30)),
+    st.tuples(st.just("committed"), st.integers(0, 5)),
+    st.tuples(st.just("aborted"), st.integers(0, 5)),
+    st.tuples(st.just("open"), st.integers(1, 5)),
+    st.tuples(st.just("end"), st.integers(0, 1)),
+    st.tuples(st.just("compact"), st.integers(1, 9)),
+)
+WRITES = st.lists(STEPS, max_size=12)
+
+
+def options(**more: str) -> SourceOptions:
+    given_ = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": TOPIC, "kafkaConsumer.pollTimeoutMs": "5000"}
+    return SourceOptions.parse({**given_, **more}, streaming=True)
+
+
+def write(log: PartitionLog, writes: list[tuple[str, int]], draw: random.Random) -> None:
+    for kind, count in writes:
+        if kind == "compact":
+            offsets = range(log.first, len(log.entries))
+            log.compact([at for at in offsets if draw.randrange(10) < count])
+        elif kind == "open":
+            log.open_transaction(count)
+        else:
+            log.end_transaction(commit=bool(count))
+            if kind == "plain":
+                log.plain(count)
+            elif kind != "end":
+                log.transaction(count, commit=kind == "committed")
+
+
+def read(source: SourceOptions, part: Range, pool: ConsumerPool) -> list[tuple[int, bytes]]:
+    return rows_of(read_range(source, part, pool))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+    return [
+        row for batch in batches for row in zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist())
+    ]
+
+
+def part_of(start: int, end: int) -> Range:
+    return Range(TOPIC, 0, start, end, "id")
+
+
+class World:
+    """A log, a pool of consumers, and a stream that has read up to ``position``."""
+
+    def __init__(self, draw: random.Random, failures: float) -> None:
+        self.draw = draw
+        self.log = PartitionLog()
+        self.pool = ConsumerPool(connect=lambda _: LogConsumer(self.log, draw, failures))
+        self.source = options()
+        self.position = 0
+        self.read: list[Range] = []
+
+    def check(self, part: Range) -> None:
+        self.compare(part, read(self.source, part, self.pool))
+
+    def compare(self, part: Range, found: list[tuple[int, bytes]]) -> None:
+        """Exactly what is visible; and of what was compacted since, what a consumer had fetched already."""
+        there = self.log.visible(part.start, part.end)
+        fetched = [row for row in found if self.log.compacted.get(row[0]) == row[1]]
+        assert found == sorted({*there, *(row for row in fetched if part.start <= row[0] < part.end)}), part
+
+    def batch(self, limit: int | None, tasks: int) -> None:
+        """The next batch of the stream, as the planner cuts it; its tasks in any order."""
+        end = self.log.last_stable if limit is None else min(self.log.last_stable, self.position + limit)
+        inner = sorted(self.draw.sample(range(self.position, end), min(tasks - 1, end - self.position)))
+        parts = [part_of(a, b) for a, b in pairwise(sorted({self.position, *inner, end}))]
+        for part in self.draw.sample(parts, len(parts)) if self.draw.random() < 0.5 else parts:
+            self.check(part)
+        self.read += parts
+        self.position = end
+
+    def again(self) -> None:
+        """A task that failed, or a replay: a range that was read before."""
+        if self.read:
+            self.check(self.draw.choice(self.read))
+
+    def half_way(self) -> None:
+        """A task that was given up: its generator is closed before its end."""
+        if self.log.last_stable > self.position:
+            batches = read_range(self.source, part_of(self.position, self.log.last_stable), self.pool)
+            next(batches, None)
+            batches.close()
+
+    def side_by_side(self) -> None:
+        """Two tasks at once: two consumers of one pool."""
+        if self.log.last_stable - self.position < 2:
+            return
+        middle = self.draw.randrange(self.position + 1, self.log.last_stable)
+        parts = [part_of(self.position, middle), part_of(middle, self.log.last_stable)]
+        self.draw.shuffle(parts)
+        running: list[tuple[Range, Any, list[Any]]] = [(p, read_range(self.source, p, self.pool), []) for p in parts]
+        for _, batches, found in running:
+            found += [batch for batch in [next(batches, None)] if batch is not None]
+        for part, batches, found in self.draw.sample(running, 2):
+            self.compare(part, rows_of([*found, *batches]))
+        self.position = self.log.last_stable
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(WRITES, st.sampled_from(["batch", "batch", "again", "half_way", "side_by_side"])), max_size=12),
+    st.none() | st.integers(1, 40),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.0, 0.3]),
+    st.randoms(use_true_random=False),
+)
+def test_a_stream_hands_out_each_visible_record_once_in_its_range(
+    script: list[tuple[list[tuple[str, int]], str]], limit: int | None, tasks: int, failures: float, draw: random.Random
+) -> None:
+    world = World(draw, failures)
+    for writes, act in script:
+        write(world.log, writes, draw)
+        if act == "batch":
+            world.batch(limit, tasks)
+        else:
+            getattr(world, act)()
+    write(world.log, [("end", 1)], draw)
+    while world.position < world.log.last_stable:
+        world.batch(limit, tasks)
+
+
+@settings(max_examples=300, deadline=None)
+@given(WRITES, st.lists(st.integers(0, 200), max_size=8), st.booleans(), st.randoms(use_true_random=False))
+@example([("committed", 1)] * 80, [2, 100], True, random.Random(0))
+def test_any_split_of_any_log(
+    writes: list[tuple[str, int]], edges: list[int], all_at_once: bool, draw: random.Random
+) -> None:
+    world = World(draw, 0.0)
+    if all_at_once:
+        world.pool = ConsumerPool(connect=lambda _: LogConsumer(world.log))
+    write(world.log, [*writes, ("end", 1)], draw)
+    end = world.log.last_stable
+    for a, b in pairwise(sorted({0, end, *(min(edge, end) for edge in edges)})):
+        world.check(part_of(a, b))
+
+
+def test_rows_that_came_with_the_end_of_the_log_are_handed_out() -> None:
+    """80 transactions of one record: [0, 2), [2, 100), and 0 of the 30 records of [100, 160) came before this."""
+    log = PartitionLog()
+    for _ in range(80):
+        log.transaction(1, commit=True)
+    pool = ConsumerPool(connect=lambda _: LogConsumer(log))
+    found = [read(options(), part_of(a, b), pool) for a, b in pairwise([0, 2, 100, 160])]
+    assert [len(rows) for rows in found] == [1, 49, 30]
+
+
+def test_rows_that_came_before_an_error_are_handed_out_when_loss_is_allowed() -> None:
+    """What the client gave before it ran out of the log is in the range as much as what comes after the loss."""
+    log = PartitionLog()
+    log.plain(40)
+
+    class Overtaken(LogConsumer):
+        """Retention strikes after the first ten records were fetched."""
+
+        def poll(self, timeout: float) -> Any:
+            if self._fetch_at == 0:
+                self._queue += [*map(self._record, range(10))]
+                self._fetch_at = 10
+                log.delete_before(30)
+            return super().poll(timeout)
+
+        def _record(self, at: int) -> Any:
+            return Message(at, log.entries[at])  # type: ignore[arg-type]
+
+    lossy = options(failOnDataLoss="false")
+    pool = ConsumerPool(connect=lambda _: Overtaken(log))
+    offsets = [at for at, _ in read(lossy, part_of(0, 35), pool)]
+    assert offsets == [*range(10), *range(30, 35)]
+    log.first = 0
+    with pytest.raises(Corrupt, match=r"offset 10 is not there any more, the partition has \[30, 40\)"):
+        read(options(), part_of(0, 35), ConsumerPool(connect=lambda _: Overtaken(log)))
+
+
+def test_a_range_that_was_given_whole_is_not_lost_when_retention_comes_right_behind_it() -> None:
+    log = PartitionLog()
+    log.plain(20)
+
+    class Overtaken(LogConsumer):
+        def consume(self, count: int, timeout: float) -> Any:
+            taken = super().consume(count, timeout)
+            log.entries += [b"late"] * 10
+            log.delete_before(25)
+            self._fetch()
+            return [*taken, *self._taken(1)]
+
+    pool = ConsumerPool(connect=lambda _: Overtaken(log))
+    assert [at for at, _ in read(options(), part_of(0, 20), pool)] == [*range(20)]
+    assert [at for at, _ in read(options(), part_of(25, 30), pool)] == [*range(25, 30)]
+
+
+def test_a_record_where_the_log_was_said_to_end_is_an_error_and_the_task_reads_anew() -> None:
+    """A truncated log that was written again under a consumer: what was proven holds no more."""
+    log = PartitionLog()
+    log.transaction(3, commit=True)
+    log.transaction(3, commit=False)
+    pool = ConsumerPool(connect=lambda _: LogConsumer(log))
+    assert len(read(options(), part_of(0, 5), pool)) == 3
+    [consumer] = pool._idle
+    log.entries[5] = b"other"
+    consumer.client._fetch_at = 5
+    consumer._paused = consumer.client._paused = False
+    log.plain(4)
+    with pytest.raises(Unavailable, match=r"offset 8 or later.*found one at 5"):
+        read(options(), part_of(5, 12), pool)
+    assert [at for at, _ in read(options(), part_of(5, 12), pool)] == [5, 8, 9, 10, 11]
+
+
+def test_records_that_come_twice_are_handed_out_once() -> None:
+    """librdkafka has given records again after a leader changed."""
+    log = PartitionLog()
+    log.plain(30)
+
+    class Repeating(LogConsumer):
+        def consume(self, count: int, timeout: float) -> Any:
+            taken = super().consume(count, timeout)
+            return [*taken[:12], *taken[5:]]
+
+    pool = ConsumerPool(connect=lambda _: Repeating(log))
+    assert [at for at, _ in read(options(), part_of(0, 25), pool)] == [*range(25)]
+    assert [at for at, _ in read(options(), part_of(25, 30), pool)] == [*range(25, 30)]

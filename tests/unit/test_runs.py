@@ -1,0 +1,87 @@
+"""The runs of an operator: they register once, in order, and only the newest may go on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.checkpoint import Runs
+from holdfast.errors import Fenced, InvalidRequest
+from holdfast.storage import LocalFileStore, run_parallel
+
+A, B = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalFileStore(str(tmp_path))
+
+
+def runs_of(store, run_id, instance=None):
+    return Runs(store, "query/totals", "totals", run_id, instance or f"of {run_id}")
+
+
+def test_runs_register_once_in_the_order_in_which_they_come(store):
+    for run_id in (B, A):
+        for _ in range(2):
+            runs_of(store, run_id).register()
+    assert [file.name for file in store.list("")] == [
+        f"query/totals/runs/000000000001-{B}.json",
+        f"query/totals/runs/000000000002-{A}.json",
+    ]
+
+
+def test_two_operators_of_one_name_in_one_run_are_refused(store):
+    runs_of(store, A, "first").register()
+    with pytest.raises(InvalidRequest, match="two operators of one query are both named 'totals'"):
+        runs_of(store, A, "second").register()
+    runs_of(store, A, "first").register()
+
+
+def test_all_processes_of_a_run_may_register_at_once(store):
+    run_parallel([lambda: runs_of(store, A).register() for _ in range(12)], 12)
+    runs_of(store, A).register()
+    assert len(store.list("query/totals/runs/")) == 1
+
+
+def test_an_older_run_is_fenced_by_a_newer_one_and_stays_so(store):
+    older, newer = runs_of(store, A), runs_of(store, B)
+    older.register()
+    older.check_newest()
+    newer.register()
+    newer.check_newest()
+    for _ in range(2):
+        with pytest.raises(Fenced, match=rf"run {B} began after this one, {A}"):
+            older.check_newest()
+    with pytest.raises(Fenced, match=B):
+        runs_of(store, A).register()
+
+
+def test_a_run_whose_name_the_program_hides_in_some_batches_does_not_fence_itself(store):
+    named, hidden = runs_of(store, A, "i"), runs_of(store, Runs.of_instance("i"), "i")
+    named.register()
+    hidden.register()
+    named.check_newest()
+    hidden.check_newest()
+    assert named.own_digits & hidden.own_digits
+
+
+def test_files_of_runs_do_not_grow_for_ever(store, monkeypatch):
+    monkeypatch.setattr("holdfast.checkpoint.runs._KEPT", 30)
+    for i in range(35):
+        runs_of(store, f"{i:032x}").register()
+    assert len(store.list("query/totals/runs/")) == 30
+    with pytest.raises(Fenced):
+        forgotten = runs_of(store, f"{3:032x}")
+        forgotten.check_newest()
+
+
+def test_runs_that_an_earlier_version_registered_are_older_than_all(store, tmp_path):
+    store.put(f"query/totals/runs/{B}.json", b"whatever an earlier version wrote")
+    runs = runs_of(store, A)
+    runs.register()
+    runs.check_newest()
+    assert runs.registered_ms == int(
+        os.stat(tmp_path / "query" / "totals" / "runs" / f"000000000001-{A}.json").st_mtime * 1000
+    )

@@ -1,0 +1,90 @@
+"""Tables of a base never change; but a version may be folded twice, into tables of the same names and sizes with other
+bytes, since RocksDB writes into each table when and by which session it was made. Whoever holds the record of one must
+not take it for that of the other: a snapshot of such a base was refused, or could not be restored.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from tests.checkpoint_driver import SMALL, Process, SlotDriver, some_rows
+
+from holdfast.checkpoint.base_folder import LocalBase, stored_file
+
+FOLDED_BY_HAND = replace(SMALL, fold_deltas_max=1000, snapshot_deltas_max=1000)
+
+
+def newest(process: Process, driver: SlotDriver) -> LocalBase:
+    assert driver.handle is not None
+    return process.state._bases.of(driver.handle)[0]
+
+
+def fold(process: Process, driver: SlotDriver, parent: LocalBase | None) -> LocalBase:
+    assert driver.handle is not None
+    return process.state._maker.fold(parent, driver.handle)
+
+
+def assert_described_as_they_are(base: LocalBase) -> None:
+    found = [stored_file(os.path.join(base.files_path, file.name)) for file in base.record.files]
+    described = [(file.name, file.size_bytes, file.checksum) for file in base.record.files]
+    assert [(file.name, file.size_bytes, file.checksum) for file in found] == described
+
+
+def test_a_version_folded_twice_is_described_by_the_record_of_its_own_fold(tmp_path: Path) -> None:
+    driver = SlotDriver(tmp_path, settings=FOLDED_BY_HAND)
+    one, other = driver.process(), driver.process()
+    for number in range(3):
+        driver.play(one, dict.fromkeys(range(50), number))
+    first = fold(one, driver, None)
+    assert newest(one, driver).record == first.record
+    other.state._bases.discard(newest(other, driver))
+    second = fold(other, driver, None)
+    same_names = {file.name: file for file in first.record.files}
+    tables = [file for file in second.record.files if file.name.endswith(".sst")]
+    assert [same_names[file.name].size_bytes for file in tables] == [file.size_bytes for file in tables]
+    assert [same_names[file.name].checksum for file in tables] != [file.checksum for file in tables]
+
+    assert newest(one, driver).record == second.record  # and not what was read before
+    for number in range(3):
+        driver.play(other, dict.fromkeys(range(100, 150), number))
+    for parent in (first, newest(one, driver)):  # a fold may have begun before the folder was made anew
+        base = fold(one, driver, parent)
+        assert_described_as_they_are(base)
+        one.state._bases.discard(base)
+    base = fold(one, driver, newest(one, driver))
+    inherited = {file.name for file in tables} & {file.name for file in base.record.files}
+    assert inherited and all(file.stored_as is None for file in base.record.files)
+    assert one.state._maintenance._snapshots.upload(base, None).sequence == base.sequence
+    driver.check(other)
+
+
+def test_under_forced_folds_by_several_processes_each_record_is_that_of_its_folder(tmp_path: Path) -> None:
+    driver = SlotDriver(tmp_path, settings=replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=2))
+    processes = [driver.process() for _ in range(3)]
+    generator = random.Random(7)
+    for _ in range(40):
+        driver.play(processes[generator.randrange(3)], some_rows(generator), rest=False)
+        racing = [threading.Thread(target=folds_and_discards, args=(process, driver)) for process in processes[:2]]
+        for thread in racing:
+            thread.start()
+        for thread in racing:
+            thread.join()
+        for process in processes:
+            process.rest()
+            for base in process.state._bases.of(driver.handle):  # type: ignore[arg-type]  # after a batch there is one
+                assert_described_as_they_are(base)
+    for process in processes:
+        driver.check(process)
+
+
+def folds_and_discards(process: Process, driver: SlotDriver) -> None:
+    """What two processes do to one slot at the same time, the one sure that a base is damaged."""
+    assert driver.handle is not None
+    bases = process.state._bases.of(driver.handle)
+    if len(bases) > 1 and bases[0].sequence == driver.handle.sequence:
+        process.state._bases.discard(bases[0])
+        process.state._maker.fold(bases[1], driver.handle)

@@ -1,0 +1,135 @@
+"""Looks for late strays: when, how often, how long; by a clock that the test moves."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from holdfast.commit.sweeps import FIRST_PAUSE_MS, PAUSE_MAX_MS, LateSweeps, Schedule
+from holdfast.errors import Unavailable
+
+WATCH_MS = 60_000.0
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.ms)
+
+    def elapsed_ms(self) -> float:
+        return self.ms
+
+
+class Strays:
+    """A sink's other side: what opens when, and when it was aborted."""
+
+    def __init__(self, clock: Clock, opens_ms: list[float], took_ms: float = 5.0) -> None:
+        self.clock, self.open, self.took_ms = clock, sorted(opens_ms), took_ms
+        self.looks: list[tuple[float, bool]] = []
+        self.stalled_ms: list[float] = []
+
+    def abort(self, own: bool) -> int:
+        self.looks.append((self.clock.ms, own))
+        self.clock.ms += self.took_ms
+        found = [at for at in self.open if at <= self.clock.ms]
+        self.stalled_ms += [self.clock.ms - at for at in found]
+        self.open = self.open[len(found) :]
+        return len(found)
+
+
+def watch(clock: Clock, strays: Strays) -> None:
+    for pause_ms in LateSweeps(WATCH_MS, clock, strays.abort, lambda: True).pauses():
+        clock.ms += pause_ms
+
+
+def test_what_opens_within_the_time_is_aborted_within_seconds_and_begins_the_time_anew() -> None:
+    clock = Clock()
+    strays = Strays(clock, [200.0, 20_000.0, 59_000.0, 110_000.0, 168_000.0])
+    watch(clock, strays)
+    assert strays.open == []
+    assert max(strays.stalled_ms) <= PAUSE_MAX_MS + 2 * strays.took_ms
+    assert 168_000 + WATCH_MS <= clock.ms <= 168_000 + WATCH_MS + 3 * PAUSE_MAX_MS
+
+
+def test_looks_end_and_become_rare_on_the_way() -> None:
+    clock = Clock()
+    strays = Strays(clock, [])
+    watch(clock, strays)
+    times = [at for at, _ in strays.looks]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert times[0] == FIRST_PAUSE_MS
+    assert pauses == sorted(pauses)
+    assert len(times) < WATCH_MS / PAUSE_MAX_MS + 6
+    assert not any(own for _, own in strays.looks), "the thread leaves this driver's own transactions alone"
+    assert WATCH_MS <= clock.ms <= WATCH_MS + PAUSE_MAX_MS
+
+
+def test_a_look_that_takes_long_is_rare() -> None:
+    clock = Clock()
+    strays = Strays(clock, [], took_ms=1000.0)
+    watch(clock, strays)
+    assert len(strays.looks) <= 4
+
+
+def test_a_look_that_fails_is_repeated() -> None:
+    clock, looks = Clock(), []
+
+    def abort(own: bool) -> int:
+        looks.append(own)
+        raise Unavailable("the test wanted it")
+
+    for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
+        clock.ms += pause_ms
+    assert len(looks) > WATCH_MS / PAUSE_MAX_MS
+
+
+def test_own_strays_are_looked_for_between_batches_once_attempts_have_failed() -> None:
+    clock = Clock()
+    strays = Strays(clock, [])
+    sweeps = LateSweeps(WATCH_MS, clock, strays.abort, lambda: True)
+    for _ in range(100):
+        sweeps.between_batches()
+        clock.ms += 100
+    assert strays.looks == [], "nothing has failed"
+    sweeps.attempts_failed()
+    failed_ms = clock.ms
+    for _ in range(1200):
+        sweeps.between_batches()
+        clock.ms += 100
+    assert all(own for _, own in strays.looks)
+    assert 10 <= len(strays.looks) <= WATCH_MS / PAUSE_MAX_MS + 6
+    assert strays.looks[-1][0] <= failed_ms + WATCH_MS
+
+
+def test_the_thread_ends_when_it_is_told_to() -> None:
+    clock = Clock()
+    sweeps = LateSweeps(WATCH_MS, clock, lambda own: 0, lambda: True)
+    sweeps.start()
+    [thread] = [one for one in threading.enumerate() if one is sweeps._thread]
+    sweeps.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_the_thread_ends_with_the_query_whoever_stopped_it() -> None:
+    looks: list[bool] = []
+    sweeps = LateSweeps(WATCH_MS, Clock(), lambda own: looks.append(own) or 0, lambda: False)  # type: ignore[func-returns-value]
+    sweeps.start()
+    assert sweeps._thread is not None
+    sweeps._thread.join(10)
+    assert not sweeps._thread.is_alive()
+    assert looks == []
+
+
+@pytest.mark.parametrize("watch_ms", [0.0, 100.0])
+def test_a_time_of_nothing_is_no_look_or_one(watch_ms: float) -> None:
+    schedule = Schedule(watch_ms)
+    schedule.sign(0.0)
+    assert not schedule.is_due(FIRST_PAUSE_MS)
+    assert schedule.pause_ms(watch_ms + 1) is None
