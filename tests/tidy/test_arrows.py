@@ -31,6 +31,9 @@ KAFKA_PYTHON = {
         "kafka.protocol.admin.transactions.DescribeProducersRequest",
         "kafka.protocol.admin.transactions.DescribeTransactionsRequest",
         "kafka.protocol.admin.transactions.ListTransactionsRequest",
+        "kafka.protocol.consumer.FetchRequest",
+        "kafka.protocol.consumer.ListOffsetsRequest",
+        "kafka.record.memory_records.MemoryRecords",
     },
     "kafka/wire.py": {
         "kafka.errors",

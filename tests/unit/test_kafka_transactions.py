@@ -155,7 +155,8 @@ class FencedWire(ScriptedWire):
 
     def commit(self, patience_ms: float = 500.0) -> Answer:
         """The answer to the wish to commit ``a``."""
-        [answer] = Transactions({}, patience_ms, self).end([Prepared("a", 7, 5)], True, ready=True)
+        known, one = Transactions({}, patience_ms, self), [Prepared("a", 7, 5)]
+        [answer] = known.told_of_takeovers(one, known.end(one, True, ready=True))
         return answer
 
 

@@ -47,7 +47,8 @@ class LeadersWire(OfflineWire):
                 partition_index=number,
                 error_code=code,
                 active_producers=[
-                    SimpleNamespace(producer_id=one, current_txn_start_offset=5) for one in self.opened[number]
+                    SimpleNamespace(producer_id=one, producer_epoch=0, coordinator_epoch=0, current_txn_start_offset=5)
+                    for one in self.opened[number]
                 ],
             )
             for number in request.topics[0].partition_indexes
@@ -95,5 +96,5 @@ def test_a_leader_that_moves_is_asked_again_and_one_that_must_not_tell_is_believ
     wire = LeadersWire({0: {7}, 1: {7}}, codes=(6, 0))
     assert missing(wire, "Ongoing", monkeypatch=monkeypatch) == {}
     assert missing(LeadersWire({0: set(), 1: set()}, codes=(29,)), "Ongoing", monkeypatch=monkeypatch) == {}
-    with pytest.raises(Unavailable, match="moves"):
+    with pytest.raises(Unavailable, match="NOT_LEADER"):
         missing(LeadersWire({0: {7}, 1: {7}}, codes=(6,)), "Ongoing", monkeypatch=monkeypatch)

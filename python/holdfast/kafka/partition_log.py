@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka.requests import earliest_offset, fetch, metadata, record_batches
 from holdfast.kafka.wire import Retry, Wire, refuse
 
 _FETCH_BYTES = 4 << 20
-_FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
-_LIST_OFFSETS_VERSION_MAX = 5
-_EARLIEST = -2
 _WAIT_MS = 500
 _OUT_OF_RANGE, _NOT_ALLOWED = 1, 29
 _NO_TOPIC = 3
@@ -103,15 +101,10 @@ def existing_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic:
 
 
 async def _known_topic(wire: Wire, topic: str) -> KnownTopic | None:
-    from kafka.protocol.metadata import MetadataRequest
-
-    request = MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-    )
     [node, *_] = await wire.brokers() or [-1]
     if node < 0:
         raise Retry("the cluster names no brokers")
-    [found] = (await wire.send(request, node)).topics
+    [found] = (await wire.send(metadata([topic]), node)).topics
     if found.error_code == _NO_TOPIC:
         return None
     if found.error_code:
@@ -160,20 +153,8 @@ class PartitionLog:
         return self._wire.call(what, self._patience_ms, lambda: self._fetch(offset))
 
     async def _fetch(self, offset: int) -> Any:
-        from kafka.protocol.consumer import FetchRequest
-
-        leader = await self._leader()
-        topic = FetchRequest.FetchTopic
-        part = topic.FetchPartition(partition=self._partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=_WAIT_MS,
-            min_bytes=1,
-            max_bytes=_FETCH_BYTES,
-            isolation_level=0,
-            topics=[topic(topic=self._topic, partitions=[part])],
-            max_version=_FETCH_VERSION_MAX,
-        )
-        answer = await self._wire.send(request, leader)
+        leader, place = await self._leader(), (self._topic, self._partition)
+        answer = await self._wire.send(fetch(place, offset, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS), leader)
         if answer.error_code:
             refuse(answer.error_code, f"a look into {self._topic}-{self._partition}")
         [found] = [one for each in answer.responses for one in each.partitions]
@@ -197,14 +178,8 @@ class PartitionLog:
 
     async def _earliest(self) -> int:
         """Where the log begins now."""
-        from kafka.protocol.consumer import ListOffsetsRequest
-
-        leader, topic = await self._leader(), ListOffsetsRequest.ListOffsetsTopic
-        part = topic.ListOffsetsPartition(partition_index=self._partition, timestamp=_EARLIEST)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[topic(name=self._topic, partitions=[part])], max_version=_LIST_OFFSETS_VERSION_MAX
-        )
-        [found] = [one for each in (await self._wire.send(request, leader)).topics for one in each.partitions]
+        answer = await self._wire.send(earliest_offset((self._topic, self._partition)), await self._leader())
+        [found] = [one for each in answer.topics for one in each.partitions]
         if found.error_code in _ELSEWHERE:
             raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
         if found.error_code:
@@ -222,10 +197,8 @@ class _Endings:
 
     def take(self, data: bytes, start: int) -> int:
         """The offset behind the last whole batch; -1 when there is none."""
-        from kafka.record.memory_records import MemoryRecords
-
         reached = -1
-        for batch in MemoryRecords(data):
+        for batch in record_batches(data):
             reached = batch.next_offset
             if batch.is_control_batch:
                 self._end(batch)

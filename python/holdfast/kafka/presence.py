@@ -7,18 +7,15 @@ producer has a transaction open there. Where it has none, its rows are gone, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.kafka.open_ends import Place, look_into
 from holdfast.kafka.transactions import ONGOING, Prepared, Readiness, Transactions
-from holdfast.kafka.wire import Retry, refuse
-
-Place = tuple[str, int]
+from holdfast.kafka.wire import Retry
 
 #: How long the brokers must say that a partition does not exist. One that has just started knows of none for a moment.
 GONE_AFTER_MS = 3_000.0
-_NO_SUCH_PARTITION, _NOT_ALLOWED = 3, 29
-_ELSEWHERE = (5, 6, 9)
 
 
 class Presence:
@@ -62,41 +59,16 @@ class Presence:
 
         return self._wire.call("show what is to be committed", self._transactions.patience_ms, ask)
 
-    async def _producers(self, places: Iterable[Place]) -> dict[Place, set[int] | None]:
+    async def _producers(self, places: set[Place]) -> dict[Place, set[int] | None]:
         """Producers with an open transaction in each; None: this user may not see them."""
-        wanted = set(places)
-        leaders = await self._wire.leaders_of({topic for topic, _ in wanted})
-        shown: dict[Place, set[int] | None] = {place: set() for place in wanted if place not in leaders}
-        by_leader: dict[int, list[Place]] = {}
-        for place in wanted - shown.keys():
-            if leaders[place] < 0:
-                raise Retry(f"partition {place[0]}-{place[1]} has no leader")
-            by_leader.setdefault(leaders[place], []).append(place)
-        for part in await self._wire.all_of(self._ask(node, each) for node, each in by_leader.items()):
-            shown.update(part)
+        led = await self._wire.leaders_of({topic for topic, _ in places})
+        look = await look_into(self._wire, {place: led[place] for place in places if place in led})
+        shown: dict[Place, set[int] | None] = {place: None if place in look.hidden else set() for place in places}
+        for one in look.open_ends:
+            producers = shown.get(one.place)
+            if producers is not None:
+                producers.add(one.producer_id)
         return shown
-
-    async def _ask(self, node: int, places: Sequence[Place]) -> Mapping[Place, set[int] | None]:
-        from kafka.protocol.admin.transactions import DescribeProducersRequest
-
-        by_topic: dict[str, list[int]] = {}
-        for topic, number in places:
-            by_topic.setdefault(topic, []).append(number)
-        kind = DescribeProducersRequest.TopicRequest
-        topics = [kind(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-        await self._wire.know(node)
-        answer = await self._wire.send(DescribeProducersRequest(topics=topics), node)
-        found: dict[Place, set[int] | None] = {}
-        for topic in answer.topics:
-            for part in topic.partitions:
-                place, code = (topic.name, part.partition_index), part.error_code
-                if code in _ELSEWHERE:
-                    raise Retry(f"partition {place[0]}-{place[1]} moves")
-                if code not in (0, _NO_SUCH_PARTITION, _NOT_ALLOWED):
-                    refuse(code, f"a look at the transactions in {place[0]}-{place[1]}")
-                open_there = {one.producer_id for one in part.active_producers if one.current_txn_start_offset >= 0}
-                found[place] = None if code == _NOT_ALLOWED else open_there
-        return found
 
 
 def _places_of(one: Prepared, found: Readiness) -> tuple[Place, ...]:

@@ -14,6 +14,9 @@ from typing import Any
 END_TXN_VERSION = 3  # later ones bump the epoch with each transaction
 _INIT_PRODUCER_ID_VERSION_MAX = 4
 _FIND_COORDINATOR_VERSION_MAX = 3  # one key a request
+_FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
+_LIST_OFFSETS_VERSION_MAX = 5
+_EARLIEST = -2
 _TRANSACTION = 1  # FindCoordinator's type of key
 
 
@@ -100,3 +103,38 @@ def write_txn_marker(place: tuple[str, int], producer: tuple[int, int], coordina
             )
         ]
     )
+
+
+def fetch(place: tuple[str, int], offset: int, *, bytes_max: int, wait_ms: int) -> Any:
+    """What lies in a partition from an offset on, whether it is committed or not."""
+    from kafka.protocol.consumer import FetchRequest
+
+    topic, number = place
+    part = FetchRequest.FetchTopic.FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=bytes_max,
+        isolation_level=0,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[part])],
+        max_version=_FETCH_VERSION_MAX,
+    )
+
+
+def earliest_offset(place: tuple[str, int]) -> Any:
+    """Where a partition's log begins."""
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    (name, number), topic = place, ListOffsetsRequest.ListOffsetsTopic
+    part = topic.ListOffsetsPartition(partition_index=number, timestamp=_EARLIEST)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[topic(name=name, partitions=[part])], max_version=_LIST_OFFSETS_VERSION_MAX
+    )
+
+
+def record_batches(data: bytes) -> Iterable[Any]:
+    """The whole batches of records in what a fetch has brought."""
+    from kafka.record.memory_records import MemoryRecords
+
+    batches: Iterable[Any] = MemoryRecords(data)
+    return batches
