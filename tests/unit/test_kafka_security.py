@@ -115,7 +115,15 @@ def test_an_unsecured_token_is_what_its_config_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "scope=a", "principal=me lifeSeconds=0", "principal=me lifeSeconds=x", "principal=me other=1"]
+    "given",
+    [
+        "",
+        "scope=a",
+        "principal=me lifeSeconds=0",
+        "principal=me lifeSeconds=x",
+        "principal=me other=1",
+        "principal=me junk",
+    ],
 )
 def test_an_unsecured_token_that_makes_no_sense_is_refused(given: str) -> None:
     with pytest.raises(InvalidRequest, match=r"sasl.oauthbearer.config: expected principal"):

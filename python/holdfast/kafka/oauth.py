@@ -25,7 +25,7 @@ _FETCH_WITHIN_S = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
 _LIFE_S = 3600
 _CLIENT_CREDENTIALS = "client_credentials"
-_PAIR = re.compile(r"(\w+)=(\S*)")
+_PAIR = re.compile(r"(?<!\S)(\w+)=(\S*)")
 _TRUE = ("true", "t", "1", "yes")
 
 
@@ -37,7 +37,9 @@ class UnsecuredTokens:
     """Tokens without a signature, by ``sasl.oauthbearer.config`` in librdkafka's words."""
 
     def __init__(self, config: Mapping[str, str], clock: Clock | None = None) -> None:
-        given = dict(_PAIR.findall(config.get("sasl.oauthbearer.config", "")))
+        text = config.get("sasl.oauthbearer.config", "")
+        given = dict(_PAIR.findall(text))
+        given.update(dict.fromkeys(_PAIR.sub("", text).split(), ""))  # words that are no pair: refused below
         self._clock = clock or SystemClock()
         self._principal_claim = given.pop("principalClaimName", "sub")
         self._scope_claim = given.pop("scopeClaimName", "scope")
