@@ -222,3 +222,9 @@ def test_two_processors_of_one_class_keep_their_states_apart() -> None:
     with bind(one, USER), bind(two, USER):
         one.zebra.put(["ada"], 1)
         assert two.zebra.get(purchases(["ada"], [0])).to_pylist() == [None]
+
+
+def test_a_struct_has_no_two_fields_of_one_name() -> None:
+    twice = pa.struct([pa.field("a", pa.int64()), pa.field("a", pa.string())])
+    with pytest.raises(InvalidRequest, match="has two fields 'a'"):
+        hf.ListState(pa.list_(twice))

@@ -406,3 +406,31 @@ def test_a_count_of_nothing_is_zero_before_and_after_clearing() -> None:
         assert state.get() == 0
 
     keyed(hf.AggregatingState(pa.string(), "count"), use, calls=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "says"),
+    [
+        ("put_all", [("a", 1, 2)], r"state 'state', entries: expected map<string, int64>, found \('a', 1, 2\)"),
+        ("put_all", 7, "state 'state', entries: expected several in a list, found 7"),
+        ("get_all", "abc", "state 'state', map keys: expected several in a list, found 'abc'"),
+        ("get", ["a"], r"state 'state', map keys: expected string, found \['a'\] \(list\)"),
+        ("get", {"a": [1]}, "state 'state', map keys: expected string, found {'a'"),
+    ],
+)
+def test_what_is_no_entry_is_said_in_words(call: str, argument: Any, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"{says}.*; key \('ada',\)"):
+        keyed(hf.MapState(pa.string(), pa.int64()), lambda state: getattr(state, call)(argument))
+
+
+def test_one_text_is_not_several_elements() -> None:
+    """Python would take it for its characters."""
+    for call in ("add_all", "update"):
+        with pytest.raises(InvalidRequest, match="state 'state', elements: expected several in a list, found 'page'"):
+            keyed(hf.ListState(pa.string()), lambda state, call=call: getattr(state, call)("page"))
+
+
+def test_an_integer_that_is_too_large_is_named_with_its_key() -> None:
+    """Only Arrow can tell, when the chunk ends."""
+    with pytest.raises(InvalidRequest, match=r"state 'state': expected int8, found 300 \(int\).*; key \('ada',\)"):
+        keyed(hf.ValueState(pa.int8()), lambda state: state.update(300))

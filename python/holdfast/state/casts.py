@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+from holdfast import _core
 from holdfast.errors import InvalidRequest
 
 # What Arrow, numpy and Python raise for a value that is none of the type that was asked for.
@@ -160,19 +161,23 @@ def _cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
         rows, offsets = _map_rows(array)
         keys = _cast(decoded(array.keys).take(rows), expected.key_type)
         items = _cast(array.items.take(rows), expected.item_type)
-        return pa.MapArray.from_arrays(offsets, keys, items, expected, mask=mask)
+        return pa.MapArray.from_arrays(offsets, keys, items, expected)
     if is_list(found):
         return _cast_list(array, expected, mask)
     return _cast_leaves(array, expected)
 
 
 def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Where the entries lie that belong to maps which are not null; and the offsets of these entries end to end."""
+    """Where the entries lie that belong to maps which are not null; and the offsets of these entries end to end, null
+    where a map is.
+    """
     offsets = maps.offsets.to_numpy()
-    lengths = np.where(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), 0)
+    valid = maps.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.where(valid, np.diff(offsets), 0)
     ends = np.cumsum(lengths)
     rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(offsets[:-1] - (ends - lengths), lengths)
-    return pa.array(rows, pa.int64()), pa.array(np.concatenate([[0], ends]), pa.int32())
+    starts = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.concatenate([~valid, [False]]))
+    return pa.array(rows, pa.int64()), starts
 
 
 def _cast_list(array: pa.Array, expected: pa.DataType, mask: pa.Array | None) -> pa.Array:
@@ -187,6 +192,10 @@ def _cast_list(array: pa.Array, expected: pa.DataType, mask: pa.Array | None) ->
 
 def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
     found = array.type
+    if is_type.is_string_view(found) or is_type.is_binary_view(found):
+        # Through the core's rows: not every release of Arrow that is supported casts views.
+        codec = _core.RowCodec(storage_type(found))
+        return pa.array(codec.decode(pa.array(codec.encode(array)))).cast(expected)
     if is_type.is_integer(found) and is_type.is_decimal(expected):
         # Arrow asks for room for the largest integer of the type, even where all values are small.
         return array.cast(pa.decimal256(20 + max(expected.scale, 0), max(expected.scale, 0))).cast(expected)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import pyarrow as pa
+import pyarrow.types as is_type
 
 from holdfast import _core
 from holdfast.errors import HoldfastError, InvalidRequest
@@ -377,7 +378,18 @@ def _kept(type: Any, where: str, codec: Callable[[pa.DataType], Any] = _core.Row
         codec(type)
     except HoldfastError as error:
         raise InvalidRequest(f"{where}: {type} cannot be kept: {error}") from None
+    twice = _field_that_is_there_twice(type)
+    if twice is not None:
+        raise InvalidRequest(f"{where}: {type} has two fields {twice!r}; values are told apart by name: rename one")
     return type
+
+
+def _field_that_is_there_twice(type: pa.DataType) -> str | None:
+    fields = [type.field(number) for number in range(type.num_fields)]
+    names = [field.name for field in fields] if is_type.is_struct(type) else []
+    own = [name for name in names if names.count(name) > 1]
+    below = (_field_that_is_there_twice(field.type) for field in fields)
+    return next((name for name in [*own, *below] if name is not None), None)
 
 
 def _check_name(function: str, known: tuple[str, ...], where: str, otherwise: str) -> None:

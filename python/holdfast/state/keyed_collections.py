@@ -60,12 +60,14 @@ class KeyedListState(KeyedState):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Appends elements."""
-        self._append(self._index(), [self._kept(value) for value in values])
+        self._append(self._index(), [self._kept(value) for value in self._several(values, ", elements")])
 
     def update(self, values: Iterable[Any]) -> None:
         """Replaces the list."""
         self._index()
-        elements = [self._kept(value) for value in values]  # before the list goes: they may come from it
+        elements = [
+            self._kept(value) for value in self._several(values, ", elements")
+        ]  # before the list goes: they may come from it
         self.clear()
         self._append(self._index(), elements)
 
@@ -146,7 +148,9 @@ class KeyedMapState(KeyedState):
 
     def get_all(self, map_keys: Iterable[Any]) -> list[Any]:
         """The values of several entries, None where there is none. One call of the core for all of them."""
-        found = self._look_up(self._index(), [self._kept_key(map_key) for map_key in map_keys])
+        index = self._index()
+        wanted = [self._kept_key(map_key) for map_key in self._several(map_keys, ", map keys")]
+        found = self._look_up(index, wanted)
         values = [None if value is _REMOVED or value is _NULL_OR_REMOVED else value for value in found]
         return [detached(value) for value in values] if self._mutable else values
 
@@ -170,8 +174,12 @@ class KeyedMapState(KeyedState):
     def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Sets entries, from a dict or from pairs."""
         index = self._index()
-        pairs = entries.items() if isinstance(entries, Mapping) else entries
-        kept = [(self._kept_key(map_key), self._kept_value(map_value)) for map_key, map_value in pairs]
+        pairs = entries.items() if isinstance(entries, Mapping) else self._several(entries, ", entries")
+        kept = []
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise self._refused(pair, pa.map_(self._key, self._value), "it is no pair", ", entries")
+            kept.append((self._kept_key(pair[0]), self._kept_value(pair[1])))
         changes = self._changes.setdefault(index, {})
         for (same, map_key), value in kept:
             changes[same] = (map_key, value)

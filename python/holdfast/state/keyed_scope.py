@@ -8,7 +8,7 @@ neither can be noticed. Owner: the one thread that runs the processor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.errors import InvalidRequest
 from holdfast.state.columns import CoreKeys
 from holdfast.state.live_state import LiveState
-from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal
+from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal, shown
 
 UNREAD: Final[Any] = object()  # in the place of a value that was not fetched yet
 NO_KEY: Final = -1
@@ -98,6 +98,14 @@ class KeyedState(LiveState, ABC):
                 "hand; use them in process(key, rows, ctx)"
             )
         return index
+
+    def _several(self, values: Any, role: str) -> Iterable[Any]:
+        """What a caller calls several values: anything but one text, which Python would take for its characters."""
+        if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
+            key = self._scope.tuples[self._index()]
+            error = f"state {self.name!r}{role}: expected several in a list, found {shown(values)}; key {key!r}"
+            raise self.failed(InvalidRequest(error))
+        return values
 
     def _read(self, operation: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Calls the core for an array, and has it as Python values."""

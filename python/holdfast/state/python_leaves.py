@@ -248,11 +248,10 @@ def _timestamp(type: pa.DataType) -> Keep:
                 if value.tzinfo is not None:
                     value = value.astimezone(utc).replace(tzinfo=None)
                 return value.replace(fold=0) if value.fold else value
-            if zone_is_utc and (value.tzinfo is zone or value.tzinfo is utc or value.tzinfo is None):
-                return value if value.tzinfo is zone else value.replace(tzinfo=zone)
-            if value.tzinfo is None:
-                value = value.replace(tzinfo=utc)
-            return value.astimezone(utc).astimezone(zone)
+            if value.tzinfo is zone:
+                # A local time that its zone skips becomes the one that is read back.
+                return value if zone_is_utc else value.astimezone(utc).astimezone(zone)
+            return (value if value.tzinfo is not None else value.replace(tzinfo=utc)).astimezone(zone)
         except OverflowError as error:
             raise NotKept(str(error)) from None
 
