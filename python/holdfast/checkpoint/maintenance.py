@@ -93,7 +93,7 @@ class Maintenance:
         self._retention = Retention(context, snapshots, timeline)
         self._is_retention_due = False
         self._has_looked = False  # for snapshots that a process before this one left in storage
-        self._found: tuple[SnapshotRef, str | None] | None = None
+        self._left_behind: SnapshotRef | None = None
         self._retry_ms = 0
         self._retry_at_ms = -math.inf
 
@@ -123,11 +123,14 @@ class Maintenance:
         if not self._has_looked and is_snapshot_due(handle, self._context.settings):
             self._has_looked = True
             try:
-                self._found = self._snapshots.find_unnamed(handle)
+                found = self._snapshots.find_unnamed(handle)
             except HoldfastError as error:
                 self._context.logger.warning("snapshots in storage were not looked for: %s", error)
-        if self._found is not None and may_name(handle, *self._found):
-            return self._found[0]
+                return None
+            if found is not None and may_name(handle, *found):
+                # For this batch only: to the retention of any later attempt it may be a stray.
+                self._left_behind = found[0]
+                return found[0]
         return None
 
     def catch_up_now(self, task: Task) -> None:
@@ -142,7 +145,7 @@ class Maintenance:
                 # done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
-            is_left_behind = self._found is not None and handle.snapshots[:1] == (self._found[0],)
+            is_left_behind = self._left_behind is not None and handle.snapshots[:1] == (self._left_behind,)
             if self._context.clock.elapsed_ms() >= self._retry_at_ms and (
                 is_snapshot_due(handle, settings, _LATE_FACTOR) or (task.retention and is_left_behind)
             ):

@@ -45,7 +45,7 @@ class Timeline:
     def __init__(self, context: SlotContext, runs: Runs) -> None:
         self._context = context
         self._runs = runs
-        self._is_admitted = False
+        self._admitted_at: int | None = None  # the sequence that this run went on from, in this process
         abandoned = context.settings.abandoned_runs
         self._abandoned = frozenset(run_digits(run_id) for run_id in abandoned) | frozenset(abandoned)
 
@@ -74,7 +74,7 @@ class Timeline:
             if handle is not None:
                 self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
             raise
-        if self._is_admitted:
+        if self._admitted_at is not None:
             return
         folder = self._context.stored("")
         listed = [
@@ -84,7 +84,7 @@ class Timeline:
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         if foreign:
             raise self._older(handle, foreign)
-        self._is_admitted = True
+        self._admitted_at = handle.sequence if handle else 0
 
     def check_alone(self, handle: Handle | None) -> None:
         """Before anything is done in the background: Fenced when another run has registered after this one, or an
@@ -160,8 +160,10 @@ class Timeline:
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
         """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
 
-        A process that outlived its query leaves one version a slot there, and no second one on top of it.
+        A process that outlived its query leaves one version a slot there, on the one that this run went on from or on
+        an older one, and no second one on top of it.
         """
+        outlived_at_most = (self._admitted_at if self._admitted_at is not None else handle.sequence) + 1
         ignored = self._runs.own_digits | self._abandoned
         by_run: dict[str, dict[int, Foreign]] = {}
         for file in listed:
@@ -170,7 +172,8 @@ class Timeline:
                 other = Foreign(*version, file.name)
                 if other.digits not in ignored:
                     by_run.setdefault(other.digits, {})[other.sequence] = other
-        return [max(made.items())[1] for made in by_run.values() if len(made) > 1]
+        newest = [max(made.items())[1] for made in by_run.values()]
+        return [other for other in newest if len(by_run[other.digits]) > 1 or other.sequence > outlived_at_most]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
         data = self._context.file_store.get(self._context.stored(other.name))
