@@ -42,6 +42,7 @@ STATE_POINTS = ("mid_batch", "after_delta", "before_handle", "after_handle")
 STEPS = (*STATE_POINTS, *SINK_POINTS, *COMMIT_POINTS, RANDOM)
 FILES = "tests.faults.eos_worlds:FilesWorld"
 KAFKA = "tests.faults.eos_kafka_world:KafkaWorld"
+LATE = "tests.faults.eos_cluster_world:LateMarkersWorld"
 ROLLING = "tests.faults.eos_cluster_world:RollingWorld"
 #: `make nightly` takes another one each night, and says which.
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
@@ -188,8 +189,8 @@ def impossible(world: str) -> Callable[[Pair], str | None]:
     """Why pairs cannot be in a world."""
 
     def why(pair: Pair) -> str | None:
-        if pair.who == "broker" and world in (FILES, ROLLING):
-            return "files need no broker" if world == FILES else "brokers go and come by themselves"
+        if pair.who == "broker" and world in (FILES, ROLLING, LATE):
+            return "files need no broker" if world == FILES else "the brokers of this world are at fault by themselves"
         if pair.who == "worker" and pair.step in COMMIT_POINTS:
             return "no task runs while the driver commits or recovers"
         return None

@@ -141,8 +141,6 @@ class KafkaWorld:
 class BrokerOut:
     """A broker that is dead, or asleep, for a while: clients of one that sleeps get no answer and no reset."""
 
-    is_readable = False
-
     def __init__(self, broker: KafkaBroker, seconds: float, *, asleep: bool) -> None:
         self.seconds = seconds
         self._broker = broker

@@ -35,12 +35,9 @@ class Outage(Protocol):
     ----------
     seconds
         For how long.
-    is_readable
-        Whether the world goes on meanwhile: is fed, and looked at.
     """
 
     seconds: float
-    is_readable: bool
 
     def begin(self) -> Sequence[int]:
         """Takes it away. The processes that are dead, or asleep."""
@@ -171,10 +168,7 @@ class Strikes:
         kill = Kill(program.batch, held.pid if held else None, tuple(self._outage.begin()))
         if held is not None:
             _wake(held)
-        if self._outage.is_readable:
-            program.wait_for(lambda: False, self._outage.seconds)
-        else:
-            time.sleep(self._outage.seconds)
+        time.sleep(self._outage.seconds)
         self._outage.end()
         went_on = program.wait_for_batches(2)
         return Strike(pair, kill, None if went_on else program.failure or "no batch since")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.eos_cluster_world import RollingWorld
-from tests.faults.eos_harness import FILES, KAFKA, ROLLING, SEED, STEPS, Campaign, impossible, prove
+from tests.faults.eos_harness import FILES, KAFKA, LATE, ROLLING, SEED, STEPS, Campaign, impossible, prove
 from tests.faults.kill_plan import RANDOM, Coverage
 from tests.faults.program import log_tail
 
@@ -80,8 +80,7 @@ def test_a_broker_that_is_away_for_a_minute_at_each_step(tmp_path: Path, how: st
 
 def test_rows_that_become_visible_long_after_the_broker_has_answered(tmp_path: Path) -> None:
     """Whoever says done at the answer's word is found here."""
-    world = f"{CLUSTERS}:LateMarkersWorld"
-    prove(tmp_path / "stream", Coverage(("after_record", "mid_commit"), ("broker",), impossible(world)), world)
+    prove(tmp_path / "stream", Coverage(("after_record", "mid_commit"), ("python",), impossible(LATE)), LATE)
 
 
 @pytest.mark.parametrize("release", ["3.0.2", "3.3.2", "3.6.2", "3.9.1", "4.0.0", "4.0.1"])
