@@ -1,6 +1,7 @@
 """One process beside a query from Kafka to Kafka: it produces rows at a steady pace and reads them at the other end.
 
-Both ends have one clock. Rows carry when they were produced; the reader says how much later it saw each.
+Both ends have one clock. Rows carry when they were produced; the reader says how much later it saw each. A row comes in
+a transaction of its own, with aborted ones between them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+
+from holdfast.testing.kafka_feed import Record, TransactionalFeed
 
 PARTITIONS = 4
 WITHIN_S = 60.0
@@ -69,8 +72,8 @@ class _Writing(threading.Thread):
         super().__init__(daemon=True)
         self.enough = threading.Event()
         self.rows = 0
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0}, logger=_quiet)
-        self._topic, self._per_s = topic, per_s
+        self._feed = TransactionalFeed(servers, topic, f"feed-of-{topic}")
+        self._per_s = per_s
         self.start()
 
     def run(self) -> None:
@@ -78,7 +81,5 @@ class _Writing(threading.Thread):
         started = time.monotonic()
         while not self.enough.wait(max(0.0, started + self.rows / self._per_s - time.monotonic())):
             row = b"%d %d" % (self.rows, time.time_ns())
-            self._producer.produce(self._topic, row, partition=self.rows % PARTITIONS)
+            self._feed.send([Record(row, partition=self.rows % PARTITIONS)])
             self.rows += 1
-            self._producer.poll(0)
-        self._producer.flush(WITHIN_S)

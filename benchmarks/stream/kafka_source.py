@@ -1,5 +1,7 @@
 """The Kafka source in Spark against bare consumers: rows a second from a topic of 4 partitions, 100-byte messages.
 
+The topic is written in transactions, some of one to five messages, with aborted ones between them: offsets have gaps.
+
 Spark: local[2], `holdfast-kafka` into the noop sink, Trigger.AvailableNow, the batches after the first. The bare
 client: one process a core with a plain confluent-kafka consumer on half of the partitions, `consume(10_000)` and each
 message's value; and, for a note, the same with the source's own client settings. All of them share the machine with
@@ -19,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import arguments, at_least, figure, machine, spread, work_folder
 from benchmarks.stream.workload import start_session
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.source.kafka.consumers import _DEFAULTS as SOURCE_SETTINGS
 from holdfast.testing import KafkaBroker
+from holdfast.testing.kafka_feed import Record, TransactionalFeed
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -34,24 +37,22 @@ TOPIC = "messages"
 PARTITIONS = 4
 PROCESSES = 2
 MESSAGE_BYTES = 100
+FEED_ROWS = 100_000  # at a time
 
 
 def fill(servers: str, rows: int) -> None:
-    """Spread evenly, random bytes, so that nothing compresses."""
+    """Spread evenly, random bytes, so that nothing compresses; most of it in large transactions."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    settings = {"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 1 << 20}
-    producer = Producer({**settings, "queue.buffering.max.messages": 500_000})
+    settings = {"linger.ms": 20, "batch.size": 1 << 20, "queue.buffering.max.messages": 500_000}
+    feed = TransactionalFeed(servers, TOPIC, "feed-of-messages", small_max=20, rest_rows=50_000, config=settings)
     pool = os.urandom(1 << 20)
-    for row in range(rows):
-        start = row * 61 % (len(pool) - MESSAGE_BYTES)
-        while True:
-            try:
-                producer.produce(TOPIC, pool[start : start + MESSAGE_BYTES], partition=row % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.05)
-    producer.flush()
+    starts = [row * 61 % (len(pool) - MESSAGE_BYTES) for row in range(FEED_ROWS)]
+    for first in range(0, rows, FEED_ROWS):
+        feed.send(
+            Record(pool[start : start + MESSAGE_BYTES], partition=row % PARTITIONS)
+            for row, start in enumerate(starts[: rows - first])
+        )
 
 
 def consume(servers: str, partitions: list[int], rows: int, settings: dict[str, Any], times: Queue[Any]) -> None:

@@ -2,8 +2,9 @@
 
     python kafka_feeder.py FOLDER SERVERS TOPIC DAYS_A_SECOND
 
-A day is a file of FOLDER/input. A flight is one record: its carrier is the key, its columns in JSON are the value. Of
-each day that the brokers have acknowledged, a line goes to FOLDER/fed.jsonl.
+A day is a file of FOLDER/input. A flight is one record: its carrier is the key, its columns in JSON are the value. They
+come in transactions, small and large, with aborted ones between them, so that offsets have gaps, as in the world. Of
+each day that is committed, a line goes to FOLDER/fed.jsonl.
 """
 
 from __future__ import annotations
@@ -16,38 +17,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
+
+from holdfast.testing.kafka_feed import Record, TransactionalFeed
+
+# What is in aborted transactions: a flight of a carrier that there is not.
+ABORTED = json.dumps({"carrier": "aborted"}).encode()
 
 
-def records(file: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a day."""
+def records(file: Path) -> Iterator[Record]:
+    """The flights of a day."""
     for flight in pq.read_table(file).to_pylist():
         flight["departure"] = flight["departure"].isoformat()
-        yield flight["carrier"].encode(), json.dumps(flight).encode()
+        yield Record(json.dumps(flight).encode(), flight["carrier"].encode())
 
 
 def feed(folder: Path, servers: str, topic: str, days_a_second: float) -> None:
     """All days, each when it is due."""
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "enable.idempotence": True,  # nothing is lost, twice or out of order on the way in, either
-            "partitioner": "murmur2_random",  # as Kafka's own client: a carrier's flights are in one partition
-            "linger.ms": 5,
-        }
-    )
-    failures: list[str] = []
+    # As Kafka's own client: a carrier's flights are in one partition.
+    partitioner = {"partitioner": "murmur2_random"}
+    producer = TransactionalFeed(servers, topic, "flights-feeder", decoy=ABORTED, small_max=3, config=partitioner)
     rows, began = 0, time.monotonic()
     with open(folder / "fed.jsonl", "a", encoding="utf-8") as told:
         for day, file in enumerate(sorted((folder / "input").glob("*.parquet"))):
             while (wait_s := began + day / days_a_second - time.monotonic()) > 0:
                 if select.select([sys.stdin], [], [], wait_s)[0]:
                     return
-            for key, value in records(file):
-                producer.produce(topic, value, key, on_delivery=lambda e, _: failures.append(str(e)) if e else None)
-                rows += 1
-            if producer.flush(60) or failures:
-                raise SystemExit(f"day {day} was not acknowledged: {failures[:1]}")
+            flights = list(records(file))
+            producer.send(flights)
+            rows += len(flights)
             told.write(json.dumps({"at": time.time(), "rows": rows}) + "\n")
             told.flush()
 

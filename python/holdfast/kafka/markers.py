@@ -9,6 +9,9 @@ decision that was made (KIP-664: WriteTxnMarkers).
 
 A marker is written only of a transaction that the coordinator has done with (`Fate.is_over`), and that was open in the
 partition both before and after the coordinator said so. A marker of one that is not over would end half of it.
+
+A partition's leader has the marker before its followers do, and a reader sees the rows when all in sync have it: so a
+commit is done when its coordinator calls it complete, which waits for them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import logger
-from holdfast.kafka.fates import Fate
+from holdfast.kafka.fates import Fate, State
 from holdfast.kafka.open_ends import ELSEWHERE, OpenEnd, Place, look_into
 from holdfast.kafka.requests import write_txn_marker
 from holdfast.kafka.transactions import Prepared, Transaction, Transactions, fate_of
@@ -98,6 +101,7 @@ class Markers:
         for _ in range(_QUICK_LOOKS):
             before = await partitions.open_ends_of(names)
             if not before:
+                await self._check_followers(committed)
                 return
         ids = sorted({names[one.producer_id] for one in before})
         known = dict(zip(ids, await self._transactions.described(ids)))
@@ -114,6 +118,18 @@ class Markers:
                 logger.warning("%s has no end in %s, and nobody knows which", name, one.place)
         if len(stuck) < len(before) or not all(end in (End.LEAVE, End.UNKNOWN) for end in ends):
             raise Retry(f"{ids[0]} is still open in {len(stuck)} partitions")
+
+    async def _check_followers(self, committed: frozenset[Prepared]) -> None:
+        """A leader has a marker before its followers do, and readers wait for all that are in sync. So does the coordinator
+        before it calls a transaction complete.
+        """
+        ids = sorted({one.transactional_id for one in committed})
+        for _ in range(_QUICK_LOOKS):
+            known = dict(zip(ids, await self._transactions.described(ids)))
+            late = [one for one in committed if _is_being_committed(known[one.transactional_id], one)]
+            if not late:
+                return
+        raise Retry(f"the markers of {len(late)} transactions are not with all followers in sync yet")
 
     async def _write(self, missing: OpenEnd, transactional_id: str, commit: bool) -> None:
         """One marker, in the coordinator's place."""
@@ -160,6 +176,10 @@ class _Partitions:
         look = await look_into(self._wire, leaders)
         self._lately = leaders
         return [one for one in look.open_ends if one.producer_id in producer_ids]
+
+
+def _is_being_committed(known: Transaction | None, one: Prepared) -> bool:
+    return known is not None and known.prepared == one and known.state == State.PREPARE_COMMIT.value
 
 
 def end_of(one: OpenEnd, name: str, known: Transaction | None, committed: frozenset[Prepared]) -> End:

@@ -27,10 +27,6 @@ def late(tmp_path: Path) -> Iterator[LateMarkersWorld]:
     world.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Markers.wait_for asks the leader, which has a marker before its followers do; readers wait for those",
-)
 def test_a_commit_is_done_no_sooner_than_a_reader_sees_its_rows(late: LateMarkersWorld) -> None:
     servers = late.cluster.bootstrap_servers
     sink, scope = KafkaSink(servers, TOPIC), Scope("query", "run", 1, "kafka")
