@@ -28,7 +28,7 @@ class CheckpointSettings:
     retained_batches: int = 100
     stray_grace_ms: int = 3_600_000
     transfer_threads: int = 4
-    rocksdb_block_cache_bytes: int = 32 * _MIB
+    rocksdb_block_cache_bytes: int = 8 * _MIB
     rocksdb_compression: str = "none"
 
     @classmethod
