@@ -1,6 +1,8 @@
 // RocksDB's face to Python: load_rocksdb, BaseOptions, Base, BaseWriter. The GIL is released around all work on files.
 #include <pybind11/stl.h>
 
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -42,11 +44,28 @@ void ClosePyBase(PyBase& base) {
   reader.reset();
 }
 
+// Work without the GIL on what one thread at a time may use: the second one is refused.
+class Busy {
+ public:
+  Busy(std::atomic<bool>* busy, const char* what) : busy_(busy) {
+    if (!busy_->exchange(true)) return;
+    Raise(Status::InvalidRequest(std::string("this ") + what +
+                                 " is in use by another thread; it belongs to one at a time"));
+  }
+  ~Busy() { busy_->store(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>* busy_;
+};
+
 // Entries batch by batch; keeps the base open on its own.
 struct PyScan {
   std::shared_ptr<BaseReader> reader;
   std::unique_ptr<BaseIterator> entries;
   int64_t batch_rows;
+  std::unique_ptr<std::atomic<bool>> busy = std::make_unique<std::atomic<bool>>(false);
 };
 
 PyScan ScanPyBase(const PyBase& base, const std::string& lower, const std::string& upper, int64_t batch_rows) {
@@ -55,10 +74,11 @@ PyScan ScanPyBase(const PyBase& base, const std::string& lower, const std::strin
   }
   std::shared_ptr<BaseReader> reader = Unwrap(ReaderOf(base));
   auto entries = WithoutGil([&] { return reader->Scan(lower, upper); });
-  return {std::move(reader), std::move(entries), batch_rows};
+  return {.reader = std::move(reader), .entries = std::move(entries), .batch_rows = batch_rows};
 }
 
 std::unique_ptr<PyArrowArray> NextOfScan(PyScan& scan) {
+  const Busy busy(scan.busy.get(), "scan");
   OwnedArray batch = WithoutGil([&] { return rocks::NextBatch(*scan.entries, scan.batch_rows); });
   if (batch.length() == 0) throw py::stop_iteration();
   return ToPython(std::move(batch));
@@ -66,15 +86,17 @@ std::unique_ptr<PyArrowArray> NextOfScan(PyScan& scan) {
 
 struct PyBaseWriter {
   std::unique_ptr<BaseWriter> writer;
+  std::unique_ptr<std::atomic<bool>> busy = std::make_unique<std::atomic<bool>>(false);
 };
 
 PyBaseWriter MakePyBaseWriter(const std::optional<std::string>& parent, const std::string& directory,
                               const BaseOptions& options) {
-  return {WithoutGil([&] { return BaseWriter::Make(parent.value_or(""), directory, options); })};
+  return {.writer = WithoutGil([&] { return BaseWriter::Make(parent.value_or(""), directory, options); })};
 }
 
 void AddToPyBaseWriter(PyBaseWriter& self, const py::object& delta) {
   const OwnedArray array = ImportArray(delta);
+  const Busy busy(self.busy.get(), "BaseWriter");
   Status status;
   {
     const py::gil_scoped_release release;
@@ -113,8 +135,15 @@ void BindRocksDb(py::module_& module) {
   py::class_<PyBaseWriter>(module, "BaseWriter", "Makes the next base: the old one's tables, shared, plus changes.")
       .def(py::init(&MakePyBaseWriter), py::arg("parent").none(true), py::arg("directory"), py::arg("options"))
       .def("add", &AddToPyBaseWriter, py::arg("delta"))
-      .def_property_readonly("memory_bytes", [](const PyBaseWriter& self) { return self.writer->memory_bytes(); })
-      .def("finish", [](PyBaseWriter& self) { return WithoutGil([&] { return self.writer->Finish(); }); });
+      .def_property_readonly("memory_bytes",
+                             [](const PyBaseWriter& self) {
+                               const Busy busy(self.busy.get(), "BaseWriter");
+                               return self.writer->memory_bytes();
+                             })
+      .def("finish", [](PyBaseWriter& self) {
+        const Busy busy(self.busy.get(), "BaseWriter");
+        return WithoutGil([&] { return self.writer->Finish(); });
+      });
 }
 
 }  // namespace holdfast::bindings

@@ -81,8 +81,13 @@ void BindMapTable(py::module_& module) {
       .def("clear", Bound<MapTable>(&MapTable::Clear), py::arg("keys"));
 }
 
+// Python lets go of a Store with the GIL held, and giving gigabytes back takes a while.
 std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
-  return Unwrap(Store::Make(ImportTypeOf(key_schema), options));
+  std::unique_ptr<Store> store = Unwrap(Store::Make(ImportTypeOf(key_schema), options));
+  return {store.release(), [](Store* last) {
+            const py::gil_scoped_release release;
+            delete last;
+          }};
 }
 
 std::shared_ptr<BaseReader> ReaderOrNull(const PyBase* base) {
@@ -151,6 +156,7 @@ void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
           "begin", [](Store& self, int64_t sequence) { Raise(self.Begin(sequence)); }, py::arg("sequence"))
       .def("take_delta", [](Store& self) { return Give(WithoutGil([&] { return self.TakeDelta(); })); })
       .def("commit", [](Store& self) { Raise(self.Commit()); })
+      .def("check", [](Store& self) { Raise(self.Check()); })
       .def("reset", [](Store& self) { Raise(WithoutGil([&] { return self.Reset(); })); })
       .def("evict_clean", [](Store& self) { Raise(WithoutGil([&] { return self.EvictClean(); })); });
 }
@@ -166,11 +172,13 @@ void BindStore(py::module_& module) {
   py::class_<Store, std::shared_ptr<Store>> store(module, "Store",
                                                   "The live state of one slot at one version: overlay over a base.");
   store.def(py::init([](const py::object& key_schema, int32_t max_parallelism, int32_t first_key_group,
-                        int32_t end_key_group, bool null_keys, bool complete) {
-              return MakeStore(key_schema, {max_parallelism, first_key_group, end_key_group, null_keys, complete});
+                        int32_t end_key_group, bool null_keys, bool complete, int64_t delta_bytes_max) {
+              return MakeStore(key_schema,
+                               {max_parallelism, first_key_group, end_key_group, null_keys, complete, delta_bytes_max});
             }),
             py::arg("key_schema"), py::kw_only(), py::arg("max_parallelism"), py::arg("first_key_group"),
-            py::arg("end_key_group"), py::arg("null_keys") = false, py::arg("complete") = false);
+            py::arg("end_key_group"), py::arg("null_keys") = false, py::arg("complete") = false,
+            py::arg("delta_bytes_max") = StoreOptions().delta_bytes_max);
   BindStates(store);
   BindVersions(store);
   store.def_property_readonly("sequence", &Store::sequence)

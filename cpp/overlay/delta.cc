@@ -6,14 +6,15 @@ namespace holdfast {
 
 namespace {
 
-// Calls `visit(const Entry&)` for each changed entry of the table. They lie in memory in another order.
+// Calls `visit(const Entry&)`, which says whether to go on, for each changed entry of the table. They lie in memory in
+// another order.
 template <typename Visitor>
 void ForEachChanged(const Table& table, Visitor visit) {
   constexpr size_t kDistance = 16;
   const std::vector<Entry*>& changed = table.changed();
   for (size_t i = 0; i < changed.size(); ++i) {
     if (i + kDistance < changed.size()) Table::Prefetch(changed[i + kDistance]);
-    visit(*changed[i]);
+    if (!visit(*changed[i])) return;
   }
 }
 
@@ -35,17 +36,26 @@ struct Columns {
   int64_t tombstones = 0;
 };
 
-void Reserve(std::span<Table* const> tables, Columns* columns) {
+// Makes room for the entries of the next piece; how many of each table's they are.
+std::vector<size_t> Reserve(std::span<Table* const> tables, size_t bytes_max, Columns* columns) {
+  std::vector<size_t> counts;
   size_t rows = 0;
   size_t key_bytes = 0;
   size_t value_bytes = 0;
   for (const Table* table : tables) {
-    rows += table->changed().size();
+    const size_t first = rows;
     ForEachChanged(*table, [&](const Entry& entry) {
+      const bool fits = key_bytes + entry.key_length <= bytes_max && value_bytes + entry.value_length <= bytes_max;
+      if (!fits && rows > 0) return false;
+      ++rows;
       key_bytes += entry.key_length;
       value_bytes += entry.value_length;
+      return true;
     });
+    counts.push_back(rows - first);
+    if (counts.back() < table->changed().size()) break;
   }
+  counts.resize(tables.size(), 0);
   columns->key_groups.reserve(rows);
   columns->states.reserve(rows);
   columns->keys.offsets.reserve(rows + 1);
@@ -53,6 +63,7 @@ void Reserve(std::span<Table* const> tables, Columns* columns) {
   columns->values.offsets.reserve(rows + 1);
   columns->values.bytes.reserve(value_bytes);
   columns->valid.assign((rows + 7) / 8, 0);
+  return counts;
 }
 
 void Append(Slice bytes, ByteColumn* column) {
@@ -86,12 +97,15 @@ const Type& DeltaType() {
   return kType;
 }
 
-OwnedArray BuildDelta(std::span<Table* const> tables) {
+OwnedArray TakeChanged(std::span<Table* const> tables, size_t bytes_max) {
   Columns columns;
-  Reserve(tables, &columns);
-  for (const Table* table : tables) {
-    ForEachChanged(*table, [&](const Entry& entry) {
-      if (Table::MustEmit(entry)) Append(entry, table->state_id(), &columns);
+  const std::vector<size_t> counts = Reserve(tables, bytes_max, &columns);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    size_t left = counts[i];
+    if (left == 0) continue;
+    ForEachChanged(*tables[i], [&](const Entry& entry) {
+      if (Table::MustEmit(entry)) Append(entry, tables[i]->state_id(), &columns);
+      return --left > 0;
     });
   }
   const auto rows = static_cast<int64_t>(columns.key_groups.size());
@@ -101,11 +115,8 @@ OwnedArray BuildDelta(std::span<Table* const> tables) {
   arrays.push_back(MakeFixedWidth(fields[1], std::move(columns.states)));
   arrays.push_back(MakeBinary(std::move(columns.keys)));
   arrays.push_back(MakeBinary(std::move(columns.values), {std::move(columns.valid), columns.tombstones}));
-  const bool large_keys = arrays[2].schema()->format[0] == 'Z';  // past 2 GiB
-  const bool large_values = arrays[3].schema()->format[0] == 'Z';
   OwnedArray delta = MakeStruct(DeltaType(), rows, std::move(arrays));
-  if (large_keys) delta.schema()->children[2]->format = "Z";
-  if (large_values) delta.schema()->children[3]->format = "Z";
+  for (size_t i = 0; i < tables.size(); ++i) tables[i]->ForgetChanged(counts[i]);
   return delta;
 }
 

@@ -12,8 +12,9 @@ namespace holdfast {
 
 const Type& DeltaType();
 
-// The changed entries of these tables, table after table, each in the order of their first change since the last delta.
-OwnedArray BuildDelta(std::span<Table* const> tables);
+// The changed entries of these tables, table after table, each in the order of their first change since the last delta:
+// as many as fit into `bytes_max` of keys and of values, but one at least. Forgets that those were changed.
+OwnedArray TakeChanged(std::span<Table* const> tables, size_t bytes_max);
 
 // The columns of a delta that somebody else keeps alive.
 class DeltaView {

@@ -27,6 +27,7 @@ Entry* Table::NewEntry(Slice primary, Slice suffix, uint16_t key_group) {
 }
 
 Head* Table::InternHead(const HashedKey& key) {
+  has_elements_ = true;
   return heads_.FindOrInsert(
       key.hash, [&key](const Head& head) { return SameBytes(head.key(), key.bytes); },
       [&] {
@@ -90,7 +91,7 @@ void Table::Prune(Head* head) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < head->count; ++i) {
     Entry* entry = head->items[i];
-    if (entry->known() && !entry->present() && !versions_->IsPending(entry->mark)) {
+    if (entry->known() && !entry->present()) {
       entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kLinked);
     } else {
       head->items[kept++] = entry;
@@ -115,14 +116,40 @@ void Table::TouchFirst(Entry* entry) {
   changed_.push_back(entry);
 }
 
+void Table::KeepChanged() {
+  for (Entry* entry : changed_) {
+    const size_t bytes = AccountedBytes(*entry);
+    versions_->Account(entry->mark, bytes, bytes);
+    entry->mark = versions_->mark();
+  }
+}
+
 void Table::Remove(Entry* entry) {
   if (entry->known() && !entry->present()) return;
   Touch(entry);
   const size_t bytes = AccountedBytes(*entry);
+  DropValue(entry);
+  versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
+}
+
+void Table::RemoveItems(Head* head) {
+  for (uint32_t i = 0; i < head->count; ++i) {
+    Remove(head->items[i]);
+    head->items[i]->flags = static_cast<uint16_t>(head->items[i]->flags & ~Entry::kLinked);
+  }
+  head->count = 0;
+  head->sorted = true;
+}
+
+// The key is absent from here on.
+void Table::DropValue(Entry* entry) {
   if (entry->present()) --present_;
   entry->value_length = 0;
   entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~Entry::kPresent);
-  versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
+  if ((entry->flags & Entry::kOutlined) == 0 || entry->value_capacity < kKeptBlockMax) return;
+  arena_.FreeBlock(entry->value_bytes(), entry->value_capacity);
+  entry->value_capacity = Entry::kInlineMin;
+  entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kOutlined);
 }
 
 void Table::Put(Entry* entry, Slice value) {
@@ -156,10 +183,12 @@ void Table::GrowValue(Entry* entry, size_t bytes) {
 void Table::SetRead(Entry* entry, Slice value, bool present, uint32_t mark) {
   versions_->Account(entry->mark, AccountedBytes(*entry), 0);
   entry->mark = mark;
-  if (entry->present()) --present_;
-  entry->value_length = 0;
-  entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~(Entry::kPresent | Entry::kAsked));
-  if (present) Write(entry, value);
+  entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kAsked);
+  if (present) {
+    Write(entry, value);
+  } else {
+    DropValue(entry);
+  }
   if (mark != 0) versions_->Account(0, 0, AccountedBytes(*entry));
 }
 

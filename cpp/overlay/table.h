@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -84,12 +85,14 @@ class Table {
   // New elements of a head that is loaded are known to be absent.
   Entry* InternElement(const HashedKey& key, Slice suffix);
   Entry* InternElementOf(Head* head, uint64_t key_hash, Slice suffix);
-  // The head's items in key order, without those known to be absent and clean.
+  // The head's items in key order, without those known to be absent.
   void Sort(Head* head);
 
   // --- changes of the batch at hand
   void Put(Entry* entry, Slice value);
   void Remove(Entry* entry);
+  // Every item of a head that is loaded. They leave its items, so that the next one does not meet them again.
+  void RemoveItems(Head* head);
   // Marks a present entry as changed; its value bytes may then be overwritten in place.
   void Touch(Entry* entry) {
     if (entry->mark != versions_->mark()) TouchFirst(entry);
@@ -102,16 +105,22 @@ class Table {
   const std::vector<Entry*>& changed() const { return changed_; }
   // Whether the delta must carry the entry: not when its key was known to be absent and is so again.
   static bool MustEmit(const Entry& entry) { return entry.present() || (entry.flags & Entry::kWasAbsent) == 0; }
-  void ForgetChanged() { changed_.clear(); }
+  // The first `count` of them are in a delta.
+  void ForgetChanged(size_t count) {
+    changed_.erase(changed_.begin(), changed_.begin() + static_cast<ptrdiff_t>(count));
+  }
+  // The others go on being changed under the mark at hand, which has moved on.
+  void KeepChanged();
 
   // Forgets what is neither pending nor changed in the batch at hand (complete: only keys known to be absent).
   void EvictClean();
+  // Forgets keys that are absent and need not be known to be, and heads without items, once they are most of the table:
+  // what a slot holds goes by what is alive, not by how many keys came and went. Costs nothing in the mean.
+  void ForgetAbsent();
   void Clear();
 
   size_t entry_count() const { return entries_.size(); }
-  // Whether most entries only say that their key is absent.
-  bool mostly_absent() const { return entries_.size() > kFewEntries && present_ < entries_.size() / 2; }
-  bool has_elements() const { return heads_.size() > 0; }
+  bool has_elements() const { return has_elements_; }
   bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
   size_t memory_bytes() const {
     return arena_.memory_bytes() + entries_.memory_bytes() + heads_.memory_bytes() +
@@ -120,7 +129,10 @@ class Table {
 
  private:
   static constexpr size_t kInlineValueMax = 64;
-  static constexpr size_t kFewEntries = 4096;
+  static constexpr size_t kFewRecords = 1024;
+  static constexpr size_t kFewFreeBytes = size_t{1} << 20;
+  // Blocks of this size or more do not wait behind an absent key for its next value.
+  static constexpr size_t kKeptBlockMax = 256;
 
   // What an entry costs, to say how much is pending.
   static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
@@ -132,10 +144,15 @@ class Table {
   void Write(Entry* entry, Slice value);
   void GrowValue(Entry* entry, size_t bytes);
   void Prune(Head* head);
-  void MoveKept(Table* target);
+  void DropValue(Entry* entry);
+  // Moves the table to new memory, without the entries of which `forgotten(entry)`.
+  template <typename Forgotten>
+  void Rebuild(Forgotten forgotten);
+  template <typename Forgotten>
+  void MoveKept(Table* target, Forgotten forgotten);
   void MoveHeads(Table* target);
   static Entry* CopyInto(Table* target, Entry* entry);
-  bool MayForget(const Entry& entry) const;
+  bool IsGarbage(const Entry& entry) const;
 
   const uint16_t state_id_;
   Versions* const versions_;
@@ -144,7 +161,8 @@ class Table {
   Arena arena_;
   HashIndex<Entry> entries_;
   HashIndex<Head> heads_;
-  size_t present_ = 0;  // entries with a value
+  bool has_elements_ = false;  // whether it is of a list or map; heads may all be gone while tombstones stay
+  size_t present_ = 0;         // entries with a value
   std::vector<Entry*> changed_;
 };
 

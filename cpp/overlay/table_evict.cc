@@ -20,16 +20,36 @@ Entry* Moved(const Entry* entry) {
 
 }  // namespace
 
-bool Table::MayForget(const Entry& entry) const {
-  // Entries changed since the last take_delta bear the mark at hand, which is always above the base's.
-  if (versions_->IsPending(entry.mark)) return false;
-  return !complete_ || !entry.present();
+// A key that is absent must be known to be as long as the base has it. A complete table says so by not having it, once
+// the delta does.
+bool Table::IsGarbage(const Entry& entry) const {
+  if (entry.present()) return false;
+  return complete_ ? entry.mark != versions_->mark() : !versions_->IsPending(entry.mark);
 }
 
 void Table::EvictClean() {
+  // Entries changed since the last take_delta bear the mark at hand, which is always above the base's.
+  Rebuild([this](const Entry& entry) { return complete_ ? IsGarbage(entry) : !versions_->IsPending(entry.mark); });
+  changed_.shrink_to_fit();
+}
+
+void Table::ForgetAbsent() {
+  const size_t records = entries_.size() + heads_.size();
+  // A head that is of use has an entry with a value.
+  const size_t absent = entries_.size() - present_ + (heads_.size() > present_ ? heads_.size() - present_ : 0);
+  const bool fragmented = arena_.free_bytes() > std::max(kFewFreeBytes, arena_.memory_bytes() / 2);
+  if ((records <= kFewRecords || absent <= records / 2) && !fragmented) return;
+  size_t garbage = 0;
+  entries_.ForEach([&](uint64_t, const Entry* entry) { garbage += IsGarbage(*entry) ? 1 : 0; });
+  heads_.ForEach([&](uint64_t, const Head* head) { garbage += head->count == 0 ? 1 : 0; });
+  if (garbage > records / 4 || fragmented) Rebuild([this](const Entry& entry) { return IsGarbage(entry); });
+}
+
+template <typename Forgotten>
+void Table::Rebuild(Forgotten forgotten) {
   Table kept(state_id_, versions_, complete_);
   kept.value_bytes_hint_ = value_bytes_hint_;
-  MoveKept(&kept);
+  MoveKept(&kept, forgotten);
   MoveHeads(&kept);
   arena_ = std::move(kept.arena_);
   entries_ = std::move(kept.entries_);
@@ -41,6 +61,7 @@ void Table::Clear() {
   arena_ = Arena();
   entries_ = {};
   heads_ = {};
+  has_elements_ = false;
   present_ = 0;
   changed_ = {};
 }
@@ -60,12 +81,16 @@ Entry* Table::CopyInto(Table* target, Entry* entry) {
   return copy;
 }
 
-void Table::MoveKept(Table* target) {
+template <typename Forgotten>
+void Table::MoveKept(Table* target, Forgotten forgotten) {
   size_t kept = 0;
-  entries_.ForEach([&](uint64_t, const Entry* entry) { kept += MayForget(*entry) ? 0 : 1; });
+  entries_.ForEach([&](uint64_t, const Entry* entry) { kept += forgotten(*entry) ? 0 : 1; });
   target->entries_.Reserve(kept);
   entries_.ForEach([&](uint64_t hash, Entry* entry) {
-    if (MayForget(*entry)) return;
+    if (forgotten(*entry)) {
+      versions_->Account(entry->mark, AccountedBytes(*entry), 0);
+      return;
+    }
     target->entries_.InsertNew(hash, CopyInto(target, entry));
   });
   for (Entry*& entry : changed_) entry = Moved(entry);

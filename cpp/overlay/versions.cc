@@ -79,7 +79,7 @@ Status Versions::SetBase(int64_t sequence, bool empty, bool changed) {
   if (holds_batch) {
     MoveBaseMark(mark_ - 1);
     delta_taken_ = false;
-  } else if (empty && !in_batch()) {
+  } else if (empty && !in_batch() && (unreadable_ || sequence > sequence_ || sequence < base_sequence_)) {
     sequence_ = sequence;
     applied_sequence_ = -1;
     committed_.clear();

@@ -24,13 +24,24 @@ class Writer final : public BaseWriter {
       : api_(api), has_parent_(has_parent), directory_(std::move(directory)), options_(std::move(options)) {}
 
   Status Add(std::span<const Change> changes) override {
-    return changes_ == nullptr ? Finished() : changes_->Add(changes);
+    HOLDFAST_RETURN_IF_ERROR(refusal_);
+    return changes_->Add(changes);
   }
 
   size_t memory_bytes() const override { return changes_ == nullptr ? 0 : changes_->memory_bytes(); }
 
   Result<std::vector<std::string>> Finish() override {
-    if (changes_ == nullptr) return Finished();
+    HOLDFAST_RETURN_IF_ERROR(refusal_);
+    refusal_ = Status::InvalidRequest("this BaseWriter is finished; make another one");
+    Result<std::vector<std::string>> names = MakeBase();
+    // The changes are gone by now: a second try would seal the parent as it is, without them.
+    if (!names.ok())
+      refusal_ = names.status().With("this BaseWriter failed; make another one. " + names.status().message());
+    return names;
+  }
+
+ private:
+  Result<std::vector<std::string>> MakeBase() {
     const std::string table = directory_ + "/" + kPendingTable;
     HOLDFAST_ASSIGN_OR_RETURN(const size_t entries, WriteTable(table));
     changes_.reset();  // before compaction, which wants memory too
@@ -39,9 +50,6 @@ class Writer final : public BaseWriter {
     HOLDFAST_RETURN_IF_ERROR(WriteSeal(directory_));
     return ListFiles(directory_);
   }
-
- private:
-  static Status Finished() { return Status::InvalidRequest("this BaseWriter is finished; make another one"); }
 
   // Writes the changes to `path`, unless there are none; how many there are.
   Result<size_t> WriteTable(const std::string& path) {
@@ -114,7 +122,8 @@ class Writer final : public BaseWriter {
   const bool has_parent_;
   const std::string directory_;
   const BaseOptions options_;
-  std::unique_ptr<Changes> changes_ = std::make_unique<Changes>();  // null: finished
+  std::unique_ptr<Changes> changes_ = std::make_unique<Changes>();  // null: written
+  Status refusal_;  // of whatever comes after Finish, and of a Finish after one that failed
 };
 
 }  // namespace

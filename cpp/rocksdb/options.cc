@@ -1,5 +1,7 @@
 // The options of a base, as text: RocksDB reads them by name, so that no struct of its is known here. docs/rfcs/0002
 // has the measurements behind them.
+#include <sys/resource.h>
+
 #include <array>
 #include <string>
 
@@ -39,6 +41,13 @@ Result<std::string> RocksDbCompression(const std::string& name) {
   return Status::InvalidRequest("compression: expected one of " + names + ", found '" + name + "'");
 }
 
+// Under a limit of the address space (spark.executor.pyspark.memory sets one) every mapped byte of a base counts, read
+// or not: then blocks are read into the block cache instead.
+bool MayMap() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+}
+
 std::string TableText(const BaseOptions& options) {
   const std::string cache = options.block_cache_bytes == 0
                                 ? "no_block_cache=true;"
@@ -50,8 +59,8 @@ std::string TableText(const BaseOptions& options) {
 std::string OptionsText(const BaseOptions& options, const std::string& compression) {
   return
       // Reading.
-      "allow_mmap_reads=true;max_open_files=-1;max_file_opening_threads=1;compression=" + compression + ";" +
-      TableText(options) +
+      std::string("allow_mmap_reads=") + (MayMap() ? "true" : "false") +
+      ";max_open_files=-1;max_file_opening_threads=1;compression=" + compression + ";" + TableText(options) +
       // Merging runs. The memtable is never used, nor the log of writes: a base is made of ingested files only.
       "compaction_style=kCompactionStyleUniversal;level0_file_num_compaction_trigger=" +
       std::to_string(options.max_runs) + ";level0_slowdown_writes_trigger=" + std::to_string(kRunsMax * 2) +

@@ -37,8 +37,17 @@ int64_t FirstNull(const ArrowArray& array, int64_t first, int64_t count) {
 
 template <typename Offset>
 Slice BinaryAt(const ArrowArray& array, int64_t row) {
-  const auto* offsets = static_cast<const Offset*>(array.buffers[1]) + array.offset + row;
+  std::array<Offset, 2> offsets;  // copied: a file that was not written by Arrow may have them anywhere
+  std::memcpy(offsets.data(), static_cast<const char*>(array.buffers[1]) + (array.offset + row) * sizeof(Offset),
+              sizeof(offsets));
   return {static_cast<const char*>(array.buffers[2]) + offsets[0], static_cast<size_t>(offsets[1] - offsets[0])};
+}
+
+uint16_t NumberAt(const ArrowArray& array, int64_t row) {
+  uint16_t number;
+  std::memcpy(&number, static_cast<const char*>(array.buffers[1]) + (array.offset + row) * sizeof(number),
+              sizeof(number));
+  return number;
 }
 
 using BinaryReader = Slice (*)(const ArrowArray&, int64_t row);
@@ -175,10 +184,6 @@ Status AddDelta(const ArrowSchema& schema, const ArrowArray& delta, BaseWriter& 
   HOLDFAST_RETURN_IF_ERROR(CheckSchema(schema));
   if (delta.length == 0) return Status::Ok();
   HOLDFAST_RETURN_IF_ERROR(CheckNulls(delta));
-  const ArrowArray& groups = *delta.children[0];
-  const ArrowArray& states = *delta.children[1];
-  const auto* group = static_cast<const uint16_t*>(groups.buffers[1]) + groups.offset + delta.offset;
-  const auto* state = static_cast<const uint16_t*>(states.buffers[1]) + states.offset + delta.offset;
   const BinaryReader key_at = ReaderOf(schema.children[2]->format);
   const BinaryReader value_at = ReaderOf(schema.children[3]->format);
   std::array<std::string, kBlockChanges> keys;
@@ -186,10 +191,9 @@ Status AddDelta(const ArrowSchema& schema, const ArrowArray& delta, BaseWriter& 
   for (int64_t begin = 0; begin < delta.length; begin += kBlockChanges) {
     const auto count = static_cast<size_t>(std::min<int64_t>(kBlockChanges, delta.length - begin));
     for (size_t i = 0; i < count; ++i) {
-      const int64_t at = begin + static_cast<int64_t>(i);
-      const int64_t row = delta.offset + at;
+      const int64_t row = delta.offset + begin + static_cast<int64_t>(i);
       keys[i].resize(store_key::kPrefixBytes);
-      store_key::PutPrefix(group[at], state[at], keys[i].data());
+      store_key::PutPrefix(NumberAt(*delta.children[0], row), NumberAt(*delta.children[1], row), keys[i].data());
       keys[i] += key_at(*delta.children[2], row);
       const bool deleted = IsNull(*delta.children[3], row);
       changes[i] = {keys[i], deleted ? Slice() : value_at(*delta.children[3], row), deleted};

@@ -24,13 +24,11 @@ Result<std::vector<HeadKey>> LoadElements(SlotStore* store, Table* table, const 
 }
 
 Status ClearElements(SlotStore* store, Table* table, const OwnedArray& keys) {
-  const Operation operation(store, Access::kWrite);
-  HOLDFAST_RETURN_IF_ERROR(operation.status());
-  HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store, table, keys, ScanFor::kTombstones));
-  for (const HeadKey& key : heads) {
-    for (uint32_t i = 0; i < key.head->count; ++i) table->Remove(key.head->items[i]);
-  }
-  return Status::Ok();
+  return store->Run({"clear", table, Access::kWrite}, [&]() -> Status {
+    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store, table, keys, ScanFor::kTombstones));
+    for (const HeadKey& key : heads) table->RemoveItems(key.head);
+    return Status::Ok();
+  });
 }
 
 Elements CollectElements(Table* table, const std::vector<HeadKey>& heads) {

@@ -14,23 +14,22 @@ class FoldState final : public Interface {
       : store_(store), table_(table), fold_(std::move(fold)) {}
 
   Result<OwnedArray> Add(const OwnedArray& keys, const OwnedArray& values) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<FoldCall> call, Run(keys, &values, /*with_results=*/true));
-    return call->Finish();
+    return store_->Run({"add", table_, Access::kWrite}, [&]() -> Result<OwnedArray> {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<FoldCall> call, Run(keys, &values, /*with_results=*/true));
+      return call->Finish();
+    });
   }
 
   Status AddOnly(const OwnedArray& keys, const OwnedArray& values) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    return Run(keys, &values, /*with_results=*/false).status();
+    return store_->Run({"add_only", table_, Access::kWrite},
+                       [&]() -> Status { return Run(keys, &values, /*with_results=*/false).status(); });
   }
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<FoldCall> call, Run(keys, nullptr, /*with_results=*/true));
-    return call->Finish();
+    return store_->Run({"get", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<FoldCall> call, Run(keys, nullptr, /*with_results=*/true));
+      return call->Finish();
+    });
   }
 
   Status Clear(const OwnedArray& keys) override { return ClearEntries(store_, table_, keys); }

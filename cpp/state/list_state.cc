@@ -19,25 +19,25 @@ class ListState final : public ListTable {
   }
 
   Status Append(const OwnedArray& keys, const OwnedArray& values) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_RETURN_IF_ERROR(CheckRows(values, keys, "values"));
-    ByteColumn rows;
-    std::vector<bool> nulls;
-    HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
-    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "element"));
-    return ForEachHeadBlock(store_, table_, keys, [&](int64_t begin, std::span<const HeadKey> heads) {
-      return AppendBlock(heads, begin, rows, nulls);
+    return store_->Run({"append", table_, Access::kWrite}, [&]() -> Status {
+      HOLDFAST_RETURN_IF_ERROR(CheckRows(values, keys, "values"));
+      ByteColumn rows;
+      std::vector<bool> nulls;
+      HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
+      HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "element"));
+      return ForEachHeadBlock(store_, table_, keys, [&](int64_t begin, std::span<const HeadKey> heads) {
+        return AppendBlock(heads, begin, rows, nulls);
+      });
     });
   }
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
-    const Elements elements = CollectElements(table_, heads);
-    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray values, DecodeValues(codec_, table_->state_id(), elements.entries));
-    return MakeList(type_, elements.offsets, std::move(values));
+    return store_->Run({"get", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
+      const Elements elements = CollectElements(table_, heads);
+      HOLDFAST_ASSIGN_OR_RETURN(OwnedArray values, DecodeValues(codec_, table_->state_id(), elements.entries));
+      return MakeList(type_, elements.offsets, std::move(values));
+    });
   }
 
   Status Clear(const OwnedArray& keys) override { return ClearElements(store_, table_, keys); }

@@ -26,74 +26,74 @@ class MapState final : public MapTable {
   }
 
   Result<OwnedArray> Get(const OwnedArray& keys, const OwnedArray& map_keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    std::vector<const Entry*> entries;
-    HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
-    return DecodeValues(map_values_, table_->state_id(), entries);
+    return store_->Run({"get", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      std::vector<const Entry*> entries;
+      HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
+      return DecodeValues(map_values_, table_->state_id(), entries);
+    });
   }
 
   Result<OwnedArray> Contains(const OwnedArray& keys, const OwnedArray& map_keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    std::vector<const Entry*> entries;
-    HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
-    std::vector<uint8_t> present(entries.size());
-    for (size_t i = 0; i < entries.size(); ++i) present[i] = entries[i]->present() ? 1 : 0;
-    return MakeBool(present);
+    return store_->Run({"contains", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      std::vector<const Entry*> entries;
+      HOLDFAST_RETURN_IF_ERROR(ReadPoints(keys, map_keys, &entries));
+      std::vector<uint8_t> present(entries.size());
+      for (size_t i = 0; i < entries.size(); ++i) present[i] = entries[i]->present() ? 1 : 0;
+      return MakeBool(present);
+    });
   }
 
   Status Put(const OwnedArray& keys, const OwnedArray& map_keys, const OwnedArray& map_values) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_RETURN_IF_ERROR(CheckRows(map_values, keys, "map_values"));
-    ByteColumn rows;
-    std::vector<bool> nulls;
-    HOLDFAST_RETURN_IF_ERROR(
-        map_values_.Encode(map_values.schema(), map_values.array(), value_header::kRowPrefix, &rows, &nulls));
-    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "map value"));
-    return ForEachPoint(keys, map_keys, [&](int64_t row, Entry* entry) {
-      table_->Put(entry, nulls[static_cast<size_t>(row)] ? value_header::kNullValue : rows[row]);
+    return store_->Run({"put", table_, Access::kWrite}, [&]() -> Status {
+      HOLDFAST_RETURN_IF_ERROR(CheckRows(map_values, keys, "map_values"));
+      ByteColumn rows;
+      std::vector<bool> nulls;
+      HOLDFAST_RETURN_IF_ERROR(
+          map_values_.Encode(map_values.schema(), map_values.array(), value_header::kRowPrefix, &rows, &nulls));
+      HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "map value"));
+      return ForEachPoint(keys, map_keys, [&](int64_t row, Entry* entry) {
+        table_->Put(entry, nulls[static_cast<size_t>(row)] ? value_header::kNullValue : rows[row]);
+      });
     });
   }
 
   Status Remove(const OwnedArray& keys, const OwnedArray& map_keys) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    return ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) { table_->Remove(entry); });
+    return store_->Run({"remove", table_, Access::kWrite}, [&]() -> Status {
+      return ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) { table_->Remove(entry); });
+    });
   }
 
   Result<OwnedArray> Entries(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
-    const Elements elements = CollectElements(table_, heads);
-    std::vector<Slice> encoded(elements.entries.size());
-    for (size_t i = 0; i < heads.size(); ++i) {
-      for (int64_t j = elements.offsets[i]; j < elements.offsets[i + 1]; ++j) {
-        const auto at = static_cast<size_t>(j);
-        encoded[at] = elements.entries[at]->key().substr(heads[i].head->key_length);
+    return store_->Run({"entries", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
+      const Elements elements = CollectElements(table_, heads);
+      std::vector<Slice> encoded(elements.entries.size());
+      for (size_t i = 0; i < heads.size(); ++i) {
+        for (int64_t j = elements.offsets[i]; j < elements.offsets[i + 1]; ++j) {
+          const auto at = static_cast<size_t>(j);
+          encoded[at] = elements.entries[at]->key().substr(heads[i].head->key_length);
+        }
       }
-    }
-    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray map_keys, DecodeMapKeys(encoded));
-    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray map_values, DecodeValues(map_values_, table_->state_id(), elements.entries));
-    return MakeMap(type_, elements.offsets, std::move(map_keys), std::move(map_values));
+      HOLDFAST_ASSIGN_OR_RETURN(OwnedArray map_keys, DecodeMapKeys(encoded));
+      HOLDFAST_ASSIGN_OR_RETURN(OwnedArray map_values, DecodeValues(map_values_, table_->state_id(), elements.entries));
+      return MakeMap(type_, elements.offsets, std::move(map_keys), std::move(map_values));
+    });
   }
 
   Result<OwnedArray> Count(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
-    std::vector<int64_t> counts(heads.size(), 0);
-    for (size_t i = 0; i < heads.size(); ++i) {
-      const Head& head = *heads[i].head;
-      counts[i] =
-          std::count_if(head.items, head.items + head.count, [](const Entry* entry) { return entry->present(); });
-    }
-    Type type;
-    type.id = TypeId::kInt64;
-    type.byte_width = sizeof(int64_t);
-    return MakeFixedWidth(type, std::move(counts));
+    return store_->Run({"count", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
+      std::vector<int64_t> counts(heads.size(), 0);
+      for (size_t i = 0; i < heads.size(); ++i) {
+        const Head& head = *heads[i].head;
+        counts[i] =
+            std::count_if(head.items, head.items + head.count, [](const Entry* entry) { return entry->present(); });
+      }
+      Type type;
+      type.id = TypeId::kInt64;
+      type.byte_width = sizeof(int64_t);
+      return MakeFixedWidth(type, std::move(counts));
+    });
   }
 
   Status Clear(const OwnedArray& keys) override { return ClearElements(store_, table_, keys); }

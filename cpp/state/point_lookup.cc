@@ -71,14 +71,14 @@ Status CollectEntries(SlotStore* store, Table* table, const OwnedArray& keys, st
 }
 
 Status ClearEntries(SlotStore* store, Table* table, const OwnedArray& keys) {
-  const Operation operation(store, Access::kWrite);
-  HOLDFAST_RETURN_IF_ERROR(operation.status());
-  HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store, table, keys, Need::kNothing));
-  for (;;) {
-    HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> block, lookup.Next());
-    if (block.empty()) return Status::Ok();
-    for (Entry* entry : block) table->Remove(entry);
-  }
+  return store->Run({"clear", table, Access::kWrite}, [&]() -> Status {
+    HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store, table, keys, Need::kNothing));
+    for (;;) {
+      HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> block, lookup.Next());
+      if (block.empty()) return Status::Ok();
+      for (Entry* entry : block) table->Remove(entry);
+    }
+  });
 }
 
 }  // namespace holdfast

@@ -1,12 +1,14 @@
 // The Store: declared states, their overlay tables, the base, the version. The states (value_state.cc …) work on it
 // through this header; nothing else does.
-// Thread-safety: one thread at a time; Operation notices two.
+// Thread-safety: one thread at a time; Operation notices two. Any thread may ask for figures: each call leaves them
+// behind when it ends.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "overlay/table.h"
 #include "overlay/versions.h"
 #include "state/key_groups.h"
+#include "state/operation.h"
 
 namespace holdfast {
 
@@ -39,14 +42,20 @@ class SlotStore final : public Store {
   Status Reset() override;
   Status EvictClean() override;
 
-  int64_t sequence() const override { return versions_.sequence(); }
-  int64_t memory_bytes() const override;
-  int64_t pending_bytes() const override { return versions_.pending_bytes(); }
-  int64_t dirty_bytes() const override { return versions_.in_batch() ? versions_.changed_bytes() : 0; }
+  Status Check() const override { return poison_.Check(); }
+
+  int64_t sequence() const override { return figures_.sequence; }
+  int64_t memory_bytes() const override { return figures_.memory_bytes; }
+  int64_t pending_bytes() const override { return figures_.pending_bytes; }
+  int64_t dirty_bytes() const override { return figures_.dirty_bytes; }
   Result<Distinct> DistinctKeys(const OwnedArray& keys) override;
   std::map<std::string, int64_t> Counters() const override;
 
   // --- for the states and the Restorer
+  // Runs a call that works on the Store: `work` returns a Status or a Result. A call that fails half-way poisons the
+  // Store: one that changes states, or throws, in any case; others, when what is stored cannot be read.
+  template <typename Work>
+  std::invoke_result_t<Work> Run(const Call& call, Work&& work);
   const KeyCodec& key_codec() const { return key_codec_; }
   const SlotKeyGroups& key_groups() const { return key_groups_; }
   bool null_keys() const { return null_keys_; }
@@ -75,7 +84,12 @@ class SlotStore final : public Store {
   // The state's table: the one declared alike before, or what `make_handle(Table*)` makes.
   template <typename Handle, typename MakeHandle>
   Result<Handle*> Declare(int64_t state_id, const std::string& description, Layout layout, MakeHandle make_handle);
+  // Whether a call may begin, by what is known of the version.
+  Status CheckReadable() const;
+  Status CheckInBatch() const;
+  void NoteFailure(const Call& call, const Status& failure);
   void ForgetAbsent();
+  void LeaveFigures();
   bool Changed() const;
   bool Empty() const;
 
@@ -83,6 +97,7 @@ class SlotStore final : public Store {
   const SlotKeyGroups key_groups_;
   const bool null_keys_;
   const bool complete_;
+  const size_t delta_bytes_max_;
 
   Versions versions_;
   std::shared_ptr<BaseReader> base_;
@@ -94,19 +109,33 @@ class SlotStore final : public Store {
   ReadCounters read_counters_;
   int64_t rows_ = 0;
   int64_t keys_looked_up_ = 0;
+
+  // What the last call left behind for whoever asks.
+  struct Figures {
+    std::atomic<int64_t> sequence = 0;
+    std::atomic<int64_t> memory_bytes = 0;
+    std::atomic<int64_t> pending_bytes = 0;
+    std::atomic<int64_t> dirty_bytes = 0;
+    std::atomic<int64_t> entries = 0;
+    std::atomic<int64_t> rows = 0;
+    std::atomic<int64_t> keys_looked_up = 0;
+    std::atomic<int64_t> base_reads = 0;
+    std::atomic<int64_t> base_hits = 0;
+    std::atomic<int64_t> base_scans = 0;
+  };
+  Figures figures_;
+  Poison poison_;
   std::atomic<bool> busy_ = false;
 };
 
-enum class Access { kRead, kWrite };
-
-// Open while a call works on the Store; its status is InvalidRequest when the Store cannot be used so now.
+// Open while a call works on the Store; its status says why the Store cannot be used so now.
 class Operation {
  public:
-  Operation(SlotStore* store, Access access);
-  // For calls about the version, which may come at any time.
-  explicit Operation(SlotStore* store);
+  Operation(SlotStore* store, const Call& call);
   ~Operation() {
-    if (entered_) store_->busy_.store(false, std::memory_order_release);
+    if (!entered_) return;
+    store_->LeaveFigures();
+    store_->busy_.store(false, std::memory_order_release);
   }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -117,5 +146,26 @@ class Operation {
   bool entered_;
   Status status_;
 };
+
+inline const Status& StatusOf(const Status& status) { return status; }
+template <typename T>
+const Status& StatusOf(const Result<T>& result) {
+  return result.status();
+}
+
+template <typename Work>
+std::invoke_result_t<Work> SlotStore::Run(const Call& call, Work&& work) {
+  const Operation operation(this, call);
+  if (!operation.status().ok()) return operation.status();
+  try {
+    std::invoke_result_t<Work> answer = std::forward<Work>(work)();
+    if (!StatusOf(answer).ok()) NoteFailure(call, StatusOf(answer));
+    return answer;
+  } catch (...) {
+    Status thrown = ThrownBy(call);
+    poison_.Set(call, thrown);
+    return thrown;
+  }
+}
 
 }  // namespace holdfast

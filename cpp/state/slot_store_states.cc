@@ -26,7 +26,7 @@ bool SlotStore::HasValuesLayout(uint16_t state_id) const {
 template <typename Handle, typename MakeHandle>
 Result<Handle*> SlotStore::Declare(int64_t state_id, const std::string& description, Layout layout,
                                    MakeHandle make_handle) {
-  const Operation operation(this);
+  const Operation operation(this, {"declare", nullptr, Access::kVersion});
   HOLDFAST_RETURN_IF_ERROR(operation.status());
   if (state_id < 0 || state_id > kStateIdMax) {
     return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
@@ -97,7 +97,7 @@ struct DistinctKey {
 }  // namespace
 
 Result<Store::Distinct> SlotStore::DistinctKeys(const OwnedArray& keys) {
-  const Operation operation(this);
+  const Operation operation(this, {"distinct", nullptr, Access::kVersion});
   HOLDFAST_RETURN_IF_ERROR(operation.status());
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*this, keys));
   if (reader.length() > INT32_MAX) {

@@ -16,45 +16,45 @@ class ValueState final : public ValueTable {
       : store_(store), table_(table), codec_(std::move(codec)), fixed_(MakeFixedKeep(codec_.type())) {}
 
   Result<OwnedArray> Get(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    if (fixed_ != nullptr) return GetFixed(keys);
-    std::vector<const Entry*> entries;
-    HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
-    return DecodeValues(codec_, table_->state_id(), entries);
+    return store_->Run({"get", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      if (fixed_ != nullptr) return GetFixed(keys);
+      std::vector<const Entry*> entries;
+      HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
+      return DecodeValues(codec_, table_->state_id(), entries);
+    });
   }
 
   Result<OwnedArray> Contains(const OwnedArray& keys) override {
-    const Operation operation(store_, Access::kRead);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    std::vector<const Entry*> entries;
-    HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
-    std::vector<uint8_t> present(entries.size());
-    for (size_t i = 0; i < entries.size(); ++i) present[i] = entries[i]->present() ? 1 : 0;
-    return MakeBool(present);
+    return store_->Run({"contains", table_, Access::kRead}, [&]() -> Result<OwnedArray> {
+      std::vector<const Entry*> entries;
+      HOLDFAST_RETURN_IF_ERROR(CollectEntries(store_, table_, keys, &entries));
+      std::vector<uint8_t> present(entries.size());
+      for (size_t i = 0; i < entries.size(); ++i) present[i] = entries[i]->present() ? 1 : 0;
+      return MakeBool(present);
+    });
   }
 
   Status Put(const OwnedArray& keys, const OwnedArray& values) override {
-    const Operation operation(store_, Access::kWrite);
-    HOLDFAST_RETURN_IF_ERROR(operation.status());
-    HOLDFAST_RETURN_IF_ERROR(CheckRows(values, keys, "values"));
-    ByteColumn rows;
-    std::vector<bool> nulls;
-    HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
-    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "value"));
-    HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store_, table_, keys, Need::kNothing));
-    for (;;) {
-      HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> entries, lookup.Next());
-      if (entries.empty()) return Status::Ok();
-      for (size_t i = 0; i < entries.size(); ++i) {
-        const int64_t row = lookup.begin() + static_cast<int64_t>(i);
-        if (nulls[static_cast<size_t>(row)]) {
-          table_->Remove(entries[i]);
-        } else {
-          table_->Put(entries[i], rows[row]);
+    return store_->Run({"put", table_, Access::kWrite}, [&]() -> Status {
+      HOLDFAST_RETURN_IF_ERROR(CheckRows(values, keys, "values"));
+      ByteColumn rows;
+      std::vector<bool> nulls;
+      HOLDFAST_RETURN_IF_ERROR(codec_.Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
+      HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "value"));
+      HOLDFAST_ASSIGN_OR_RETURN(PointLookup lookup, PointLookup::Make(store_, table_, keys, Need::kNothing));
+      for (;;) {
+        HOLDFAST_ASSIGN_OR_RETURN(const std::span<Entry* const> entries, lookup.Next());
+        if (entries.empty()) return Status::Ok();
+        for (size_t i = 0; i < entries.size(); ++i) {
+          const int64_t row = lookup.begin() + static_cast<int64_t>(i);
+          if (nulls[static_cast<size_t>(row)]) {
+            table_->Remove(entries[i]);
+          } else {
+            table_->Put(entries[i], rows[row]);
+          }
         }
       }
-    }
+    });
   }
 
   Status Clear(const OwnedArray& keys) override { return ClearEntries(store_, table_, keys); }

@@ -80,7 +80,8 @@ class Store:
     """The live state of one slot at one version: overlay over a base.
 
     A batch: ``begin(sequence)``, state operations, ``take_delta()`` (any number of times: each returns the changes since the last),
-    then ``commit()``. There is no undo: drop the Store when a batch fails. Not thread-safe.
+    then ``commit()``. There is no undo: a call that fails and may have changed something poisons the Store, which refuses everything
+    from then on with an error of the first one's class that holds its text. Not thread-safe.
     """
     def __init__(
         self,
@@ -91,8 +92,10 @@ class Store:
         end_key_group: int,
         null_keys: bool = False,
         complete: bool = False,
+        delta_bytes_max: int = ...,
     ) -> None:
-        """``complete``: backend hashmap; the overlay is everything and the base is never read after ``load``."""
+        """``complete``: backend hashmap; the overlay is everything and the base is never read after ``load``.
+        ``delta_bytes_max``: keys, and values, that one ``take_delta`` gives at most, a single larger one apart."""
     # states; ids are stable for the life of the operator
     def value_state(self, state_id: int, value: SchemaExportable) -> ValueTable: ...
     def list_state(self, state_id: int, element: SchemaExportable) -> ListTable: ...
@@ -108,7 +111,10 @@ class Store:
     @property
     def sequence(self) -> int: ...
     def begin(self, sequence: int) -> None: ...
-    def take_delta(self) -> ArrowArray: ...
+    def take_delta(self) -> ArrowArray:
+        """As many changes as fit into one piece; ``dirty_bytes`` is 0 when none is left."""
+    def check(self) -> None:
+        """Raises what a poisoned Store answers."""
     def commit(self) -> None: ...
     def reset(self) -> None:
         """Forgets the whole overlay (after a spill: the base holds it all). Declared states stay."""

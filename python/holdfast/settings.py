@@ -144,7 +144,7 @@ class Settings:
     backend: str = _setting(
         "state.backend",
         _one_of("rocksdb", "hashmap"),
-        "`rocksdb` keeps what does not fit into memory on the local disk; `hashmap` keeps the whole state in memory. Files in the checkpoint folder are the same: it can be changed at any restart.",
+        "`rocksdb` keeps what does not fit into memory on the local disk; `hashmap` keeps the whole state of its slots in memory, whatever `memory.cache.max` says. Files in the checkpoint folder are the same: it can be changed at any restart.",
         "rocksdb",
     )
     batch_memory_max_bytes: int = _setting(
@@ -259,8 +259,8 @@ class Settings:
     rocksdb_block_cache_bytes: int = _setting(
         "rocksdb.blockCache",
         _SIZE,
-        "RocksDB's cache of uncompressed blocks, for each slot that a worker process has open.",
-        32 * _MIB,
+        "RocksDB's cache of uncompressed blocks, for each slot that a worker process has open, beside `memory.cache.max`. Used with `rocksdb.compression`, and where `spark.executor.pyspark.memory` limits the workers; otherwise bases are mapped, and the system's page cache serves all processes.",
+        8 * _MIB,
     )
     rocksdb_compression: str = _setting(
         "rocksdb.compression",

@@ -29,6 +29,9 @@ class [[nodiscard]] Status {
   static Status Incompatible(std::string message) { return {Code::kIncompatible, std::move(message)}; }
   static Status InternalError(std::string message) { return {Code::kInternalError, std::move(message)}; }
 
+  // The same kind with another message.
+  Status With(std::string message) const { return {code_, std::move(message)}; }
+
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }

@@ -2,8 +2,13 @@
 // docs/formats/value.md for the bytes, python/holdfast/_core.pyi for the same interface in Python.
 //
 // A batch: Begin, operations, TakeDelta (any number of times: each gives the changes since the last), Commit. There is
-// no undo: drop the Store when an operation of a batch fails.
+// no undo. A call that fails and may have changed something poisons the Store: it refuses everything from then on, with
+// an error of the first one's kind that holds its text. So does a call that changes states and fails for any reason,
+// and within a batch a read that fails for what is stored: whoever catches the error, nothing of the batch can be
+// prepared.
+//
 // Thread-safety: one thread at a time. Two at once is InvalidRequest for the later one, never a corrupted Store.
+// Figures may be asked for by any thread at any time: they are those of the last call that ended.
 #pragma once
 
 #include <map>
@@ -22,6 +27,10 @@ struct StoreOptions {
   int32_t end_key_group = 0;  // one past the last
   bool null_keys = false;     // key columns may be null
   bool complete = false;      // the overlay is everything: the base is never read after Load
+  // Keys, and values, of one piece of a delta: a column of it must stay below the 2 GiB that Arrow's 32-bit offsets
+  // reach, with a last value as large as there are any.
+  static constexpr int64_t kDeltaBytesMax = int64_t{1} << 30;
+  int64_t delta_bytes_max = 64 << 20;
 };
 
 // In all tables `keys` are as for KeyCodec (one key column may come alone), one row an operation, applied in order of
@@ -96,6 +105,7 @@ class Store {
   virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
 
   virtual Status Begin(int64_t sequence) = 0;
+  // As many changes as fit into one piece; dirty_bytes() is 0 when none is left.
   virtual Result<OwnedArray> TakeDelta() = 0;
   virtual Status Commit() = 0;
 
@@ -103,6 +113,9 @@ class Store {
   virtual Status Reset() = 0;
   // Forgets what is not pending.
   virtual Status EvictClean() = 0;
+
+  // Ok, or what a poisoned Store answers.
+  virtual Status Check() const = 0;
 
   virtual int64_t sequence() const = 0;
   virtual int64_t memory_bytes() const = 0;   // taken from the system

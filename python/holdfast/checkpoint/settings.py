@@ -30,7 +30,7 @@ class CheckpointSettings:
     local_unused_ms: int = 7 * 86_400_000
     abandoned_runs: tuple[str, ...] = ()
     transfer_threads: int = 4
-    rocksdb_block_cache_bytes: int = 32 * _MIB
+    rocksdb_block_cache_bytes: int = 8 * _MIB
     rocksdb_compression: str = "none"
 
     @classmethod

@@ -11,21 +11,19 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-import pyarrow as pa
-
 from holdfast import rocksdb_library
 from holdfast._core import Store
 from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.base_maker import BaseMaker
-from holdfast.checkpoint.delta_file import DeltaIdentity, encode_delta, ref_of
+from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.maintenance import Maintenance, Task
-from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.prepared_delta import store_delta
 from holdfast.checkpoint.prepared_versions import PreparedVersions
 from holdfast.checkpoint.restoring import Live, Recovery, Restoring
 from holdfast.checkpoint.runs import Runs
@@ -178,10 +176,15 @@ class SlotState:
         )
 
     def spill_if_needed(self) -> None:
-        """Between input batches: keeps the overlay within its limit, by forgetting what was only read, or by
-        spilling.
+        """Between input batches: keeps the overlay within its limit, by forgetting what was only read, or by spilling.
+
+        Raises
+        ------
+        HoldfastError
+            A call of a state failed, of the same class: whoever caught that, the batch cannot be prepared.
         """
         live, identity = self._opened(), self._at_hand()
+        live.store.check()
         settings = self._context.settings
         limit = settings.batch_memory_max_bytes
         if settings.complete or live.store.memory_bytes <= limit:
@@ -206,7 +209,10 @@ class SlotState:
         """
         live, identity = self._opened(), self._at_hand()
         reach("before_delta")
-        ref = self._spill.finish(live.store) if self._spill else self._write_delta(live.store, identity)
+        if self._spill is not None:
+            ref = self._spill.finish(live.store)
+        else:
+            ref = store_delta(self._context, self._deltas, live.store, identity)
         reach("after_delta")
         live.store.commit()
         parent = live.handle
@@ -264,6 +270,14 @@ class SlotState:
     def memory_bytes(self) -> int:
         """What the overlay takes."""
         return self._live.store.memory_bytes if self._live else 0
+
+    @property
+    def wanted_whole(self) -> int | None:
+        """Of a state that is kept as a whole (backend hashmap): the batch that it was last in. None of others."""
+        live = self._live
+        if live is None or live.handle is None or not self._context.settings.complete:
+            return None
+        return live.handle.batch_id
 
     def forget_clean(self) -> None:
         """Keeps in memory only what is in no base yet. Not while a batch is at hand."""
@@ -325,14 +339,6 @@ class SlotState:
             )
         return self._identity
 
-    def _write_delta(self, store: Store, identity: DeltaIdentity) -> DeltaRef:
-        batch = pa.record_batch(store.take_delta())
-        data = encode_delta(identity, [batch], self._context.settings.delta_compression)
-        ref = ref_of(identity, data)
-        self._context.file_store.put(self._context.stored(delta_name(ref.sequence, ref.version_id)), data)
-        self._deltas.keep_copy(ref, memoryview(data))
-        return ref
-
     def _publish_spill(self, live: Live, ref: DeltaRef) -> None:
         if self._spill is None:
             return
@@ -352,6 +358,7 @@ class SlotState:
         if base is None or base.sequence <= (live.base.sequence if live.base else 0):
             return
         if self._context.settings.complete:
+            live.store.set_base(None, base.sequence)  # nothing is read: what the base holds need not be kept apart
             live.base = base
             return
         try:

@@ -20,6 +20,7 @@ from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import delta_name
+from holdfast.checkpoint.prepared_delta import taken
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.fault_points import reach
 
@@ -78,11 +79,16 @@ class Spill:
         self._work.close()
 
     def _take(self, store: Store) -> None:
-        part = pa.record_batch(store.take_delta())
-        with local_errors(self._delta_path):
-            self._writer.write(part)
-        self._maker.write(self._parent.files_path if self._parent else None, self._work, chain(self._earlier(), [part]))
+        parent = self._parent.files_path if self._parent else None
+        self._maker.write(parent, self._work, chain(self._earlier(), self._written(taken(store))))
         self._is_first = False
+
+    def _written(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The pieces, each in the delta file before it is given out."""
+        for piece in pieces:
+            with local_errors(self._delta_path):
+                self._writer.write(piece)
+            yield piece
 
     def _earlier(self) -> Iterator[pa.RecordBatch]:
         """What earlier batches changed since the parent: the private base takes it in with the first part."""

@@ -120,8 +120,8 @@ class Markers:
             raise Retry(f"{ids[0]} is still open in {len(stuck)} partitions")
 
     async def _check_followers(self, committed: frozenset[Prepared]) -> None:
-        """A leader has a marker before its followers do, and readers wait for all that are in sync. So does the coordinator
-        before it calls a transaction complete.
+        """A leader has a marker before its followers do, and readers wait for all that are in sync. So does the
+        coordinator before it calls a transaction complete.
         """
         ids = sorted({one.transactional_id for one in committed})
         for _ in range(_QUICK_LOOKS):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import TaskContext
 
@@ -108,6 +109,9 @@ class LiveOperator:
 _stores: dict[str, FileStore] = {}
 _operators: dict[tuple[str, str, str, str | None], LiveOperator] = {}
 _slot_states: OrderedDict[tuple[str, str, int], tuple[Runs, SlotState]] = OrderedDict()  # least recently used first
+_warned_bytes = 0
+#: A state that was in one of so many last batches is at work here: a slot need not have rows in each.
+_BATCHES_AT_WORK = 8
 
 
 def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
@@ -159,6 +163,9 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
 def trim_slot_states(memory_max_bytes: int) -> None:
     """Lets go of what was only read, then of whole states, those first that were not used for longest, until the rest
     fits. Between batches only.
+
+    States of backend ``hashmap`` that are at work stay, and the limit is that of the others: each would be read back as
+    a whole at its next batch. Those that another worker has taken on meanwhile are let go.
     """
     total = sum(state.memory_bytes for _, state in _slot_states.values())
     for _, state in _slot_states.values():
@@ -167,10 +174,43 @@ def trim_slot_states(memory_max_bytes: int) -> None:
         total -= state.memory_bytes
         state.forget_clean()
         total += state.memory_bytes
-    while total > memory_max_bytes and _slot_states:
-        _, (_, state) = _slot_states.popitem(last=False)
+    at_work = _newest_batches()
+    whole_bytes = 0
+    for key, (run, state) in list(_slot_states.items()):
+        if total - whole_bytes <= memory_max_bytes:
+            break
+        if state.wanted_whole is not None and state.wanted_whole > at_work[run] - _BATCHES_AT_WORK:
+            whole_bytes += state.memory_bytes
+            continue
+        del _slot_states[key]
         total -= state.memory_bytes
         state.release_memory()
+    if total > memory_max_bytes:
+        _warn_of_whole_states(total, memory_max_bytes)
+
+
+def _newest_batches() -> dict[Any, int]:
+    """By run: the newest batch of its states that are kept as a whole."""
+    newest: dict[Any, int] = {}
+    for run, state in _slot_states.values():
+        if state.wanted_whole is not None:
+            newest[run] = max(newest.get(run, 0), state.wanted_whole)
+    return newest
+
+
+def _warn_of_whole_states(kept_bytes: int, memory_max_bytes: int) -> None:
+    """Says what hashmap keeps above the limit, again whenever that has doubled: once, where state no longer grows."""
+    global _warned_bytes
+    if kept_bytes <= 2 * _warned_bytes:
+        return
+    _warned_bytes = kept_bytes
+    LOGGER.warning(
+        "this worker keeps %d bytes of state, above spark.holdfast.memory.cache.max (%d bytes): backend hashmap keeps "
+        "all of its state in memory. Give the workers that much, spread the state over more executors, or set "
+        "spark.holdfast.state.backend to rocksdb, which takes the same checkpoint at the next start",
+        kept_bytes,
+        memory_max_bytes,
+    )
 
 
 def _with_recorded_slots(declared: OperatorRecord, store: FileStore, prefix: str) -> OperatorRecord:

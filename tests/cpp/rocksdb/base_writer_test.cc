@@ -256,6 +256,58 @@ TEST_F(BaseWriterTest, AFinishedWriterTakesNothingMore) {
   EXPECT_EQ(writer.value()->Finish().status().code(), Code::kInvalidRequest);
 }
 
+TEST_F(BaseWriterTest, AWriterWhoseTableFailedNeverSealsItsParentWithoutTheChanges) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  auto writer = BaseWriter::Make(Path("a"), Path("b"), {});
+  HOLDFAST_ASSERT_OK(writer.status());
+  const Change change{"a", "2", false};
+  HOLDFAST_ASSERT_OK(writer.value()->Add({&change, 1}));
+  fs::create_directory(Path("b") + "/changes.pending");  // no table can be written there
+  const Status failed = writer.value()->Finish().status();
+  EXPECT_FALSE(failed.ok());
+  fs::remove(Path("b") + "/changes.pending");
+  const Status again = writer.value()->Finish().status();
+  EXPECT_EQ(again.code(), failed.code());
+  EXPECT_NE(again.message().find(failed.message()), std::string::npos) << again.message();
+  EXPECT_FALSE(writer.value()->Add({&change, 1}).ok());
+  EXPECT_EQ(OpenBase(Path("b"), {}).status().code(), Code::kCorrupt) << "not sealed, so not a base";
+}
+
+// A table that changed after its base was sealed would break every base that shares it.
+TEST_F(BaseWriterTest, NoFileOfASealedBaseChangesWhateverIsMadeOfIt) {
+  std::map<std::string, std::map<std::string, std::string>> sealed;  // by folder
+  const auto expect_unchanged = [&] {
+    for (const auto& [folder, files] : sealed) ASSERT_TRUE(FilesOf(folder) == files) << folder;
+  };
+  BaseOptions options;
+  options.max_runs = 3;  // merges come often
+  std::string parent;
+  for (int number = 0; number < 24; ++number) {
+    Batch batch;
+    for (int i = 0; i < 300; ++i)
+      batch.push_back(
+          {NumberedKey((number * 97 + i * 13) % 2000), std::string(50, static_cast<char>('a' + number % 26))});
+    batch.push_back({NumberedKey(number), std::nullopt});
+    std::sort(batch.begin(), batch.end());
+    batch.erase(
+        std::unique(batch.begin(), batch.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+        batch.end());
+    const std::string folder = Path("base-" + std::to_string(number));
+    const auto reader = parent.empty() ? nullptr : std::move(OpenBase(parent, options)).value();
+    HOLDFAST_ASSERT_OK(MakeBase(parent, folder, batch, options).status());
+    expect_unchanged();
+    // Siblings: the same fold once more, and another one that is given up.
+    HOLDFAST_ASSERT_OK(MakeBase(parent, folder + "-again", batch, options).status());
+    HOLDFAST_ASSERT_OK(BaseWriter::Make(folder, folder + "-left", options).status());
+    expect_unchanged();
+    sealed[folder] = FilesOf(folder);
+    HOLDFAST_ASSERT_OK(ReadAll(folder, options).status());
+    if (reader != nullptr) HOLDFAST_ASSERT_OK(ReadAll(*reader).status());
+    expect_unchanged();
+    parent = folder;
+  }
+}
+
 TEST_F(BaseWriterTest, SettingsOutOfRangeAreNamed) {
   BaseOptions options;
   options.compression = "gzip";

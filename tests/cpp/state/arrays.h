@@ -155,9 +155,13 @@ inline std::vector<StringMap> MapsOf(Result<OwnedArray> array) {
   return maps;
 }
 
-inline std::unique_ptr<Store> MakeStore(bool complete = false) {
-  return Value(
-      Store::Make(KeyType(), {.max_parallelism = 64, .first_key_group = 0, .end_key_group = 64, .complete = complete}));
+inline std::unique_ptr<Store> MakeStore(bool complete = false,
+                                        int64_t delta_bytes_max = StoreOptions().delta_bytes_max) {
+  return Value(Store::Make(KeyType(), {.max_parallelism = 64,
+                                       .first_key_group = 0,
+                                       .end_key_group = 64,
+                                       .complete = complete,
+                                       .delta_bytes_max = delta_bytes_max}));
 }
 
 }  // namespace holdfast::testing

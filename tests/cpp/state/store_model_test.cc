@@ -19,7 +19,7 @@ struct Oracle {
 
 // A Store with its states declared.
 struct Opened {
-  explicit Opened(bool complete) : store(MakeStore(complete)) {
+  explicit Opened(bool complete) : store(MakeStore(complete, /*delta_bytes_max=*/500)) {
     values = Value(store->ValueState(0, String()));
     sums = Value(store->ReducingState(1, Int64(), "sum"));
     lists = Value(store->ListState(2, String()));
@@ -94,7 +94,7 @@ class Model {
     bool spilled = false;
     for (int64_t i = Pick(12); i >= 0; --i) {
       Operate(&next.oracle);
-      if (Pick(8) == 0) TakeDelta(&next);
+      if (Pick(8) == 0) TakeDelta(&next, /*pieces_max=*/Pick(3));
       if (Pick(8) == 0) ExpectOk(live_.store->EvictClean());
       if (!complete_ && Pick(12) == 0) {
         TakeDelta(&next);
@@ -115,9 +115,12 @@ class Model {
     if (follower_ != nullptr && Pick(3) != 0) Follow();
   }
 
-  void TakeDelta(Version* version) {
-    version->delta.push_back(Value(live_.store->TakeDelta()));
-    FoldInto(version->delta.back(), &version->entries);
+  // What is left after that many pieces waits for the next time.
+  void TakeDelta(Version* version, int64_t pieces_max = INT64_MAX) {
+    do {
+      version->delta.push_back(Value(live_.store->TakeDelta()));
+      FoldInto(version->delta.back(), &version->entries);
+    } while (--pieces_max > 0 && live_.store->dirty_bytes() > 0);
   }
 
   void Operate(Oracle* oracle) {

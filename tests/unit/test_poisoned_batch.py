@@ -1,0 +1,124 @@
+"""A state's call that fails half-way: nothing of its batch can be prepared, even by a processor that catches the error.
+
+Before, a sum that overflowed in row 3 of 5 left rows 1 and 2 counted, and the batch was prepared with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.checkpoint_driver import FOLDED, KEY_SCHEMA, NUMBERS, VALUES, SlotDriver
+from tests.unit.state_bench import bind, make_context, make_store, purchases
+
+import holdfast as hf
+from holdfast import _core
+from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
+from holdfast.state import BoundProcessor
+
+MOST = 2**63 - 1
+OUTPUT = pa.schema([("user", pa.string())])
+
+
+class Catches(hf.BatchProcessor):
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.RecordBatch]:
+        try:
+            self.total.add_only(batch, batch["amount"])
+        except InvalidRequest as error:
+            self.caught = error
+        yield batch.select(["user"])
+
+
+class CatchesByKey(hf.KeyedProcessor):
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        try:
+            for amount in rows["amount"]:
+                self.total.add(amount.as_py())
+            self.total.get()
+        except InvalidRequest:
+            pass
+        yield {"user": key[0]}
+
+
+def run_all(bound: BoundProcessor, batch: pa.RecordBatch) -> None:
+    with bound:
+        for _ in bound.process(batch, make_context()):
+            continue
+        for _ in bound.finish(make_context()):
+            continue
+
+
+def test_a_batch_processor_that_catches_an_overflow_prepares_nothing() -> None:
+    store = make_store()
+    processor = Catches()
+    users = ["a", "b", "c", "d", "e"]
+    run_all(bind(processor, OUTPUT, store), purchases(["c"], [MOST]))
+    store.check()
+    run_all(bind(processor, OUTPUT, store), purchases(users, [1] * 5))
+    assert "row 2, key 'c'" in str(processor.caught)
+    for refused in (store.check, store.take_delta, store.commit):
+        with pytest.raises(
+            InvalidRequest, match="batch must be aborted: add_only.*row 2, key 'c': the sum does not fit"
+        ):
+            refused()
+
+
+def test_a_keyed_processor_that_catches_an_overflow_prepares_nothing() -> None:
+    store = make_store()
+    with pytest.raises(InvalidRequest, match="does not fit"):
+        run_all(bind(CatchesByKey(), OUTPUT, store), purchases(["a", "a", "b"], [MOST, 1, 1]))
+        store.take_delta()
+
+
+def test_a_slot_refuses_to_prepare_and_runs_the_batch_again(tmp_path: Path) -> None:
+    driver = SlotDriver(tmp_path)
+    process = driver.process()
+    driver.play(process, {1: 1, 2: 2})
+    store = process.open(driver.handle)
+    folded = process.state.open(driver.handle).reducing_state(FOLDED, pa.int64(), "sum")
+    process.state.begin(1)
+    with pytest.raises(InvalidRequest, match="does not fit"):
+        folded.add_only(pa.array([1, 2, 2, 3]), pa.array([5, MOST, MOST, 5]))
+    for refused in (process.state.spill_if_needed, process.state.prepare):
+        with pytest.raises(InvalidRequest, match="add_only.. of state 2 failed.*row 1, key 2: the sum does not fit"):
+            refused()
+    process.state.abort()
+    assert not driver.stored("delta/000000000002*")
+    driver.play(process, {1: 3})
+    assert driver.check(process) in ("equal", "catch_up")
+    assert store is not None
+
+
+def test_a_read_that_failed_for_what_is_stored_ends_the_batch_too() -> None:
+    store = _core.Store(KEY_SCHEMA, max_parallelism=1, first_key_group=0, end_key_group=1)
+    store.begin(1)
+    store.value_state(VALUES, pa.int16()).put(pa.array([1]), pa.array([1], pa.int16()))
+    delta = store.take_delta()
+    other = _core.Store(KEY_SCHEMA, max_parallelism=1, first_key_group=0, end_key_group=1)
+    other.apply_delta(delta, 1)
+    values = other.value_state(VALUES, pa.int64())
+    other.list_state(NUMBERS, pa.int64())
+    other.begin(2)
+    with pytest.raises(Corrupt, match="expected a stored value of 9 bytes"):
+        values.get(pa.array([1]))
+    with pytest.raises(Corrupt, match="get.. of state 1 failed.*expected a stored value of 9 bytes"):
+        other.take_delta()
+
+
+@pytest.mark.parametrize("wrong", [pa.array(["a"]), pa.array([1.5])])
+def test_a_read_that_was_asked_wrongly_changes_nothing_and_ends_nothing(wrong: pa.Array) -> None:
+    store = _core.Store(KEY_SCHEMA, max_parallelism=16, first_key_group=0, end_key_group=8)
+    values = store.value_state(VALUES, pa.int64())
+    store.begin(1)
+    with pytest.raises(InvalidRequest, match="this slot has key groups"):
+        values.get(pa.array(range(100)))
+    store.check()
+    with pytest.raises(HoldfastError):
+        values.get(wrong)
