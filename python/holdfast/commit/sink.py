@@ -61,7 +61,7 @@ class Scope:
     run_id: str
     epoch: int
     sink: str
-    claim: Mapping[str, Any] = field(default_factory=dict)
+    claim: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
