@@ -231,8 +231,9 @@ class KafkaQuery:
         ]
         assert rows == wanted, (Counter(rows) - Counter(wanted) or Counter(wanted) - Counter(rows), self.open_ends())
         marks = {(int(told[0]), partition): told[3] for partition, told in found}
-        # Of each batch the newest revision, as docs/formats/commit_record.md says, without the code that wrote it.
-        files = sorted((self.folder / "holdfast" / self.query_id / "records").iterdir())
+        # Of each batch the newest revision, as docs/formats/commit_record.md says, without the code that wrote it. What
+        # was torn while it was written has another name.
+        files = sorted((self.folder / "holdfast" / self.query_id / "records").glob("[0-9]*.json"))
         newest = {path.name.split("-")[0]: json.loads(path.read_bytes()) for path in files}
         recorded = {
             (record["batch_id"], partition): f"{run_id}:{attempt}:{number}"

@@ -32,15 +32,25 @@ class PartitionWire(OfflineWire):
         Whether the transaction is open, look by look; the last one stays.
     state, epoch
         What the coordinator knows of the id.
+    complete_after
+        So many times it has said so, then it is done: all followers have the markers.
     look_code, write_code
         Error codes of DescribeProducers and WriteTxnMarkers.
     """
 
     def __init__(
-        self, looks: list[bool], state: str, epoch: int = 3, *, look_code: int = 0, write_code: int = 0
+        self,
+        looks: list[bool],
+        state: str,
+        epoch: int = 3,
+        *,
+        complete_after: int = 1_000_000,
+        look_code: int = 0,
+        write_code: int = 0,
     ) -> None:
         super().__init__()
         self.looks, self.state, self.epoch = looks, state, epoch
+        self.left = complete_after
         self.look_code, self.write_code = look_code, write_code
         self.written: list[bool] = []
 
@@ -62,6 +72,9 @@ class PartitionWire(OfflineWire):
             self.written.append(marker.transaction_result)
             self.looks = [False] if not self.write_code else self.looks
             return SimpleNamespace(markers=[_answer(error_code=self.write_code)])
+        self.left -= 1
+        if self.left < 0:
+            self.state = "CompleteCommit"
         known = SimpleNamespace(
             error_code=0,
             transactional_id="id",
@@ -102,9 +115,18 @@ def sweep(wire: PartitionWire) -> None:
 
 
 def test_a_marker_on_its_way_is_waited_for() -> None:
-    wire = PartitionWire([True] * 20 + [False], "PrepareCommit")
+    wire = PartitionWire([True] * 20 + [False], "PrepareCommit", complete_after=9)
     wait_for(wire)
     assert (wire.written, wire.looks) == ([], [False])
+
+
+def test_a_marker_that_followers_do_not_have_yet_is_waited_for() -> None:
+    """Done was said when the leader had it: readers wait for all that are in sync."""
+    wire = PartitionWire([False], "PrepareCommit", complete_after=9)
+    wait_for(wire)
+    assert (wire.written, wire.state) == ([], "CompleteCommit")
+    with pytest.raises(Unavailable, match="the markers of 1 transactions are not with all followers in sync yet"):
+        wait_for(PartitionWire([False], "PrepareCommit"))
 
 
 def test_a_marker_that_never_comes_is_not_written_while_the_coordinator_is_at_work() -> None:

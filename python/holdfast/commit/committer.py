@@ -214,8 +214,9 @@ class Committer:
                 raise Incompatible(
                     f"batch {batch_id} runs again, but {self._where()} has records of batches {self._log.batches[0]} "
                     f"to {newest} only: Spark's checkpoint was rolled back further than records are kept, and what "
-                    f"of the batch is visible is not known. Roll back to batch {self._log.batches[0]} at most, or "
-                    f"delete the records to write the output of all batches from {batch_id} on once more"
+                    f"of the batch is visible is not known. Roll back to batch {self._log.batches[0]} at most. Or, to "
+                    f"write the output of all batches from {batch_id} on once more, under identities of its own, run "
+                    f"`holdfast fork {self._store.uri}`"
                 )
             return None, {}
         if self._newest is not None and self._newest[0].to_text() == record.to_text():
@@ -429,9 +430,9 @@ class Committer:
             raise Incompatible(
                 f"batch {record.batch_id} runs again with other offsets than those whose output its record in "
                 f"{self._where()} made visible: Spark's checkpoint was rolled back, and its offset log written anew. "
-                f"Put back the file offsets/{record.batch_id} of that time, or go on from a checkpoint of its own. To "
-                f"write the output of this batch and all later ones once more, beside what is visible, delete their "
-                f"records"
+                f"Put back the file offsets/{record.batch_id} of that time. Or, to write the output of this batch and all "
+                f"later ones once more, beside what is visible and under identities of its own, run `holdfast fork "
+                f"{self._store.uri}`"
             )
 
     def _offsets(self, batch_id: int) -> str:

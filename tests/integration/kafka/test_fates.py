@@ -63,6 +63,11 @@ class Story:
         self.known.fence([self.id], 60_000)
 
 
+def answers_to_a_commit(known: Transactions, one: Prepared) -> list[Answer]:
+    """As the sink asks where there is no witness."""
+    return known.told_of_takeovers([one], known.end([one], commit=True))
+
+
 def committed(story: Story) -> None:
     story.end(story.first, commit=True)
 
@@ -135,7 +140,7 @@ def test_the_fate_of_a_transaction_is_what_the_table_says(
     story = Story(world, 1000 if happens is timed_out else 60_000)
     happens(story)
     assert fate_of(story.now(), story.first) is fate
-    assert story.known.end([story.first], commit=True) == [answer]
+    assert answers_to_a_commit(story.known, story.first) == [answer]
     was_committed = happens.__name__.startswith("committed") or happens is left_open
     visible = [b"v"] * (was_committed + (happens is committed_then_another_committed))
     if happens in (committed_then_begun_again, begun_again_while_open):
@@ -201,7 +206,7 @@ def test_a_time_limit_that_its_coordinator_cannot_write_down_ends_nothing(
         except AssertionError:
             raise AssertionError(now()) from None
         with pytest.raises(Unavailable, match="is contested, its coordinator says .*Ongoing"):
-            known.end([one], commit=True)
+            answers_to_a_commit(known, one)
         for settle in (
             lambda: Markers(known).wait_for([one], ["t"], None),
             lambda: Markers(known).sweep([ID], ["t"]),
@@ -217,7 +222,7 @@ def test_a_time_limit_that_its_coordinator_cannot_write_down_ends_nothing(
             if not broker.running:
                 broker.start()
         eventually(lambda: fate() is Fate.ABORTED, 60)
-        assert known.end([one], commit=True) == [Answer.FENCED]
+        assert answers_to_a_commit(known, one) == [Answer.FENCED]
         deadline = time.monotonic() + 30
         while (found := read_committed(cluster.bootstrap_servers, "t")) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -29,6 +29,9 @@ PERMISSIONS = [
     (ResourceType.TOPIC, "guarded-in", ResourcePatternType.LITERAL, AclOperation.READ),
     (ResourceType.GROUP, "holdfast-kafka-source-", ResourcePatternType.PREFIXED, AclOperation.READ),
     (ResourceType.TOPIC, "guarded-out", ResourcePatternType.LITERAL, AclOperation.WRITE),
+    (ResourceType.TOPIC, "holdfast-witness", ResourcePatternType.LITERAL, AclOperation.READ),
+    (ResourceType.TOPIC, "holdfast-witness", ResourcePatternType.LITERAL, AclOperation.WRITE),
+    (ResourceType.TOPIC, "holdfast-witness", ResourcePatternType.LITERAL, AclOperation.CREATE),
     (ResourceType.TRANSACTIONAL_ID, "holdfast-", ResourcePatternType.PREFIXED, AclOperation.WRITE),
 ]
 

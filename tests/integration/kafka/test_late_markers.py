@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pytest
 from tests.faults.eos_cluster_world import LateMarkersWorld
 from tests.kafka_reading import read_committed
 
-from holdfast.commit.sink import Outcome, Scope, SinkTask
+from holdfast.commit.epochs import Driver
+from holdfast.commit.sink import CommitLimits, Outcome, Scope, SinkTask
 from holdfast.sink.kafka import KafkaSink
 
 TOPIC = "by-user"
@@ -30,6 +32,8 @@ def late(tmp_path: Path) -> Iterator[LateMarkersWorld]:
 def test_a_commit_is_done_no_sooner_than_a_reader_sees_its_rows(late: LateMarkersWorld) -> None:
     servers = late.cluster.bootstrap_servers
     sink, scope = KafkaSink(servers, TOPIC), Scope("query", "run", 1, "kafka")
+    sink.check(pa.schema({"key": pa.string(), "value": pa.string()}), CommitLimits(None, 60_000, 20))
+    scope = replace(scope, claim=sink.claim(scope, Driver("run", "localhost", 1, 0), [], lambda traces: None))
     prepared = []
     for partition in range(2):
         writer = sink.open(SinkTask(scope, 0, partition, 0, partition))

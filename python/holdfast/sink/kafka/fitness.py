@@ -16,7 +16,6 @@ from holdfast.sink.kafka.witness_topic import NOT_ALLOWED, WitnessTopic
 from holdfast.units import format_duration
 
 ANSWER_WITHIN_MS = 60_000.0
-_AS_BROKERS_DO = -1
 _PAUSE_S = 0.2
 
 
@@ -62,7 +61,7 @@ class Fitness:
         Unavailable
             The brokers do not answer.
         """
-        replicas = self._check_topic(self._options.topic) if self._options.topic is not None else _AS_BROKERS_DO
+        replicas = self._check_topic(self._options.topic) if self._options.topic is not None else 1
         if self._options.mode == EXACTLY_ONCE:
             self._check_broker_maximum()
             if self._options.witness_topic is not None:
@@ -78,7 +77,7 @@ class Fitness:
 
         try:
             found = self.ask(f"describe topic {topic}", question, (codes.UNKNOWN_TOPIC_OR_PART, codes.TOPIC_EXCEPTION))
-            return min((len(part.replicas) for part in found.partitions), default=_AS_BROKERS_DO)
+            return min((len(part.replicas) for part in found.partitions), default=1)
         except self._kafka.KafkaException as error:
             raise InvalidRequest(
                 f"Sink {self._options.name!r} writes to topic {topic!r}, which Kafka at {self.servers} does not have"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.sink.kafka.fitness import Fitness
 
 PARTITIONS = 16
+REPLICAS = 3
 NOT_ALLOWED = (29, 31)
 _CONFIG = {
     "cleanup.policy": "compact",
@@ -41,7 +42,8 @@ class WitnessTopic:
         Parameters
         ----------
         replicas
-            As many as the rows' own topic has; -1: as the brokers do by default.
+            Of the rows' own topic. It gets as many, and three where there are three brokers: other queries, whose rows
+            have more replicas, leave their witnesses here too.
 
         Raises
         ------
@@ -62,13 +64,23 @@ class WitnessTopic:
             return self._fitness.admin.describe_topics(names, request_timeout=within_s)[self._topic].result()
 
         try:
-            self._fitness.ask(f"describe topic {self._topic}", question, (codes.UNKNOWN_TOPIC_OR_PART,))
-        except self._kafka.KafkaException:
+            self._fitness.ask(f"describe topic {self._topic}", question, (*NOT_ALLOWED, codes.UNKNOWN_TOPIC_OR_PART))
+        except self._kafka.KafkaException as error:
+            if error.args[0].code() in NOT_ALLOWED:
+                raise Unavailable(
+                    f"This user may not use topic {self._topic!r} at Kafka at {self._fitness.servers}, in which"
+                    " transactions leave their witnesses. Grant READ and WRITE on it, and CREATE if it is not made by"
+                    " hand; or do without, with KafkaSink(witness_topic=None): see docs/guide/security.md"
+                ) from None
             return False
         return True
 
     def _create(self, replicas: int) -> None:
         kafka = self._kafka
+        metadata = self._fitness.ask(
+            "name its brokers", lambda within_s: self._fitness.admin.list_topics(timeout=within_s)
+        )
+        replicas = max(replicas, min(REPLICAS, len(metadata.brokers)))
         new = kafka.admin.NewTopic(self._topic, PARTITIONS, replicas, config=_CONFIG)
 
         def question(within_s: float) -> Any:
