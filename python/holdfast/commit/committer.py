@@ -430,8 +430,8 @@ class Committer:
             raise Incompatible(
                 f"batch {record.batch_id} runs again with other offsets than those whose output its record in "
                 f"{self._where()} made visible: Spark's checkpoint was rolled back, and its offset log written anew. "
-                f"Put back the file offsets/{record.batch_id} of that time. Or, to write the output of this batch and all "
-                f"later ones once more, beside what is visible and under identities of its own, run `holdfast fork "
+                f"Put back the file offsets/{record.batch_id} of that time. Or, to write the output of this batch and "
+                f"all later ones once more, beside what is visible and under identities of its own, run `holdfast fork "
                 f"{self._store.uri}`"
             )
 
