@@ -27,10 +27,11 @@ class Brokers:
     def __init__(self) -> None:
         self.stable: dict[Partition, int] = {A: 10, B: 10}
         self.high: dict[Partition, int] = {}
+        self.topic_id = "id"
         self.silent: set[Partition] = set()
 
     def topics(self) -> Topics:
-        return Topics(sorted(self.stable), {"t": "id"})
+        return Topics(sorted(self.stable), {"t": self.topic_id} if self.stable else {})
 
     def available(self) -> tuple[Topics, dict[Partition, int]]:
         return self.topics(), {key: end for key, end in self.stable.items() if key not in self.silent}
@@ -73,6 +74,28 @@ def test_a_partition_whose_leader_does_not_answer_waits_and_is_not_read_from_its
     assert stream.batch() == [(0, 10, 12)]
     brokers.silent = set()
     assert stream.batch() == [(1, 10, 12)]
+
+
+def test_a_broker_that_does_not_know_its_topics_yet_makes_nothing_new() -> None:
+    """Its partitions were left out of the offset, were new to the next batch, and their rows came twice."""
+    brokers = Brokers()
+    stream = Stream(brokers, failOnDataLoss="false")
+    assert stream.batch() == [(0, 0, 10), (1, 0, 10)]
+    brokers.stable, there = {}, brokers.stable
+    assert stream.batch() == []
+    assert stream.batch() == []
+    brokers.stable = {**there, A: 12}
+    assert stream.batch() == [(0, 10, 12)]
+
+
+def test_a_topic_that_comes_back_as_another_one_is_read_from_its_start() -> None:
+    brokers = Brokers()
+    stream = Stream(brokers, failOnDataLoss="false")
+    assert stream.batch() == [(0, 0, 10), (1, 0, 10)]
+    brokers.stable = {}
+    assert stream.batch() == []
+    brokers.stable, brokers.topic_id = {A: 3}, "another"
+    assert stream.batch() == [(0, 0, 3)]
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])

@@ -19,7 +19,7 @@ from cross_compiler import ARCHITECTURES, GLIBC, SYSTEM_LIBRARIES, Target, write
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "wheel"
 # What a user gets besides the modules: the extension, its stubs, and the marker that the package is typed.
-CONTENT = ["holdfast/_core.pyi", "holdfast/py.typed", "holdfast/testing/kafka.lock.json"]
+CONTENT = ["holdfast/_core.pyi", "holdfast/py.typed", "holdfast/testing/kafka_locks/4.3.1.json"]
 # The machine of an ELF header, as its bytes 18 and 19 say it.
 ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 SUFFIX = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"

@@ -28,7 +28,7 @@ SOURCE, OUTPUT = "amounts", "totals"
 PARTITIONS = 2
 ROWS, USERS = 2000, 7
 BATCH_ROWS = 500
-TRANSACTIONS_BEFORE_DEATH = 2
+BATCHES_BEFORE_DEATH = 2
 JOB_S_MAX, READING_S_MAX = 300, 60
 
 
@@ -96,7 +96,9 @@ def visible(servers: str) -> dict[str, list[tuple[int, int]]]:
 def start(folder: Path, servers: str, **environment: str) -> int:
     """One run of the job, in a session of its own; gives its exit code when nothing of it is left."""
     job = subprocess.Popen(
-        [sys.executable, __file__, str(folder), servers], env={**os.environ, **environment}, start_new_session=True
+        [sys.executable, __file__, str(folder), servers],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **environment},  # workers import RunningTotal
+        start_new_session=True,
     )
     try:
         return job.wait(JOB_S_MAX)
@@ -115,7 +117,7 @@ def main(folder: Path) -> None:
     with KafkaBroker() as broker:
         servers = broker.bootstrap_servers
         fed = feed(servers)
-        fault.write_text(f"mid_commit:{TRANSACTIONS_BEFORE_DEATH}", encoding="utf-8")
+        fault.write_text(f"mid_commit:{BATCHES_BEFORE_DEATH}", encoding="utf-8")
         code = start(folder, servers, HOLDFAST_FAULT_FILE=str(fault))
         assert code == -signal.SIGKILL, f"the first run was to be killed while it commits; it ended with {code}"
         assert sum(map(len, visible(servers).values())) < ROWS, "all was committed before the kill: it proves nothing"

@@ -9,6 +9,7 @@ processes at once.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -150,6 +151,14 @@ def _verify(folder: Path, lock: Lock) -> None:
 
 def _fill(folder: Path, lock: Lock) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Maven's local repository is not made for two at once, and the second would only fetch the same.
+    with (folder.parent / "fetching.lock").open("a") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        if not _is_verified(folder, lock):
+            _fetch(folder, lock)
+
+
+def _fetch(folder: Path, lock: Lock) -> None:
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         pom = work / "pom.xml"

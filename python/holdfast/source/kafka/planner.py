@@ -49,6 +49,7 @@ class StreamPlanner:
         self._known: SourceOffset | None = None
         self._initial: SourceOffset | None = None
         self._checked_end: SourceOffset | None = None
+        self._gone: set[Partition] = set()  # and said so
         self._stalls = StallWatch(cluster.high_watermarks, self._clock)
 
     def initial(self) -> dict[str, Any]:
@@ -92,11 +93,13 @@ class StreamPlanner:
             ends = dict(begin)
         if limit and self._options.max_offsets_per_trigger is not None:
             ends = limited(begin, ends, self._options.max_offsets_per_trigger)
-        if ends == since.positions and topics.topic_ids == since.topic_ids:
+        topic_ids = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
+        topic_ids.update(topics.topic_ids)
+        if ends == since.positions and topic_ids == since.topic_ids:
             end = since
         else:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(ends, _starts(since, begin), topics.topic_ids, source_id)
+            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id)
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -160,9 +163,9 @@ class StreamPlanner:
             )
 
     def _begin(self, since: SourceOffset, topics: Topics, latest: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Where each partition is read from, after what was lost has been reported. All that are there and were read
-        before are among them, whether ``latest`` has them or not: one that was left out would be new in the next batch,
-        and read from its start once more.
+        """Where each partition is read from, after what was lost has been reported. All that were read before are among
+        them, whether ``latest`` has them or not, and whether they are there or not: a broker that has just started may
+        not know a topic yet. One that was left out would be new in the next batch, and read from its start once more.
         """
         recreated = {
             topic for topic in topics.topic_ids if _differ(since.topic_ids.get(topic), topics.topic_ids[topic])
@@ -174,10 +177,11 @@ class StreamPlanner:
                 f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from its"
                 " start"
             )
-        gone = sorted(key for key in since.positions if key not in present)
-        if gone:
-            names = ", ".join(f"{topic}-{number}" for topic, number in gone)
-            self._lost(f"{names} do not exist any more: what was not read of them is lost")
+        gone = {key for key in since.positions if key not in present and key[0] not in recreated}
+        if gone - self._gone:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
+            self._lost(f"{names} do not exist any more: what was not read of them is lost, unless they come back")
+        self._gone = gone
         new = [key for key in latest if key not in since.positions or key[0] in recreated]
         earliest = self._cluster.earliest(new)
         begin = {key: earliest.get(key, latest[key]) for key in new}
@@ -187,7 +191,7 @@ class StreamPlanner:
                     f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before it"
                     " is lost"
                 )
-        known = {key: offset for key, offset in since.positions.items() if key in present and key[0] not in recreated}
+        known = {key: offset for key, offset in since.positions.items() if key[0] not in recreated}
         return {**known, **begin, **self._truncated(known, latest)}
 
     def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:

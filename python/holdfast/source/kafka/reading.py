@@ -126,7 +126,8 @@ class _RangeReader:
                 raise Unavailable(
                     f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self._wanted} at"
                     f" offset {position} within {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)."
-                    f" Its last word: {self._last_error}{self._consumer.cursor.end_in_words}"
+                    f" Its last word: {self._last_error}{self._consumer.cursor.end_in_words}. A long stretch of aborted"
+                    " records looks the same: if this stays, set kafkaConsumer.pollTimeoutMs to what skipping it takes"
                 )
             self._take(self._fetch(end - position))
 
