@@ -58,6 +58,7 @@ def test_a_rollback_with_other_offsets_is_refused() -> None:
     end = drive(world, 6)
     assert isinstance(end, Incompatible)
     assert "batch 4 runs again with other offsets" in str(end)
+    assert "run `holdfast fork world`" in str(end) and "delete" not in str(end)
 
 
 def test_a_rollback_further_than_records_are_kept_is_refused() -> None:
@@ -68,6 +69,10 @@ def test_a_rollback_further_than_records_are_kept_is_refused() -> None:
     assert isinstance(end, Incompatible)
     assert "rolled back further than records are kept" in str(end)
     assert "Roll back to batch 3" in str(end)
+    assert "run `holdfast fork world`" in str(end) and "delete" not in str(end)
+    world.fork("query")
+    assert drive(world, 6) is None
+    assert sorted(row[0] for row in world.visible["sink0"]) == sorted([*range(6), *range(1, 6)] * 2), "as it was told"
 
 
 def test_offsets_that_cannot_be_read_are_not_compared() -> None:
@@ -183,3 +188,22 @@ def test_a_damaged_record_is_told_and_not_guessed_at() -> None:
     end = drive(world, 2)
     assert isinstance(end, Corrupt)
     assert name in str(end)
+
+
+def test_a_driver_that_is_overtaken_while_it_waits_for_a_sink_does_not_fence_its_successor() -> None:
+    world = World(batches=3)
+    slow, heir = Run(world), Run(world)
+    claim = slow.sinks[0].claim
+
+    def late(*given: object) -> object:
+        if world.next_batch == 0:
+            heir.play(0)
+            raise Unavailable("the sink was away")
+        return claim(*given)  # type: ignore[arg-type]
+
+    slow.sinks[0].claim = late  # type: ignore[method-assign, assignment]
+    with pytest.raises(Fenced, match="this is epoch 1"):
+        slow.play(0)
+    heir.play(1)
+    heir.play(2)
+    world.check()

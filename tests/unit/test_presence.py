@@ -98,3 +98,12 @@ def test_a_leader_that_moves_is_asked_again_and_one_that_must_not_tell_is_believ
     assert missing(LeadersWire({0: set(), 1: set()}, codes=(29,)), "Ongoing", monkeypatch=monkeypatch) == {}
     with pytest.raises(Unavailable, match="NOT_LEADER"):
         missing(LeadersWire({0: {7}, 1: {7}}, codes=(6,)), "Ongoing", monkeypatch=monkeypatch)
+
+
+def test_a_leader_that_was_away_and_knows_of_nothing_when_it_is_back_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time in which it says so counts, not the time until it says anything."""
+    wire = LeadersWire({0: {7}, 1: {7}}, codes=(*[6] * 15, 3, 0))
+    assert missing(wire, "Ongoing", monkeypatch=monkeypatch) == {}
+    assert wire.now_ms_ > GONE_AFTER_MS

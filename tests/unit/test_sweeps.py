@@ -133,3 +133,15 @@ def test_a_time_of_nothing_is_no_look_or_one(watch_ms: float) -> None:
     schedule.sign(0.0)
     assert not schedule.is_due(FIRST_PAUSE_MS)
     assert schedule.pause_ms(watch_ms + 1) is None
+
+
+def test_no_error_is_the_last_look() -> None:
+    clock, looks = Clock(), []
+
+    def abort(own: bool) -> int:
+        looks.append(own)
+        raise ValueError("of a library's")
+
+    for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
+        clock.ms += pause_ms
+    assert len(looks) > WATCH_MS / PAUSE_MAX_MS

@@ -102,3 +102,24 @@ def test_a_copy_is_refused_until_it_is_forked_and_then_writes_what_came_after_it
     run = Run(world)
     run.play(4)
     assert run.committer.scope("sink0").query_id == "query", "the original goes on as if there were no copy"
+
+
+def test_a_fork_that_dies_half_way_has_fenced_the_driver_that_runs_on_the_folder(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later fork only knows of the identity that it ends."""
+    store = open_file_store(str(checkpoint))
+    epochs = Epochs(store, QUERY, Driver("run", "host", 1, 0))
+    epochs.claim()
+    create = type(store).create_if_absent
+
+    def dies(self: object, name: str, data: bytes) -> bool:
+        create(self, name, data)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(store), "create_if_absent", lambda *a: dies(*a) if "forks/" in a[1] else create(*a))
+        fork_checkpoint(checkpoint)
+    fork_checkpoint(checkpoint)
+    with pytest.raises(Fenced):
+        epochs.check()

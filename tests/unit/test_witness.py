@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
+from tests.offline_wire import OfflineWire
+from tests.unit.test_partition_log import data
 
 from holdfast.commit.sink import Scope
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.kafka.partition_log import Ending, LogPart, LogRecord
+from holdfast.kafka import wire as wire_module
+from holdfast.kafka.partition_log import Ending, LogPart, LogRecord, PartitionLog
 from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, drivers_ago, epoch_in_name
-from holdfast.kafka.transactions import Prepared
-from holdfast.sink.kafka.witness import Place, Verdict, _is_of, _trace, _verdict
+from holdfast.kafka.transactions import Prepared, Transactions
+from holdfast.sink.kafka.witness import Place, Verdict, Witnesses, _is_of, _trace, _verdict
 
 QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
 SCOPE = Scope(QUERY, "run", 20, "kafka")
@@ -98,3 +106,46 @@ def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:
         assert drivers_ago(epoch_in_name(40 + after, witnessed=True), 40, witnessed=True) == -after
     assert drivers_ago(37, 40, witnessed=True) == 3, "a name of before there were witnesses"
     assert drivers_ago(3, 40, witnessed=False) == 37
+
+
+class LogWire(OfflineWire):
+    """One partition of witnesses; over its quota, a client is answered with no partition at all."""
+
+    def __init__(self, log: bytes, end: int, throttled: int = 0) -> None:
+        super().__init__()
+        self.log, self.end, self.throttled = log, end, throttled
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        return {(topic, PLACE.partition): 1 for topic in topics}
+
+    async def know(self, node: int) -> None:
+        assert node == 1
+
+    async def send(self, request: Any, node: int) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            return SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=0, offset=0)])])
+        if self.throttled:
+            self.throttled -= 1
+            return SimpleNamespace(error_code=0, responses=[])
+        at = request.topics[0].partitions[0].fetch_offset
+        records = self.log if at < self.end else b""
+        part = SimpleNamespace(
+            error_code=int(at > self.end), log_start_offset=0, high_watermark=self.end, records=records
+        )
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[part])])
+
+
+def test_a_place_behind_the_end_of_a_log_that_was_lost_does_not_stop_every_start() -> None:
+    """One replica, and its disk: the topic is the same one, and empty."""
+    log = data(0, 7, f"{driver_id(QUERY, 'kafka')}/4")
+    mine = Prepared(driver_id(QUERY, "kafka"), 7, 0)
+    witnesses = Witnesses(Transactions({}, 1000, LogWire(log, 1)), PLACE.topic)
+    assert witnesses.traces(PLACE, SCOPE) == []
+    assert witnesses.traces_before(PLACE, SCOPE, mine, []) == ([], 0)
+
+
+def test_what_a_quota_holds_back_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    log = PartitionLog(LogWire(data(0, 7, "k"), 1, throttled=3), PLACE.topic, PLACE.partition, 1000)
+    part = log.read(0, lambda key: True)
+    assert part is not None and [one.key for one in part.records] == [b"k"]

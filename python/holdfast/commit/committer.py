@@ -186,6 +186,7 @@ class Committer:
             scope, newest = self.scope(name), _named_by(record, name)
 
             def claim(name: str = name, sink: Sink = sink, scope: Scope = scope, newest: Any = newest) -> Any:
+                self._epochs.check()  # who was overtaken while it waited would fence its own successor
                 return sink.claim(scope, self._driver, newest, lambda traces: self._check_traces(name, traces))
 
             self._claims[name] = self._retries.call(f"claiming sink {name!r}", claim)

@@ -16,7 +16,6 @@ from typing import Protocol, runtime_checkable
 
 from holdfast.clock import Clock
 from holdfast.commit.sink import Scope
-from holdfast.errors import HoldfastError
 
 FIRST_PAUSE_MS = 500.0
 #: The longest that a stray may stall readers before it is found; a look takes some milliseconds.
@@ -143,7 +142,7 @@ class LateSweeps:
         started_ms, found = self._clock.elapsed_ms(), 0
         try:
             found = self._sweep(own)
-        except HoldfastError as error:
+        except Exception as error:  # whatever it is: a look that fails must not be the last one
             _LOGGER.info("what late tasks may have opened is looked for again later: %s", error)
         now_ms = self._clock.elapsed_ms()
         schedule.looked(now_ms, now_ms - started_ms, found)

@@ -135,11 +135,14 @@ def fork_checkpoint(checkpoint: str | os.PathLike[str], *, clock: Clock | None =
     host, pid, now_ms = socket.gethostname(), os.getpid(), (clock or SystemClock()).now_ms()
     fork = Fork(query_id, str(uuid.UUID(ids())), parent, host, pid, now_ms)
     text = seal(FORMAT, VERSION, asdict(fork)).encode()
+    # Whoever runs on this folder under the old identity stops at its next batch. Before the fork, since one that dies
+    # in between leaves a driver that no later fork would meet; and after it, for one that has started in between.
+    epochs = Epochs(store, parent, Driver(fork.timeline, host, pid, now_ms))
+    epochs.claim()
     number = max(_numbers(store), default=0) + 1
     while not store.create_if_absent(_name(number), text):
         number += 1
-    # Whoever runs on this folder under the old identity stops at its next batch.
-    Epochs(store, parent, Driver(fork.timeline, host, pid, now_ms)).claim()
+    epochs.claim()
     return fork
 
 

@@ -50,7 +50,11 @@ class Markers:
         self._wire = transactions.wire
 
     def wait_for(
-        self, committed: Sequence[Prepared], topics: Iterable[str], leaders: Mapping[Place, int] | None
+        self,
+        committed: Sequence[Prepared],
+        topics: Iterable[str],
+        leaders: Mapping[Place, int] | None,
+        alone: Iterable[Place] = (),
     ) -> None:
         """Until what was committed is visible.
 
@@ -60,6 +64,8 @@ class Markers:
             All that it may have written to.
         leaders
             Where it has written to, and who has led it lately. None: it may be any partition of the topics.
+        alone
+            But of these partitions' topics no other one, which may have no leader for as long as it likes.
 
         Raises
         ------
@@ -68,10 +74,15 @@ class Markers:
         Corrupt
             The coordinator has said "committed", and says "aborted" now.
         """
-        self._settle("make visible", committed, frozenset(committed), _Partitions(self._wire, topics, leaders))
+        self._settle("make visible", committed, frozenset(committed), _Partitions(self._wire, topics, leaders, alone))
 
-    def sweep(self, transactional_ids: Sequence[str], topics: Iterable[str]) -> None:
+    def sweep(self, transactional_ids: Sequence[str], topics: Iterable[str], alone: Iterable[Place] = ()) -> None:
         """Until nothing of these ids is open in the topics that is not open at its coordinator.
+
+        Parameters
+        ----------
+        alone
+            As for `wait_for`.
 
         Raises
         ------
@@ -79,7 +90,7 @@ class Markers:
             As for `wait_for`.
         """
         known = [one.prepared for one in self._transactions.describe(transactional_ids) if one is not None]
-        self._settle("end", known, frozenset(), _Partitions(self._wire, topics, None))
+        self._settle("end", known, frozenset(), _Partitions(self._wire, topics, None, alone))
 
     def _settle(
         self, verb: str, ended: Sequence[Prepared], committed: frozenset[Prepared], partitions: _Partitions
@@ -161,8 +172,11 @@ class Markers:
 class _Partitions:
     """Where transactions may be open. Who leads there is believed until something fails."""
 
-    def __init__(self, wire: Wire, topics: Iterable[str], leaders: Mapping[Place, int] | None) -> None:
+    def __init__(
+        self, wire: Wire, topics: Iterable[str], leaders: Mapping[Place, int] | None, alone: Iterable[Place]
+    ) -> None:
         self._wire = wire
+        self._alone = dict(alone)
         self._topics = frozenset(topics)
         self._only = None if leaders is None else frozenset(leaders)
         self._lately = leaders
@@ -172,10 +186,14 @@ class _Partitions:
         leaders, self._lately = self._lately, None  # whatever fails, the next look asks who leads
         if leaders is None:
             now = await self._wire.leaders_of(self._topics)
-            leaders = {place: leader for place, leader in now.items() if self._only is None or place in self._only}
+            leaders = {place: leader for place, leader in now.items() if self._is_meant(place)}
         look = await look_into(self._wire, leaders)
         self._lately = leaders
         return [one for one in look.open_ends if one.producer_id in producer_ids]
+
+    def _is_meant(self, place: Place) -> bool:
+        topic, number = place
+        return self._alone.get(topic, number) == number if self._only is None else place in self._only
 
 
 def _is_being_committed(known: Transaction | None, one: Prepared) -> bool:

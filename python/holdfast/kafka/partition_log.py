@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka.presence import GONE_AFTER_MS
 from holdfast.kafka.requests import earliest_offset, fetch, metadata, record_batches
 from holdfast.kafka.wire import Retry, Wire, refuse
 
@@ -77,9 +79,21 @@ class KnownTopic:
     leaders: dict[int, int]
 
 
-def known_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic | None:
-    """What the brokers know of a topic; None: there is none."""
-    return wire.call(f"describe topic {topic}", patience_ms, lambda: _known_topic(wire, topic))
+def known_topic(wire: Wire, topic: str, patience_ms: float, clock: Clock | None = None) -> KnownTopic | None:
+    """What the brokers know of a topic; None: there is none, as they have said for a while."""
+    time, since_ms = clock or SystemClock(), -1.0
+
+    async def ask() -> KnownTopic | None:
+        nonlocal since_ms
+        found = await _known_topic(wire, topic)
+        if found is None:
+            now_ms = time.elapsed_ms()
+            since_ms = now_ms if since_ms < 0 else since_ms
+            if now_ms - since_ms < GONE_AFTER_MS:
+                raise Retry("there is no such topic")
+        return found
+
+    return wire.call(f"describe topic {topic}", patience_ms, ask)
 
 
 def existing_topic(wire: Wire, topic: str, patience_ms: float) -> KnownTopic:
@@ -157,7 +171,11 @@ class PartitionLog:
         answer = await self._wire.send(fetch(place, offset, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS), leader)
         if answer.error_code:
             refuse(answer.error_code, f"a look into {self._topic}-{self._partition}")
-        [found] = [one for each in answer.responses for one in each.partitions]
+        parts = [one for each in answer.responses for one in each.partitions]
+        if not parts:
+            # Over its quota, a client is answered at once, and with no partition at all. (KIP-219)
+            raise Retry(f"the brokers hold back what is in {self._topic}-{self._partition}: a quota of this user's")
+        [found] = parts
         if found.error_code in _ELSEWHERE:
             raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
         if found.error_code == _NOT_ALLOWED:

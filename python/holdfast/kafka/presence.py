@@ -43,16 +43,22 @@ class Presence:
         wanted = {place for each in places.values() for place in each}
         if not wanted:
             return {}
-        since_ms = self._clock.elapsed_ms()
+        since_ms: float | None = None
 
         async def ask() -> dict[Prepared, list[Place]]:
+            nonlocal since_ms
             shown = await self._producers(wanted)
             gone = {
                 one: lost
                 for one, each in places.items()
                 if (lost := sorted(p for p in each if shown[p] is not None and one.producer_id not in shown[p]))  # type: ignore[operator]
             }
-            if gone and self._clock.elapsed_ms() - since_ms < GONE_AFTER_MS:
+            if not gone:
+                return {}
+            # Since they first said so: before, a leader may have been away, and it begins with knowing of nothing.
+            now_ms = self._clock.elapsed_ms()
+            since_ms = now_ms if since_ms is None else since_ms
+            if now_ms - since_ms < GONE_AFTER_MS:
                 name = next(iter(next(iter(gone.values()))))
                 raise Retry(f"what was written to {name[0]}-{name[1]} is gone")
             return gone

@@ -73,9 +73,12 @@ class Outcomes:
         if not doubtful:
             return []
         claim = place_of(self._scope.claim) or Place("", "", -1, -1)
-        topics = {one.place.topic for one in doubtful if one.place is not None}
+        places = {(one.place.topic, one.place.partition) for one in doubtful if one.place is not None}
+        topics = {topic for topic, _ in places}
+        # Where witnesses of one topic are in several partitions, all of it is looked at.
+        alone = places if len(places) == len(topics) else set()
         # A marker that a broker left out would leave the witness open for ever.
-        Markers(self._transactions).sweep([one.prepared.transactional_id for one in doubtful], topics)
+        Markers(self._transactions).sweep([one.prepared.transactional_id for one in doubtful], topics, alone)
         asked = [(one.prepared, one.place) for one in doubtful if one.place is not None]
         verdicts = Witnesses(self._transactions, claim.topic).verdicts(self._scope, asked, claim)
         still = [one.prepared.transactional_id for one, found in zip(doubtful, verdicts) if found is Verdict.OPEN]
@@ -87,7 +90,7 @@ class Outcomes:
             )
         # Where a broker left out a marker, readers of the rows wait for it as well.
         shown = [one.prepared for one, found in zip(doubtful, verdicts) if found is Verdict.COMMITTED]
-        Markers(self._transactions).wait_for(shown, {topic for one in shown for topic in one.topics}, None)
+        Markers(self._transactions).wait_for(shown, {topic for one in shown for topic in one.topics}, None, alone)
         for one, found in zip(doubtful, verdicts):
             logger.info("Transaction %s: %s, as its witness says", one.prepared.transactional_id, found.value)
         return verdicts

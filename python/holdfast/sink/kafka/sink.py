@@ -22,7 +22,7 @@ from holdfast.kafka.markers import Markers
 from holdfast.kafka.presence import Presence
 from holdfast.kafka.transactional_ids import TransactionalId, drivers_ago, pattern_of, prefix_of
 from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readiness, Transactions, topics_of
-from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place
+from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place, place_of
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
 from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, WITNESS_TOPIC, SinkOptions, sink_client_config
@@ -184,7 +184,8 @@ class KafkaSink:
         reach("mid_commit")
         answers += transactions.end(left[1:], commit=True, ready=True)
         done = [one for one, answer in zip(left, answers) if answer is Answer.DONE]
-        Markers(transactions).wait_for(done, self._topics_of(done), ready.leaders)
+        alone = self._witnesses_at(transactions, scope, committables)
+        Markers(transactions).wait_for(done, self._topics_of(done), ready.leaders, alone)
         ended = [Ended(one, parse_place(bodies[one]), answer) for one, answer in zip(left, answers)]
         found = dict(zip(left, Outcomes(self._options, transactions, scope).of(ended)))
         return [found.get(one, Outcome.LOST) for one in prepared]
@@ -194,7 +195,8 @@ class KafkaSink:
         if self._transactional:
             prepared, transactions = [_prepared(committable) for committable in committables], self._transactions()
             transactions.end(prepared, commit=False)
-            Markers(transactions).sweep([one.transactional_id for one in prepared], self._topics_of(prepared))
+            alone = self._witnesses_at(transactions, scope, committables)
+            Markers(transactions).sweep([one.transactional_id for one in prepared], self._topics_of(prepared), alone)
 
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         """See `holdfast.commit.sink.Sink`.
@@ -227,7 +229,8 @@ class KafkaSink:
         written = topics_of(transactions.describe(strays))
         transactions.fence([name for name, _ in swept], self._options.transaction_timeout_ms)
         others = [name for name, _ in listed if name not in spared]
-        Markers(transactions).sweep(others, written | self._topics_of(kept))
+        alone = self._witnesses_at(transactions, scope, keep)
+        Markers(transactions).sweep(others, written | self._topics_of(kept), alone)
         if strays:
             logger.warning(
                 "Sink %s of query %s: aborted %d transactions that nobody had prepared, or whose batch failed: %s",
@@ -248,9 +251,12 @@ class KafkaSink:
         strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
         if not strays:
             return 0
+        # In a ring, what drivers after this one open looks like what those long before it did: the owner alone sweeps.
+        owned = driver_of(scope)
+        check_is_owner(scope, dict(zip(owned, transactions.describe(owned))), transactions.wire.servers)
         written = topics_of(transactions.describe(strays))
         transactions.fence(strays, self._options.transaction_timeout_ms)
-        Markers(transactions).sweep(strays, written | self._topics_of(()))
+        Markers(transactions).sweep(strays, written | self._topics_of(()), self._witnesses_at(transactions, scope, ()))
         logger.warning(
             "Sink %s of query %s: aborted %d transactions that tasks of a driver that died, or attempts that were given"
             " up, had opened late: %s",
@@ -265,6 +271,17 @@ class KafkaSink:
         """All that these may have written to."""
         fixed = {topic for topic in (self._options.topic, self._options.witness_topic) if topic}
         return fixed.union(*(one.topics for one in prepared))
+
+    def _witnesses_at(
+        self, transactions: Transactions, scope: Scope, named: Sequence[Committable]
+    ) -> list[tuple[str, int]]:
+        """The partition with all witnesses of this query and sink: others of that topic are none of its business."""
+        if self._options.witness_topic is None:
+            return []
+        place = place_of(scope.claim)
+        if place is None:
+            place = Witnesses(transactions, self._options.witness_topic).place_of(scope, _earlier(named))
+        return [(place.topic, place.partition)]
 
     def _drivers_ago(self, name: str, scope: Scope) -> int:
         return drivers_ago(_epoch_of(name), scope.epoch, witnessed=self._options.witness_topic is not None)

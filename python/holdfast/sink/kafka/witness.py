@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from holdfast.commit.epochs import Driver
@@ -105,9 +105,7 @@ class Witnesses:
 
     def traces(self, place: Place, scope: Scope) -> list[Trace]:
         """What drivers of this query and sink have left behind a place, oldest first: what is committed only."""
-        part = self._read(place, scope)
-        if part is None:
-            return []  # the topic is younger than what was recorded: it has no evidence
+        part = self._read_what_is_left(place, scope)
         return [_trace(record, place, scope) for record in part.records if record.ending is Ending.COMMITTED]
 
     def traces_before(
@@ -121,8 +119,7 @@ class Witnesses:
         Unavailable
             Something has not ended yet, or the claim does not show yet.
         """
-        part = self._read(place, scope)
-        records = part.records if part is not None else ()
+        records = self._read_what_is_left(place, scope).records
         at = next((number for number, one in enumerate(records) if _is_by(one, mine)), None)
         if at is None:
             raise Unavailable(
@@ -155,6 +152,10 @@ class Witnesses:
                 parts[place] = self._read(place, scope)
             found.append(_verdict(one, place, parts[place], claim))
         return found
+
+    def _read_what_is_left(self, place: Place, scope: Scope) -> LogPart:
+        """A log that ends before the place was lost (one replica, and its disk): then all that is in it came later."""
+        return self._read(place, scope) or self._read(replace(place, since=0), scope) or LogPart(0, 0, ())
 
     def _read(self, place: Place, scope: Scope) -> LogPart | None:
         log = PartitionLog(self._wire, place.topic, place.partition, self._patience_ms)

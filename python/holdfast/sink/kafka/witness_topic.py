@@ -52,11 +52,11 @@ class WitnessTopic:
         Unavailable
             It is missing, and this user may not create it.
         """
-        if not self._exists():
+        if not self._exists(replicas):
             self._create(replicas)
         self._check()
 
-    def _exists(self) -> bool:
+    def _exists(self, replicas: int) -> bool:
         codes = self._kafka.KafkaError
         names = self._kafka.TopicCollection([self._topic])
 
@@ -64,7 +64,8 @@ class WitnessTopic:
             return self._fitness.admin.describe_topics(names, request_timeout=within_s)[self._topic].result()
 
         try:
-            self._fitness.ask(f"describe topic {self._topic}", question, (*NOT_ALLOWED, codes.UNKNOWN_TOPIC_OR_PART))
+            known = (*NOT_ALLOWED, codes.UNKNOWN_TOPIC_OR_PART)
+            found = self._fitness.ask(f"describe topic {self._topic}", question, known)
         except self._kafka.KafkaException as error:
             if error.args[0].code() in NOT_ALLOWED:
                 raise Unavailable(
@@ -73,6 +74,16 @@ class WitnessTopic:
                     " hand; or do without, with KafkaSink(witness_topic=None): see docs/guide/security.md"
                 ) from None
             return False
+        fewest = min((len(part.replicas) for part in found.partitions), default=replicas)
+        if fewest < replicas:
+            logger.warning(
+                "Topic %s has %d replicas, and the rows' own has %d: while those brokers are away nothing is committed,"
+                " and if they lose their disks, what was committed may be taken for lost. Give it as many"
+                " (kafka-reassign-partitions.sh), or name another one with KafkaSink(witness_topic=)",
+                self._topic,
+                fewest,
+                replicas,
+            )
         return True
 
     def _create(self, replicas: int) -> None:
