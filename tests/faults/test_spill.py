@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -118,3 +119,15 @@ def test_limits_may_change_at_a_restart(tmp_path):
     driver.settings = replace(TIGHT, delta_compression="none", rocksdb_compression="zstd")
     driver.play(driver.process(), *parts(4))
     assert driver.check(driver.process(OTHER_HOST, "local-b"))
+
+
+def test_a_batch_spills_right_after_the_local_folder_was_cleared(tmp_path):
+    """It was spilled over nothing: all of the state that was not in the newest deltas was lost, for good."""
+    driver = SlotDriver(tmp_path, settings=replace(SMALL, batch_memory_max_bytes=64 << 10))
+    process = driver.process()
+    driver.play_some(process, 40)
+    assert driver.handle.start > 0
+    shutil.rmtree(tmp_path / "local-a")  # as who clears unused folders does, or whoever takes it for temporary
+    driver.play(process, *(dict.fromkeys(range(first, first + 2000), 1) for first in range(1000, 9000, 2000)))
+    driver.check(process)
+    driver.check(driver.process())

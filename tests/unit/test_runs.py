@@ -85,3 +85,14 @@ def test_runs_that_an_earlier_version_registered_are_older_than_all(store, tmp_p
     assert runs.registered_ms == int(
         os.stat(tmp_path / "query" / "totals" / "runs" / f"000000000001-{A}.json").st_mtime * 1000
     )
+
+
+def test_a_run_that_spark_hides_in_some_batches_knows_its_other_name(store):
+    """Retention took the query's own versions for another timeline's, and fenced it."""
+    told, hidden = runs_of(store, A, "mine"), runs_of(store, Runs.of_instance("mine"), "mine")
+    told.register()
+    hidden.register()
+    assert told.own_digits == hidden.own_digits
+    stranger = runs_of(store, B)
+    stranger.register()
+    assert stranger.own_digits.isdisjoint(told.own_digits)

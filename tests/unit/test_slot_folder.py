@@ -16,6 +16,7 @@ from holdfast.checkpoint.host import Host, claim_local_dir, local_errors
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import new_id
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.sealed import seal
 
 HERE = Host("a", "machine", "boot-1")
 
@@ -77,6 +78,31 @@ def test_a_renamed_pod_takes_its_volume_over_once_nobody_is_there(tmp_path):
     claim_local_dir(str(tmp_path), renamed)
     with pytest.raises(InvalidRequest, match="'pod-2' uses it"):
         claim_local_dir(str(tmp_path), Host("pod-1", "", "boot-1"))
+
+
+def test_workers_that_start_at_once_take_over_together(tmp_path):
+    """Who looked while another one was taking over was told that two hosts share the folder."""
+    program = (
+        "import sys\n"
+        "from holdfast.checkpoint.host import Host, claim_local_dir\n"
+        "sys.stdin.readline()\n"
+        f"claim_local_dir({str(tmp_path)!r}, Host('pod-2', '', 'boot-2'))\n"
+        "print('mine', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    left = seal("holdfast.host", 1, {"name": "pod-1", "machine_id": "", "boot_id": "boot-1"})
+    (tmp_path / "HOST").write_text(left)
+    (tmp_path / "HOST.lock").touch()
+    for process in processes:
+        process.stdin.write("now\n")
+        process.stdin.flush()
+    assert [process.stdout.readline() for process in processes] == ["mine\n"] * 3
+    for process in processes:
+        process.communicate("enough\n")
 
 
 def test_where_locks_say_nothing_of_other_machines_the_way_out_is_named(tmp_path, monkeypatch):

@@ -63,23 +63,33 @@ def claim_local_dir(local_dir: str, host: Host) -> None:
     path = os.path.join(local_dir, "HOST")
     with local_errors(local_dir):
         os.makedirs(local_dir, mode=0o700, exist_ok=True)
-        found = _read(path)
-        if found is not None and not host.owns(found) and not _is_left(local_dir):
-            raise InvalidRequest(
-                f"{local_dir} is shared by two hosts: this is {host.name!r}, and {path} says that {found.name!r} uses "
-                f"it. Give each host its own {SETTING}, on a disk of its own; if {found.name!r} is gone for good, or "
-                f"was this one's name before, delete the file {path}"
-            )
-        if found != host:
-            temporary = f"{path}.{os.getpid()}"
-            with open(temporary, "w") as file:
-                file.write(
-                    seal(_FORMAT, _VERSION, {"name": host.name, "machine_id": host.machine_id, "boot_id": host.boot_id})
+        with _alone(local_dir):
+            found = _read(path)
+            if found is not None and not host.owns(found) and not _is_left(local_dir):
+                raise InvalidRequest(
+                    f"{local_dir} is shared by two hosts: this is {host.name!r}, and {path} says that {found.name!r} "
+                    f"uses it. Give each host its own {SETTING}, on a disk of its own; if {found.name!r} is gone for "
+                    f"good, or was this one's name before, delete the file {path}"
                 )
-            os.replace(temporary, path)
-        _hold(local_dir)
+            if found != host:
+                _write(path, host)
+            _hold(local_dir)
         if not os.access(local_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), local_dir)
+
+
+@contextmanager
+def _alone(local_dir: str) -> Iterator[None]:
+    """One claim at a time: who asks whether the folder was left must not meet another who asks, or took it just
+    now.
+    """
+    lock = os.open(os.path.join(local_dir, "HOST.claim"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _hold(local_dir: str) -> None:
@@ -176,6 +186,13 @@ def _read(path: str) -> Host | None:
             return Host(**unseal(file.read(), _FORMAT, _VERSION, path))
     except (FileNotFoundError, Corrupt, TypeError):
         return None  # torn by a crash: it holds nothing that this machine does not know
+
+
+def _write(path: str, host: Host) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w") as file:
+        file.write(seal(_FORMAT, _VERSION, {"name": host.name, "machine_id": host.machine_id, "boot_id": host.boot_id}))
+    os.replace(temporary, path)
 
 
 def _first_line(path: str) -> str:

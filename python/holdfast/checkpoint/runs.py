@@ -62,6 +62,7 @@ class Runs:
         self._instance = instance
         self._known: list[Run] = []
         self._alive: list[Alive] = []
+        self._instances: dict[str, str | None] = {}  # by the name of a run's file, which never changes
         self.run_id = run_id
         self.fenced: Fenced | None = None  #: why this run has to stop, once that is known
 
@@ -73,7 +74,11 @@ class Runs:
     @property
     def own_digits(self) -> frozenset[str]:
         """Of all names that this run goes by: a program may hide Spark's in some of its batches."""
-        return frozenset({run_digits(self.run_id), run_digits(self.of_instance(self._instance))})
+        hidden = self.of_instance(self._instance)
+        own = {self.run_id, hidden}
+        if self.run_id == hidden:  # what Spark calls it is known from those of its batches that told
+            own.update(run.run_id for run in self._known if self._is_own(run))
+        return frozenset(map(run_digits, own))
 
     @property
     def registered_ms(self) -> int:
@@ -139,6 +144,11 @@ class Runs:
         if notes:
             self._store.delete([note.name for note in notes])
             self._alive = [note for note in self._alive if note not in notes]
+
+    def _is_own(self, run: Run) -> bool:
+        if run.name not in self._instances:
+            self._instances[run.name] = self._instance_of(run)
+        return self._instances[run.name] == self._instance
 
     def _check(self, mine: Run) -> None:
         later = [run for run in self._known if run > mine and run.run_id != self.run_id]

@@ -194,8 +194,8 @@ class SlotState:
             if live.store.memory_bytes <= limit:
                 return
         if self._spill is None:
-            bases = self._bases.of(live.handle) if live.handle else []
-            parent = bases[0] if bases else None
+            # Not live.base: its folder may be gone, cleared away under this process, which reads it all the same.
+            parent = self._restoring.newest_base(live.handle) if live.handle else None
             self._spill = Spill(self._context, self._deltas, self._maker, identity, live.handle, parent)
         self._spill.add(live.store)
 

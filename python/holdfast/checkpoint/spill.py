@@ -22,6 +22,7 @@ from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.prepared_delta import taken
 from holdfast.checkpoint.slot_context import SlotContext
+from holdfast.errors import InternalError
 from holdfast.fault_points import reach
 
 
@@ -37,6 +38,8 @@ class Spill:
         handle: Handle | None,
         parent: LocalBase | None,
     ) -> None:
+        if parent is None and handle is not None and handle.start > 0:
+            raise InternalError(f"{handle.where}: a spill needs a base below version {handle.start}, found none")
         self._context = context
         self._deltas = deltas
         self._maker = maker

@@ -114,8 +114,9 @@ def fork_checkpoint(checkpoint: str | os.PathLike[str], *, clock: Clock | None =
     """Gives a checkpoint that was copied, or restored from a backup, an identity of its own.
 
     From its next start on, the query writes everything after the last batch that Spark has committed in this checkpoint
-    once more, beside what is visible already, and never meets the query that it was copied from. A driver that still
-    runs on this very folder is fenced.
+    once more, beside what is visible already. Its sinks never meet those of the query that it was copied from. Keyed
+    operators do, as their state is not copied: give the fork a copy of the state folder before both run. A driver that
+    still runs on this very folder is fenced.
 
     Parameters
     ----------

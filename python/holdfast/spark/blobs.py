@@ -134,8 +134,11 @@ class Blob:
     def read(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows, without a copy: the batch keeps the blob's bytes alive."""
         try:
-            batch = pa.ipc.read_record_batch(self.data.slice(HEADER_BYTES), schema)
-            batch.validate(full=True)  # whoever reads it goes where its offsets say
+            message = self.data.slice(HEADER_BYTES)
+            # Whoever reads it goes where its offsets say. What text holds is not asked: Spark's is any bytes.
+            as_bytes = pa.schema([field.with_type(_bytes_for_text(field.type)) for field in schema])
+            pa.ipc.read_record_batch(message, as_bytes).validate(full=True)
+            batch = pa.ipc.read_record_batch(message, schema)
         except (pa.ArrowException, EOFError, OSError) as error:
             raise Corrupt(
                 f"packed row {self.sequence} of map partition {self.map_partition} does not hold what it was packed "
@@ -151,3 +154,19 @@ class Blob:
 
 def _checksum(header: bytes | memoryview, message: memoryview) -> int:
     return _core.xxh64(message, _core.xxh64(header))
+
+
+def _bytes_for_text(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in place of text, which lie in memory alike."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_bytes_for_text(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_bytes_for_text(key.type)), item.with_type(_bytes_for_text(item.type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_bytes_for_text(kind.value_type)))
+    return kind
