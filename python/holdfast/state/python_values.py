@@ -41,9 +41,9 @@ _LISTS = (list, tuple, range, deque, Set, KeysView, ValuesView, np.ndarray, pa.A
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _NAN = object()
 _VERBATIM: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
-    (is_type.is_integer, frozenset({int, type(None)})),
+    (is_type.is_integer, frozenset({type(None)})),
     (is_type.is_float64, frozenset({float, type(None)})),
-    (is_type.is_string, frozenset({str, type(None)})),
+    (is_type.is_string, frozenset({type(None)})),
     (is_type.is_binary, frozenset({bytes, type(None)})),
     (is_type.is_boolean, frozenset({bool, type(None)})),
 )
@@ -123,7 +123,9 @@ def detached(value: Any) -> Any:
 
 @cache
 def verbatim(type: pa.DataType) -> frozenset[type]:
-    """Classes whose values the type keeps as they are, or Arrow refuses when they become an array: the fast way."""
+    """Classes of which the type keeps every value as it is: the fast way. Not of integers, which may be out of range,
+    nor of text, which may be none: a value that is refused must be refused at the call, whatever is done after it.
+    """
     type = storage_type(type)
     return next((classes for family, classes in _VERBATIM if family(type)), frozenset())
 
