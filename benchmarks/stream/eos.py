@@ -49,6 +49,7 @@ from holdfast.testing import KafkaBroker
 
 MODES = ("exactly-once", "at-least-once")
 PLAIN = "none"  # neither transactions nor a header to tell repeats by
+UNWITNESSED = "no witnesses"  # exactly-once, where nobody can tell after long what was committed
 VALUE_BYTES = 100
 
 
@@ -102,7 +103,8 @@ def one_query(
     frame = source.selectExpr(
         "CAST(key AS STRING) AS key", f"lpad(CAST(amount AS STRING), {VALUE_BYTES}, 'x') AS value"
     )
-    sink = hf.KafkaSink(servers, new_topic(servers), mode=mode)
+    how: dict[str, Any] = {"mode": MODES[0], "witness_topic": None} if mode == UNWITNESSED else {"mode": mode}
+    sink = hf.KafkaSink(servers, new_topic(servers), **how)
     checkpoint = folder / f"checkpoint-{uuid.uuid4().hex}"
     query = hf.write_exactly_once(frame, sink, checkpoint=checkpoint, trigger={"processingTime": "0 seconds"})
     batches = watch(query, rows, measured=measured, warm_up=warm_up)
@@ -112,7 +114,7 @@ def one_query(
 
 def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, rounds: int, measured: int) -> None:
     """All modes in turns, each round the other way round."""
-    modes = (*MODES, PLAIN)
+    modes = (*MODES, PLAIN, UNWITNESSED)
     rates: dict[str, list[float]] = {mode: [] for mode in modes}
     for turn in range(rounds):
         for mode in modes if turn % 2 else modes[::-1]:
@@ -121,6 +123,7 @@ def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, ro
             ).rows_per_s
     ratio("eos.vs_alo", rates[MODES[0]], rates[MODES[1]], at_least(0.85), f"{rows:,} rows a batch")
     ratio("eos.vs_plain", rates[MODES[0]], rates[PLAIN], note="against mode none: no transaction, no header")
+    ratio("eos.vs_unwitnessed", rates[MODES[0]], rates[UNWITNESSED], at_least(0.95), "against witness_topic=None")
     figure("eos.rows_per_s", statistics.median(rates[MODES[0]]))
 
 
