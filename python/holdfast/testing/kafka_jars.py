@@ -152,7 +152,7 @@ def _verify(folder: Path, lock: Lock) -> None:
 def _fill(folder: Path, lock: Lock) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Maven's local repository is not made for two at once, and the second would only fetch the same.
-    with (folder.parent / "fetching.lock").open("a") as alone:
+    with (folder.parent / ".fetching.lock").open("a") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX)
         if not _is_verified(folder, lock):
             _fetch(folder, lock)

@@ -72,7 +72,7 @@ def test_the_sink_looks_for_missing_markers_when_it_commits_again_and_when_it_re
     scope = Scope("query", "run", 1, "kafka")
     for commit, visible in ((True, [b"before", b"after", b"of somebody else"]), (False, [b"of somebody else"])):
         ended = Ended(lax, commit)
-        sink = KafkaSink(lax.servers, ended.topic)
+        sink = KafkaSink(lax.servers, ended.topic, witness_topic=None)  # nobody has claimed it
         if commit:
             body = {"transactional_id": ID, "producer_id": ended.one.producer_id, "topics": [ended.topic]}
             named = Committable(0, 0, 1, 6, {**body, "producer_epoch": ended.one.producer_epoch})
