@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -21,6 +22,13 @@ PASSWORD = "correct-horse-battery"
 STORE_PASSWORD = "keystore-password"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.fixture(autouse=True)
+def _clients_that_were_dropped_are_gone() -> Iterator[None]:
+    """A client has a dozen file descriptors, and those of hundreds of tests are too many for py4j's select()."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
