@@ -84,7 +84,8 @@ bool SlotStore::Empty() const {
 Status SlotStore::SetBase(std::shared_ptr<BaseReader> base, int64_t sequence) {
   return Run({"set_base", nullptr, Access::kVersion}, [&]() -> Status {
     const bool empty = Empty();
-    const bool jumps = sequence != versions_.sequence() && !versions_.in_batch();
+    // Not to an older base: a complete Store that is empty has read all there is.
+    const bool jumps = sequence > versions_.sequence() && !versions_.in_batch();
     HOLDFAST_RETURN_IF_ERROR(versions_.SetBase(sequence, empty || loaded_, Changed()));
     if (complete_ && empty && !loaded_ && jumps) needs_load_ = base != nullptr;
     base_ = std::move(base);
