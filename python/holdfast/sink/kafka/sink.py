@@ -237,7 +237,7 @@ class KafkaSink:
                 scope.sink,
                 scope.query_id,
                 len(strays),
-                ", ".join(strays[:8]) + (", …" if len(strays) > 8 else ""),
+                _in_words(strays),
             )
         return len(strays)
 
@@ -263,7 +263,7 @@ class KafkaSink:
             scope.sink,
             scope.query_id,
             len(strays),
-            ", ".join(strays[:8]) + (", …" if len(strays) > 8 else ""),
+            _in_words(strays),
         )
         return len(strays)
 
@@ -307,6 +307,10 @@ class KafkaSink:
             )
         answers = transactions.end(list(gone), commit=False)
         return {one for one, answer in zip(gone, answers) if answer is Answer.DONE}
+
+
+def _in_words(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _prepared(committable: Committable) -> Prepared:
