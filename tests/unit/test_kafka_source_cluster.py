@@ -150,3 +150,37 @@ def test_a_partition_that_a_leader_does_not_know_is_not_started_at_its_end_in_pl
     answer(monkeypatch, cluster, {A: 3}, {A: 9, B: 9})
     with pytest.raises(Unavailable, match=r"has t-1, but did not say its offsets"):
         cluster.resolve(Bound(timestamp_ms=5, latest_if_none=True), [A, B])
+
+
+@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE"])
+def test_a_leader_that_moves_ends_no_query(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader, code: str) -> None:
+    """Brokers that roll answer so, at once and for seconds: four tries of 10 ms each were over before that."""
+    hanging.hangs_until_ms, times = 0, iter(range(50))
+
+    def moved(offset: int) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if next(times, None) is None:
+            answer.set_result(SimpleNamespace(offset=offset))
+        else:
+            answer.set_exception(KafkaException(KafkaError(getattr(KafkaError, code))))
+        return answer
+
+    monkeypatch.setattr(hanging, "_said", moved)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t"}
+    assert Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A, B]) == {A: 7, B: 7}
+
+
+def test_what_is_refused_is_asked_for_a_few_times_only(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader) -> None:
+    asked = []
+
+    def refused(offset: int) -> Future[Any]:
+        asked.append(offset)
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+        return answer
+
+    monkeypatch.setattr(hanging, "_said", refused)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t", "fetchOffset.numRetries": "2"}
+    with pytest.raises(Unavailable, match="TOPIC_AUTHORIZATION_FAILED"):
+        Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A])
+    assert len(asked) == 3

@@ -17,6 +17,27 @@ from holdfast.kafka.client_config import is_secret, without_secrets
 #: keeps it for so long, and others may lead what it led long before that.
 QUESTION_MS = 30_000
 _LEARN_WITHIN_S = 5.0
+_PASSING = (
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "REQUEST_TIMED_OUT",
+    "BROKER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION",
+    "NOT_CONTROLLER",
+    "KAFKA_STORAGE_ERROR",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "THROTTLING_QUOTA_EXCEEDED",
+    "UNKNOWN_TOPIC_ID",
+    "INCONSISTENT_TOPIC_ID",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "_TIMED_OUT_QUEUE",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+)
 _lock = threading.Lock()
 _admin_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 
@@ -89,6 +110,14 @@ def admin_client(config: Mapping[str, str]) -> Any:
 def question_ms(config: Mapping[str, str]) -> int:
     """The time limit of one question: the user's for one request, where it is given."""
     return int(config.get("socket.timeout.ms", QUESTION_MS))
+
+
+def passes(error: Any) -> bool:
+    """Whether an error is one that goes by itself while brokers come and go, as Kafka's protocol says, or as long as
+    nobody can be reached. librdkafka knows that of producers' errors only.
+    """
+    codes = confluent_kafka().KafkaError
+    return bool(error.retriable()) or error.code() in {getattr(codes, name) for name in _PASSING}
 
 
 def learn_brokers(admin: Any) -> None:

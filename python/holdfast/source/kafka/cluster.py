@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, question_ms
+from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, passes, question_ms
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
 from holdfast.source.kafka.group_offsets import GroupOffsets
@@ -26,6 +26,7 @@ from holdfast.source.kafka.subscription import Partition
 ANSWER_WITHIN_MS = 120_000.0
 # Offset of a timestamp after that of the last record.
 _NO_RECORD = -1
+_PAUSE_MS = 100
 # How often what is there is asked for once more, where a leader does not know yet of a partition that there is.
 _AGAIN_MAX = 5
 
@@ -204,18 +205,16 @@ class Cluster:
             try:
                 return question(max(1000.0, min(left_ms, self._question_ms)) / 1000)
             except self._kafka.KafkaException as error:
-                # A client retries what a broker's restart causes, until its own time limit; the rest is asked again a
-                # few times, since a topic's leader may be on its way.
-                found = error.args[0]
-                retriable = found.retriable() or found.code() == self._kafka.KafkaError._TIMED_OUT
-                quick_failures += not retriable
+                # What goes by itself is waited for; the rest is asked again a few times.
+                is_passing = passes(error.args[0])
+                quick_failures += not is_passing
                 if self._clock.elapsed_ms() >= deadline_ms or quick_failures > self._options.fetch_retries:
                     raise Unavailable(
                         f"Kafka at {self._options.client['bootstrap.servers']} did not say the {what} of"
                         f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}"
                     ) from None
-                time.sleep(max(self._options.fetch_retry_ms / 1000, 0.1 if retriable else 0.0))
-                if retriable:
+                time.sleep(max(self._options.fetch_retry_ms, _PAUSE_MS if is_passing else 0) / 1000)
+                if is_passing:
                     learn_brokers(self._admin)
 
 
