@@ -25,7 +25,7 @@ _END = re.compile(
     r"\n?\s*SQLSTATE: \w{5}\b|\n+\tat |\n+Driver stacktrace:|\n+=== Streaming Query ===|\n+JVM stacktrace:"
     r"|\n+Caused by: |\n+\s*at py4j\."
 )
-_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:\.<locals>\.\w+)*)(?:: (?P<message>.*))?", re.DOTALL)
+_RAISED = re.compile(r"(?P<type>[\w<][\w.<>]*)(?:: (?P<message>.*))?", re.DOTALL)
 _FRAME = re.compile(
     r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
     r"(?:    .*\n|  \[Previous line repeated .*\n)*"
