@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, worker
+from holdfast.spark.declared_operators import declare
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
@@ -32,7 +33,7 @@ def keyed(
     *,
     name: str,
     watermark: tuple[str, str] | None = None,
-    output_mode: str = "append",
+    output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
@@ -100,6 +101,7 @@ def keyed(
                 f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
             )
         plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
+        declare(plan)
         packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
         if watermark is not None:
             packed = packed.withWatermark("event_time", watermark[1])
@@ -144,7 +146,7 @@ def _plan(
             labels=spread_labels(slot_count, partitions),
             key_schema=schemas.key_schema(input_schema, columns),
             null_keys=null_keys,
-            states=_state_records(processor),
+            states=state_records(processor),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
@@ -176,7 +178,8 @@ def _pack_plan(plan: OperatorPlan) -> pack.PackPlan:
     )
 
 
-def _state_records(processor: Processor) -> tuple[StateRecord, ...]:
+def state_records(processor: Processor) -> tuple[StateRecord, ...]:
+    """The states of a processor as they are recorded."""
     return tuple(
         StateRecord(
             id=index,
