@@ -69,8 +69,9 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
         check_checkpoint(checkpoint)
-        writer = writer.option("checkpointLocation", os.fspath(checkpoint))
     try:
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", os.fspath(checkpoint))
         return Query(writer.start())
     except Exception as error:
         gone = _gone(error)
