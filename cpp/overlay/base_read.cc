@@ -119,8 +119,7 @@ void SettleAbsent(Table* table, Head* head) {
 
 }  // namespace
 
-Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
-  if (value_header::IsReadable(value) && value.size() <= Table::kBytesMax) return Status::Ok();
+Status StoredValueError(Slice value, uint16_t state_id, uint16_t key_group) {
   const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
   if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
   const auto header = static_cast<uint8_t>(value[0]);

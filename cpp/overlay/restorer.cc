@@ -17,7 +17,15 @@ Status NotRestored(const StoredEntry& stored, const std::string& reason) {
                          "; restore from another version");
 }
 
+Status NotOfSlot(const StoredEntry& stored, uint16_t key_group, const SlotKeyGroups& groups) {
+  return NotRestored(stored, "the key's group is " + std::to_string(key_group) + ", and this slot has key groups " +
+                                 std::to_string(groups.first()) + " to " + std::to_string(groups.end() - 1));
+}
+
 }  // namespace
+
+Restorer::Restorer(SlotEngine* engine, uint32_t mark)
+    : engine_(engine), mark_(mark), is_raw_(engine->key_length() == nullptr) {}
 
 Status Restorer::Add(const StoredEntry& stored) {
   HOLDFAST_RETURN_IF_ERROR(Read(stored, &items_[count_]));
@@ -43,49 +51,49 @@ Status Restorer::Finish() {
   return Status::Ok();
 }
 
+void Restorer::EnterState(uint16_t state_id) {
+  table_ = engine_->TableOf(state_id);
+  before_key_bytes_ = layout::BeforeKeyBytes(state_id);
+  is_whole_ = engine_->IsWhole(state_id);
+}
+
+// On the way of each entry: a Status is made where one fails.
 Status Restorer::Read(const StoredEntry& stored, Item* item) {
-  if (table_ == nullptr || table_->state_id() != stored.state_id) {
-    table_ = engine_->TableOf(stored.state_id);
-    is_whole_ = engine_->IsWhole(stored.state_id);
-  }
+  if (table_ == nullptr || table_->state_id() != stored.state_id) EnterState(stored.state_id);
   if (stored.present) {
-    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(stored.value, stored.state_id, stored.key_group));
+    if (!IsStoredValue(stored.value)) [[unlikely]]
+      return StoredValueError(stored.value, stored.state_id, stored.key_group);
     table_->ExpectValueBytes(stored.value.size());
   }
-  size_t primary_length = stored.key.size();
-  if (engine_->key_length() != nullptr) {
-    HOLDFAST_ASSIGN_OR_RETURN(primary_length, CheckKey(stored));
-  } else if (!engine_->key_groups().Contains(stored.key_group)) {
-    return NotRestored(stored, "its key group is not of this slot");
+  HashedKey key;
+  if (is_raw_) {
+    if (!engine_->key_groups().Contains(stored.key_group)) [[unlikely]]
+      return NotRestored(stored, "its key group is not of this slot");
+    key = RawKey(stored.key, stored.key_group);
+  } else {
+    if (stored.key.size() < before_key_bytes_) [[unlikely]]
+      return NotRestored(stored, "it is too short for what stands before the key");
+    Slice encoded = stored.key.substr(before_key_bytes_);
+    if (!is_whole_) {  // declared otherwise, or not yet: the key itself says where a suffix begins
+      const Result<size_t> length = engine_->key_length()(encoded);
+      if (!length.ok()) return NotRestored(stored, length.status().message());
+      encoded = encoded.substr(0, length.value());
+    }
+    const SlotKeyGroups& groups = engine_->key_groups();
+    const uint16_t key_group = groups.Of(Xxh64Inline(encoded.data(), encoded.size()));
+    if (key_group != stored.key_group || !groups.Contains(key_group)) [[unlikely]]
+      return NotOfSlot(stored, key_group, groups);
+    key.bytes = before_key_bytes_ > 0 ? stored.key : encoded;
+    key.hash = IndexHash(key.bytes);
+    key.key_group = key_group;
   }
-  const Slice primary = stored.key.substr(0, primary_length);
-  const uint64_t hash = IndexHash(primary);
-  *item = {stored, table_, primary_length, {primary, hash, stored.key_group}, hash, nullptr};
+  *item = {stored, table_, key, key.hash, nullptr};
   if (item->is_element()) {
-    item->entry_hash = Table::ElementHash(hash, stored.key.substr(primary_length));
-    table_->PrefetchHeadIndex(hash);
+    item->entry_hash = Table::ElementHash(key.hash, item->suffix());
+    table_->PrefetchHeadIndex(key.hash);
   }
   table_->PrefetchIndex(item->entry_hash);
   return Status::Ok();
-}
-
-// That the encoded key is of its key group; how long the primary key is.
-Result<size_t> Restorer::CheckKey(const StoredEntry& stored) const {
-  const size_t before = layout::BeforeKeyBytes(stored.state_id);
-  if (stored.key.size() < before) return NotRestored(stored, "it is too short for what stands before the key");
-  Slice encoded = stored.key.substr(before);
-  if (!is_whole_) {  // declared otherwise, or not yet: the key itself says where a suffix begins
-    const Result<size_t> length = engine_->key_length()(encoded);
-    if (!length.ok()) return NotRestored(stored, length.status().message());
-    encoded = encoded.substr(0, length.value());
-  }
-  const SlotKeyGroups& groups = engine_->key_groups();
-  const uint16_t key_group = groups.Of(Xxh64Inline(encoded.data(), encoded.size()));
-  if (key_group != stored.key_group || !groups.Contains(key_group)) {
-    return NotRestored(stored, "the key's group is " + std::to_string(key_group) + ", and this slot has key groups " +
-                                   std::to_string(groups.first()) + " to " + std::to_string(groups.end() - 1));
-  }
-  return before > 0 ? stored.key.size() : encoded.size();
 }
 
 Status Restorer::Put(const Item& item) {
@@ -93,9 +101,9 @@ Status Restorer::Put(const Item& item) {
   if (item.is_element() != table->has_elements() && table->entry_count() > 0) {
     return NotRestored(item.stored, "keys of values and of list or map elements are mixed");
   }
-  Entry* const entry = item.is_element() ? table->InternElement(item.key, item.stored.key.substr(item.primary_length))
-                       : Table::IsOf(item.guess, item.key.bytes) ? item.guess
-                                                                 : table->Intern(item.key);
+  Entry* const entry = item.is_element()                   ? table->InternElement(item.key, item.suffix())
+                       : Table::IsOf(item.guess, item.key) ? item.guess
+                                                           : table->Intern(item.key);
   table->SetRead(entry, item.stored.value, item.stored.present, mark_);
   return Status::Ok();
 }

@@ -27,7 +27,7 @@ struct StoredEntry {
 class Restorer {
  public:
   // `mark`: of the entries, as for Table::SetRead.
-  Restorer(SlotEngine* engine, uint32_t mark) : engine_(engine), mark_(mark) {}
+  Restorer(SlotEngine* engine, uint32_t mark);
   Restorer(const Restorer&) = delete;
   Restorer& operator=(const Restorer&) = delete;
 
@@ -45,25 +45,28 @@ class Restorer {
   struct Item {
     StoredEntry stored;
     Table* table;
-    size_t primary_length;
-    HashedKey key;
+    HashedKey key;  // the primary key
     uint64_t entry_hash;
     Entry* guess;
 
-    bool is_element() const { return primary_length < stored.key.size(); }
+    bool is_element() const { return key.bytes.size() < stored.key.size(); }
+    Slice suffix() const { return stored.key.substr(key.bytes.size()); }
   };
 
+  void EnterState(uint16_t state_id);
+  // That the entry can be read, and that its key is of its key group and that of this slot.
   Status Read(const StoredEntry& stored, Item* item);
-  Result<size_t> CheckKey(const StoredEntry& stored) const;
   Status Put(const Item& item);
 
   SlotEngine* const engine_;
   const uint32_t mark_;
+  const bool is_raw_;
   std::array<Item, kBlockEntries> items_;
   std::array<std::string, kBlockEntries> copies_;
   size_t count_ = 0;
   // Of the state that the last entry was of.
   Table* table_ = nullptr;
+  size_t before_key_bytes_ = 0;
   bool is_whole_ = false;
 };
 

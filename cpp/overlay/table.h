@@ -32,6 +32,13 @@ struct HashedKey {
   uint16_t key_group;
 };
 
+// A raw key says nothing of its key group: equal bytes in two of them are two keys, and have two hashes.
+inline HashedKey RawKey(Slice bytes, uint16_t key_group) {
+  char group[sizeof(key_group)];
+  std::memcpy(group, &key_group, sizeof(group));
+  return {bytes, IndexHash(bytes, IndexHash({group, sizeof(group)})), key_group};
+}
+
 class Table {
  public:
   // Of one key, and of one value with its header.
@@ -67,10 +74,14 @@ class Table {
     __builtin_prefetch(bytes, 1);
     __builtin_prefetch(bytes + 40, 1);
   }
+  // Of an encoded key, which says its key group itself.
   static bool IsOf(const Entry* guess, Slice key) { return guess != nullptr && SameBytes(guess->key(), key); }
+  static bool IsOf(const Entry* guess, const HashedKey& key) {
+    return IsOf(guess, key.bytes) && guess->key_group == key.key_group;
+  }
   Entry* Intern(const HashedKey& key) {
     return entries_.FindOrInsert(
-        key.hash, [&key](const Entry& entry) { return SameBytes(entry.key(), key.bytes); },
+        key.hash, [&key](const Entry& entry) { return IsOf(&entry, key); },
         [&] { return NewEntry(key.bytes, {}, key.key_group); });
   }
 

@@ -3,7 +3,6 @@
 
 #include <random>
 
-#include "codec/index_hash.h"
 #include "overlay/ordered_cursor.h"
 #include "overlay/slot_engine.h"
 #include "state/arrays.h"
@@ -21,21 +20,21 @@ struct Raw {
   Status Put(uint16_t state_id, uint16_t key_group, const std::string& key, const std::string& value) {
     Table* const table = engine.TableOf(state_id);
     return engine.Run({"put", table, Access::kWrite}, [&] {
-      table->Put(table->Intern({key, IndexHash(key), key_group}), "\x01" + value);
+      table->Put(table->Intern(RawKey(key, key_group)), "\x01" + value);
       return Status::Ok();
     });
   }
   Status Remove(uint16_t state_id, uint16_t key_group, const std::string& key) {
     Table* const table = engine.TableOf(state_id);
     return engine.Run({"remove", table, Access::kWrite}, [&] {
-      table->Remove(table->Intern({key, IndexHash(key), key_group}));
+      table->Remove(table->Intern(RawKey(key, key_group)));
       return Status::Ok();
     });
   }
   Result<std::string> Get(uint16_t state_id, uint16_t key_group, const std::string& key) {
     Table* const table = engine.TableOf(state_id);
     return engine.Run({"get", table, Access::kRead}, [&]() -> Result<std::string> {
-      std::vector<Entry*> entries = {table->Intern({key, IndexHash(key), key_group})};
+      std::vector<Entry*> entries = {table->Intern(RawKey(key, key_group))};
       Entry* const entry = entries[0];
       if (!entry->known()) {
         HOLDFAST_RETURN_IF_ERROR(ReadEntries(engine.base(), table, &entries, engine.read_counters()));
@@ -104,6 +103,50 @@ TEST(Engine, RawKeysAreWhatTheClientSays) {
   foreign.key_groups[0] = 6;
   ExpectError(other.Apply(foreign, 1), Code::kCorrupt, "its key group is not of this slot");
   ExpectError(other.engine.Begin(2), Code::kCorrupt, "the batch must be aborted");
+}
+
+TEST(Engine, EqualRawKeysOfTwoKeyGroupsAreTwoKeys) {
+  for (const uint16_t state_id : {kUnordered, kOrdered}) {
+    const std::string key = "8 bytes, or more";
+    Raw raw;
+    Entries folded;
+    ExpectOk(raw.engine.Begin(1));
+    ExpectOk(raw.Put(state_id, 3, key, "of 3"));
+    ExpectOk(raw.Put(state_id, 5, key, "of 5"));
+    EXPECT_EQ(raw.Scan(state_id, {2, 6, {}, {}}), (std::vector<std::string>{"3" + key + "=of 3", "5" + key + "=of 5"}));
+    const DeltaPiece first = raw.TakePiece();
+    FoldInto(first, &folded);
+    ExpectOk(raw.engine.Commit());
+    ExpectOk(raw.engine.Begin(2));
+    ExpectOk(raw.Remove(state_id, 3, key));
+    const DeltaPiece second = raw.TakePiece();
+    ExpectOk(raw.engine.Commit());
+    EXPECT_EQ(Value(raw.Get(state_id, 3, key)), "none");
+    EXPECT_EQ(Value(raw.Get(state_id, 5, key)), "of 5");
+
+    Raw follower;  // once over new entries, then over those that the guess finds
+    ExpectOk(follower.Apply(first, 1));
+    EXPECT_EQ(Value(follower.Get(state_id, 3, key)), "of 3");
+    ExpectOk(follower.Apply(second, 2));
+    EXPECT_EQ(Value(follower.Get(state_id, 3, key)), "none");
+    EXPECT_EQ(Value(follower.Get(state_id, 5, key)), "of 5");
+
+    Raw reader;
+    ExpectOk(reader.engine.SetBase(std::make_shared<MapBase>(folded), 1));
+    EXPECT_EQ(Value(reader.Get(state_id, 5, key)), "of 5");
+    EXPECT_EQ(Value(reader.Get(state_id, 3, key)), "of 3");
+    EXPECT_EQ(Value(reader.Get(state_id, 4, key)), "none");
+  }
+}
+
+// Thousands of key groups may have the same few keys: a hash of the bytes alone would put them all in one run.
+TEST(Engine, EqualRawKeysOfManyKeyGroupsAreSpread) {
+  constexpr uint16_t kGroups = 20'000;
+  SlotEngine engine({{kGroups, 0, kGroups}, false, 200, nullptr});
+  Table* const table = engine.TableOf(kUnordered);
+  for (uint16_t group = 0; group < kGroups; ++group) table->Intern(RawKey("the same", group));
+  EXPECT_EQ(table->entry_count(), kGroups);
+  EXPECT_LT(table->LongestProbe(), 200U);
 }
 
 TEST(Engine, AFailedOperationPoisonsTheBatch) {
