@@ -13,6 +13,7 @@ namespace holdfast::rocks {
 
 struct CDatabase;
 struct CColumnFamily;
+struct CCompactionFilter;
 struct COptions;
 struct CReadOptions;
 struct CEnvOptions;
@@ -71,6 +72,15 @@ struct CLiveFiles;
   F(void, ingestexternalfileoptions_set_move_files, (CIngestOptions*, unsigned char))                             \
   F(void, ingest_external_file_cf,                                                                                \
     (CDatabase*, CColumnFamily*, const char* const* paths, size_t count, const CIngestOptions*, char** error))    \
+  F(CCompactionFilter*, compactionfilter_create,                                                                  \
+    (void* state, void (*destructor)(void*),                                                                      \
+     unsigned char (*filter)(void*, int level, const char* key, size_t, const char* value, size_t,                \
+                             char** new_value, size_t* new_value_size, unsigned char* value_changed),             \
+     const char* (*name)(void*)))                                                                                 \
+  F(void, compactionfilter_destroy, (CCompactionFilter*))                                                         \
+  F(void, options_set_compaction_filter, (COptions*, CCompactionFilter* borrowed))                                \
+  F(void, compact_range_cf,                                                                                       \
+    (CDatabase*, CColumnFamily*, const char* begin, size_t, const char* end, size_t))                             \
   F(CWaitForCompactOptions*, wait_for_compact_options_create, ())                                                 \
   F(void, wait_for_compact_options_destroy, (CWaitForCompactOptions*))                                            \
   F(void, wait_for_compact, (CDatabase*, CWaitForCompactOptions*, char** error))                                  \

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 
 namespace holdfast {
 

@@ -9,7 +9,7 @@
 
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/fold.h"
 
 namespace holdfast {
@@ -64,12 +64,11 @@ class FixedFoldCall final : public FoldCall {
       }
       T value = ValueAt(row);
       if (present) {
-        char* const stored = entry->value_bytes() + 1;
         T folded;
-        std::memcpy(&folded, stored, sizeof(folded));
+        std::memcpy(&folded, entry->value_bytes() + 1, sizeof(folded));
         if (!function_.Fold(folded, value, &value)) return OutOfRange(*entry, row);
         table->Touch(entry);
-        std::memcpy(stored, &value, sizeof(value));
+        std::memcpy(entry->value_bytes() + 1, &value, sizeof(value));
       } else {
         char stored[kStoredBytes] = {value_header::kRow};
         std::memcpy(stored + 1, &value, sizeof(value));

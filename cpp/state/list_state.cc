@@ -1,6 +1,6 @@
 // List states: each element is a key of its own, under an index that grows with every append. Appending reads nothing.
 #include "codec/array_builder.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/element_keys.h"
 #include "state/states.h"
 #include "state/stored_rows.h"

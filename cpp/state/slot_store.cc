@@ -99,6 +99,12 @@ void SlotStore::ForgetAbsent() {
   for (const auto& [id, table] : tables_) table->ForgetAbsent();
 }
 
+// The base never leaves expired entries of a complete Store out while it runs.
+void SlotStore::ExpireSome() {
+  if (!complete_) return;
+  for (const auto& [id, table] : tables_) table->ExpireSome();
+}
+
 Status SlotStore::Load(std::shared_ptr<BaseReader> base) {
   return Run({"load", nullptr, Access::kVersion}, [&]() -> Status {
     if (!complete_ || !Empty() || versions_.in_batch()) {
@@ -153,6 +159,23 @@ Status SlotStore::Begin(int64_t sequence) {
   });
 }
 
+Status SlotStore::SetExpiry(int64_t state_id, const BatchExpiry& expiry) {
+  return Run({"set_expiry", nullptr, Access::kVersion}, [&]() -> Status {
+    HOLDFAST_RETURN_IF_ERROR(CheckInBatch());
+    HOLDFAST_RETURN_IF_ERROR(CheckStateId(state_id));
+    Table* const table = TableOf(static_cast<uint16_t>(state_id));
+    const int64_t cutoff_ms = table->expiry().expiry.cutoff_ms;
+    const bool in_order = expiry.expiry.cutoff_ms >= cutoff_ms;
+    if (in_order && (!expiry.stamps || expiry.stamp_ms > expiry.expiry.cutoff_ms)) {
+      table->SetExpiry(expiry);
+      return Status::Ok();
+    }
+    return Status::InvalidRequest("state " + std::to_string(state_id) + ": expected a cutoff from " +
+                                  std::to_string(cutoff_ms) + " on and a stamp above it, found " +
+                                  std::to_string(expiry.expiry.cutoff_ms) + " and " + std::to_string(expiry.stamp_ms));
+  });
+}
+
 Result<OwnedArray> SlotStore::TakeDelta() {
   return Run({"take_delta", nullptr, Access::kVersion}, [&]() -> Result<OwnedArray> {
     HOLDFAST_RETURN_IF_ERROR(CheckReadable());
@@ -160,6 +183,7 @@ Result<OwnedArray> SlotStore::TakeDelta() {
     std::vector<Table*> tables;
     tables.reserve(tables_.size());
     for (const auto& [id, table] : tables_) tables.push_back(table.get());
+    ExpireSome();
     OwnedArray delta = TakeChanged(tables, delta_bytes_max_);
     versions_.DeltaTaken();
     for (Table* table : tables) table->KeepChanged();

@@ -37,6 +37,7 @@ class SlotStore final : public Store {
   Status Load(std::shared_ptr<BaseReader> base) override;
   Status ApplyDelta(const OwnedArray& delta, int64_t sequence) override;
   Status Begin(int64_t sequence) override;
+  Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) override;
   Result<OwnedArray> TakeDelta() override;
   Status Commit() override;
   Status Reset() override;
@@ -84,11 +85,13 @@ class SlotStore final : public Store {
   // The state's table: the one declared alike before, or what `make_handle(Table*)` makes.
   template <typename Handle, typename MakeHandle>
   Result<Handle*> Declare(int64_t state_id, const std::string& description, Layout layout, MakeHandle make_handle);
+  static Status CheckStateId(int64_t state_id);
   // Whether a call may begin, by what is known of the version.
   Status CheckReadable() const;
   Status CheckInBatch() const;
   void NoteFailure(const Call& call, const Status& failure);
   void ForgetAbsent();
+  void ExpireSome();
   void LeaveFigures();
   bool Changed() const;
   bool Empty() const;

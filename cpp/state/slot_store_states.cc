@@ -12,6 +12,11 @@ constexpr int64_t kStateIdMax = 0xFFFF;
 
 }  // namespace
 
+Status SlotStore::CheckStateId(int64_t state_id) {
+  if (state_id >= 0 && state_id <= kStateIdMax) return Status::Ok();
+  return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
+}
+
 Table* SlotStore::TableOf(uint16_t state_id) {
   std::unique_ptr<Table>& table = tables_[state_id];
   if (table == nullptr) table = std::make_unique<Table>(state_id, &versions_, complete_);
@@ -28,9 +33,7 @@ Result<Handle*> SlotStore::Declare(int64_t state_id, const std::string& descript
                                    MakeHandle make_handle) {
   const Operation operation(this, {"declare", nullptr, Access::kVersion});
   HOLDFAST_RETURN_IF_ERROR(operation.status());
-  if (state_id < 0 || state_id > kStateIdMax) {
-    return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckStateId(state_id));
   const auto id = static_cast<uint16_t>(state_id);
   if (const auto found = declared_.find(id); found != declared_.end()) {
     if (found->second.description == description) return std::get<std::unique_ptr<Handle>>(found->second.table).get();

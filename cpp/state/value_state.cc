@@ -1,6 +1,6 @@
 // Value states: one value a key.
 #include "codec/array_builder.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/fold.h"
 #include "state/point_lookup.h"
 #include "state/states.h"

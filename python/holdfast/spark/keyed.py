@@ -23,6 +23,7 @@ from holdfast.storage import local_path
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
+_TIMESTAMPS = (spark.TimestampType, spark.TimestampNTZType)
 
 
 def keyed(
@@ -99,6 +100,7 @@ def keyed(
             raise InvalidRequest(
                 f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
             )
+        _check_ttls(processor, watermark is not None or bool(_inherited_time_columns(events.schema)), where)
         plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
         packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
         if watermark is not None:
@@ -153,6 +155,7 @@ def _plan(
         input_schema=input_schema,
         output_schema=schemas.arrow_schema(produced, f"{where}, output schema"),
         event_time_column=watermark and watermark[0],
+        time_columns=(watermark[0],) if watermark else _inherited_time_columns(events.schema),
         watermarked=watermark is not None or _inherited_delay_ms(events.schema) is not None,
         arrow_rows_max=_arrow_rows_max(conf),
     )
@@ -250,6 +253,24 @@ def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
         raise InvalidRequest(
             f"{where}: watermark column {column!r} is {schema.field(column).type}; expected a timestamp"
         )
+
+
+def _check_ttls(processor: Processor, has_event_time: bool, where: str) -> None:
+    for state_name, declaration in declared_states(processor):
+        if declaration.ttl is not None and declaration.ttl.time == "event" and not has_event_time:
+            raise InvalidRequest(
+                f"{where}: the TTL of state {state_name!r} goes by event time, and the DataFrame has no "
+                "watermark over a column of timestamps: give watermark=(column, delay), call withWatermark before, or "
+                'choose time="processing"'
+            )
+
+
+def _inherited_time_columns(schema: spark.StructType) -> tuple[str, ...]:
+    return tuple(
+        field.name
+        for field in schema.fields
+        if (field.metadata or {}).get(pack.WATERMARK_DELAY) is not None and isinstance(field.dataType, _TIMESTAMPS)
+    )
 
 
 def _inherited_delay_ms(schema: spark.StructType) -> int | None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.streaming.state import GroupState
 
-from holdfast.checkpoint import Handle, SlotState
+from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, SlotState
 from holdfast.errors import Incompatible, InternalError
 from holdfast.fault_points import reach
 from holdfast.spark import worker
@@ -22,7 +23,7 @@ from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
-from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.state import BoundProcessor, Context, Processor, declared_states
 from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
@@ -104,11 +105,14 @@ def _process(
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
         store = state.open(parent)
-        state.begin(ctx.batch_id, live.version_id(identity))
+        lifetimes = _lifetimes(processor, live)
+        time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
+        stamps = state.begin(ctx.batch_id, live.version_id(identity), lifetimes, time)
         states = [(declared.name, declared.id) for declared in live.record.states]
         bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
         with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
             for batch in _call_batches(spool, plan.input_schema):
+                _note_event_times(stamps, batch, plan.time_columns)
                 for produced in bound.process(batch, ctx):
                     yield from output.add(produced)
                 reach("mid_batch")
@@ -164,6 +168,25 @@ def _call_batches(spool: BlobSpool, schema: pa.Schema) -> Iterator[pa.RecordBatc
         size_bytes += blob.data.size
     if gathered:
         yield one_batch(gathered)
+
+
+def _lifetimes(processor: Processor, live: worker.LiveOperator) -> list[Lifetime]:
+    ids = {declared.name: declared.id for declared in live.record.states}
+    return [
+        Lifetime(ids[name], ttl.time, ttl.duration_ms, ttl.step_ms, ttl.refreshes_on_read)
+        for name, declaration in declared_states(processor)
+        if (ttl := declaration.ttl) is not None and name in ids
+    ]
+
+
+def _note_event_times(stamps: BatchStamps, batch: pa.RecordBatch, columns: tuple[str, ...]) -> None:
+    """What a batch writes lives on after the rows that it was written for, not after a watermark that lags behind."""
+    if not stamps.follows_events:
+        return
+    for column in columns:
+        latest = pc.max(batch[column].cast(pa.int64())).as_py()  # microseconds
+        if latest is not None:
+            stamps.advance(latest // 1000)
 
 
 def _context(

@@ -46,6 +46,27 @@ TEST_F(StoredBytes, Lists) {
                               "00000001 41"}));
 }
 
+TEST_F(StoredBytes, Stamped) {
+  constexpr int64_t kStamp = 1'700'000'000'000;
+  ListTable* const lists = Value(store_->ListState(3, String()));
+  ExpectOk(store_->SetExpiry(3, {.stamps = true, .stamp_ms = kStamp}));
+  ExpectOk(lists->Append(Keys({1, 1}), Strings({"hi", std::nullopt})));
+  ReducingTable* const sums = Value(store_->ReducingState(4, Int64(), "sum"));
+  ExpectOk(sums->AddOnly(Keys({1}), Ints({1})));
+  ExpectOk(store_->SetExpiry(4, {.expiry = {kStamp - 1, 0}, .stamps = true, .stamp_ms = kStamp}));
+  ExpectOk(sums->AddOnly(Keys({1}), Ints({2})));  // what had no stamp was expired
+  EXPECT_EQ(Entries(), (Lines{"004f00038000000000000001"
+                              "00000005"
+                              "00000000 810000018bcfe56800026869",
+                              "004f00038000000000000001"
+                              "00000005"
+                              "00000001 c10000018bcfe56800",
+                              "004f00048000000000000001 810000018bcfe568000200000000000000"}));
+  ExpectError(store_->SetExpiry(4, {.expiry = {kStamp - 2, 0}}), Code::kInvalidRequest, "cutoff");
+  ExpectError(store_->SetExpiry(4, {.expiry = {kStamp, 0}, .stamps = true, .stamp_ms = kStamp}),
+              Code::kInvalidRequest, "stamp above it");
+}
+
 TEST_F(StoredBytes, Values) {
   ExpectOk(Value(store_->ValueState(258, Int64()))->Put(Keys({1}), Ints({258})));
   EXPECT_EQ(Entries(), Lines{"004f01028000000000000001 010201000000000000"});
