@@ -13,7 +13,7 @@ import pyarrow as pa
 from tests.unit.state_bench import MAX_PARALLELISM, USER, bind, make_context
 
 from holdfast import _core, rocksdb_library
-from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry
+from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, to_writer
 from holdfast.state import Processor, declared_states
 
 WAYS = ("stays", "deltas", "base")
@@ -70,7 +70,7 @@ class TtlSlot:
         """Makes the base of the version at hand."""
         folded, parent = self.base
         folder = self.folder / f"base-{self.sequence}"
-        expired = [state.to_writer() for state in self.expiry]
+        expired = to_writer(self.expiry, [])
         writer = _core.BaseWriter(None if parent is None else str(parent), str(folder), OPTIONS, expired)
         for delta in self.deltas[folded:]:
             writer.add(delta)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast import _core, rocksdb_library
-from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry
+from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, to_writer
 
 KEYS = pa.schema([("key", pa.int64())])
 OPTIONS = _core.BaseOptions(max_runs=2)
@@ -125,9 +125,7 @@ class TtlModel(RuleBasedStateMachine):
     def fold(self, parent: Path | None, deltas: list[pa.RecordBatch], expiry: tuple[StateExpiry, ...]) -> Path:
         folder = self.folder / f"base-{self.made}"
         self.made += 1
-        writer = _core.BaseWriter(
-            None if parent is None else str(parent), str(folder), OPTIONS, [state.to_writer() for state in expiry]
-        )
+        writer = _core.BaseWriter(None if parent is None else str(parent), str(folder), OPTIONS, to_writer(expiry, []))
         for delta in deltas:
             writer.add(delta)
         writer.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.ttl_slot import WAYS, TtlSlot, lifetimes_of
 from tests.unit.state_bench import USER, bind
 
 import holdfast as hf
-from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, next_expiry
+from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, next_expiry, to_writer
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.state.ttl import TTL
 
@@ -419,6 +420,17 @@ def test_a_fold_leaves_out_what_is_expired_and_disk_comes_down(tmp_path: Any):
     assert alive <= len(slot.stored()) <= most <= 1.5 * alive
     slot.act(processor, T + 10**9, lambda s: None)
     assert slot.stored() == {}
+
+
+def test_a_small_state_of_a_short_ttl_has_no_large_one_written_again_and_again():
+    """All tables are merged together: the state that lives longest says how often."""
+    short = StateExpiry(1, "processing", 1_000, T, T - 1_000, T)
+    long = StateExpiry(2, "processing", 400_000_000, T, T - 400_000_000, T)
+    assert [row[3] for row in to_writer([short], [1])] == [250]
+    assert [row[3] for row in to_writer([short, long], [1, 2])] == [100_000_000] * 2
+    assert [row[3] for row in to_writer([short], [1, 3])] == [86_400_000]
+    assert [row[3] for row in to_writer([replace(short, ttl_ms=None)], [1])] == [86_400_000]
+    assert to_writer([], [1, 2]) == []
 
 
 def test_a_complete_store_lets_go_of_keys_that_nobody_touches(tmp_path: Any):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast._core import BaseWriter
 from holdfast.checkpoint.base_folder import BaseRecord, LocalBase, files_in, files_of, read_base, write_record
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import StateExpiry, to_writer
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.slot_context import SlotContext
@@ -59,7 +59,7 @@ class BaseMaker:
             if os.path.exists(directory):  # of an earlier call: it is the parent now
                 previous = work.child(f"before-{self._context.ids()}")
                 os.rename(directory, previous)
-            expired = [state.to_writer() for state in expiry]
+            expired = to_writer(expiry, [state.id for state in self._context.record.states])
             writer = BaseWriter(previous or parent_files, directory, options, expired)
             for batch in batches:
                 held_bytes = writer.memory_bytes

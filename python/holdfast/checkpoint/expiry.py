@@ -17,6 +17,7 @@ from holdfast.errors import Incompatible
 TIMES = ("processing", "event")
 # All tables of a base are merged this many times in a lifetime, so that what expired leaves the disk.
 _MERGES = 4
+_DAY_MS = 86_400_000
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -84,10 +85,19 @@ class StateExpiry:
             raise ValueError(f"{row!r} does not say how far a state has expired")
         return made
 
-    def to_writer(self) -> tuple[int, int, int, int]:
-        """As `BaseWriter` takes it."""
-        step_ms = 0 if self.ttl_ms is None else max(1, self.ttl_ms // _MERGES)
-        return (self.state_id, self.cutoff_ms, self.since_ms, step_ms)
+
+def to_writer(expiry: Iterable[StateExpiry], state_ids: Iterable[int]) -> list[tuple[int, int, int, int]]:
+    """As `BaseWriter` takes it, for a base of these states.
+
+    All tables are merged together, so the state that lives longest says how often, or a small state of a short TTL
+    would have a large one written again and again. One that lives for ever says it once a day.
+    """
+    known = {state.state_id: state for state in expiry}
+    ttls = [state.ttl_ms for state in known.values() if state.ttl_ms is not None]
+    step_ms = max(1, max(ttls, default=0) // _MERGES)
+    if len(ttls) < len({*known, *state_ids}):
+        step_ms = max(step_ms, _DAY_MS)
+    return [(state.state_id, state.cutoff_ms, state.since_ms, step_ms) for state in known.values()]
 
 
 def next_expiry(
