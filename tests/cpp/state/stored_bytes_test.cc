@@ -63,8 +63,8 @@ TEST_F(StoredBytes, Stamped) {
                               "00000001 c10000018bcfe56800",
                               "004f00048000000000000001 810000018bcfe568000200000000000000"}));
   ExpectError(store_->SetExpiry(4, {.expiry = {kStamp - 2, 0}}), Code::kInvalidRequest, "cutoff");
-  ExpectError(store_->SetExpiry(4, {.expiry = {kStamp, 0}, .stamps = true, .stamp_ms = kStamp}),
-              Code::kInvalidRequest, "stamp above it");
+  ExpectError(store_->SetExpiry(4, {.expiry = {kStamp, 0}, .stamps = true, .stamp_ms = kStamp}), Code::kInvalidRequest,
+              "stamp above it");
 }
 
 TEST_F(StoredBytes, Values) {
