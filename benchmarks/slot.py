@@ -11,7 +11,16 @@ import pyarrow as pa
 
 from holdfast import rocksdb_library
 from holdfast._core import Store
-from holdfast.checkpoint import CheckpointSettings, Handle, OperatorRecord, SlotState, StateRecord, process_background
+from holdfast.checkpoint import (
+    BatchTime,
+    CheckpointSettings,
+    Handle,
+    Lifetime,
+    OperatorRecord,
+    SlotState,
+    StateRecord,
+    process_background,
+)
 from holdfast.storage import LocalFileStore
 from holdfast.storage.file_store import Data
 
@@ -53,6 +62,8 @@ class Slot:
         self.settings = CheckpointSettings(**settings)
         self.handle: Handle | None = None
         self.batch_id = 0
+        self.lifetimes: tuple[Lifetime, ...] = ()
+        self.now_ms = 1_700_000_000_000
         self._local = str(folder / "local")
         self._workers = [self.worker() for _ in range(workers)]
 
@@ -91,7 +102,7 @@ class Slot:
     def _begin(self) -> tuple[SlotState, Store]:
         state = self._workers[self.batch_id % len(self._workers)]
         store = state.open(self.handle)
-        state.begin(self.batch_id)
+        state.begin(self.batch_id, None, self.lifetimes, BatchTime(self.now_ms))
         return state, store
 
     def _prepare(self, state: SlotState, start: float) -> float:

@@ -4,6 +4,8 @@
 
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
 
@@ -170,6 +172,16 @@ void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
           py::arg("delta"), py::arg("sequence"))
       .def(
           "begin", [](Store& self, int64_t sequence) { Raise(self.Begin(sequence)); }, py::arg("sequence"))
+      .def(
+          "set_expiry",
+          [](Store& self, int64_t state_id, std::optional<int64_t> cutoff_ms, std::optional<int64_t> since_ms,
+             std::optional<int64_t> stamp_ms, bool refresh_on_read) {
+            const Expiry none;
+            const Expiry expiry{cutoff_ms.value_or(none.cutoff_ms), since_ms.value_or(none.since_ms)};
+            Raise(self.SetExpiry(state_id, {expiry, stamp_ms.has_value(), stamp_ms.value_or(0), refresh_on_read}));
+          },
+          py::arg("state_id"), py::kw_only(), py::arg("cutoff_ms"), py::arg("since_ms"), py::arg("stamp_ms"),
+          py::arg("refresh_on_read") = false)
       .def("take_delta", [](Store& self) { return Give(WithoutGil([&] { return self.TakeDelta(); })); })
       .def("commit", [](Store& self) { Raise(self.Commit()); })
       .def("check", [](Store& self) { Raise(self.Check()); })

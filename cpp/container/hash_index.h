@@ -87,6 +87,16 @@ class HashIndex {
       if (slots_[i].record != nullptr) visit(slots_[i].hash, slots_[i].record);
     }
   }
+  // The same for `count` slots from `begin` on, or fewer at the end; where to go on, from 0 after the last.
+  template <typename Visit>
+  size_t ForSome(size_t begin, size_t count, Visit&& visit) const {
+    if (begin >= slot_count_) begin = 0;
+    const size_t end = count < slot_count_ - begin ? begin + count : slot_count_;
+    for (size_t i = begin; i < end; ++i) {
+      if (slots_[i].record != nullptr) visit(slots_[i].record);
+    }
+    return end == slot_count_ ? 0 : end;
+  }
 
  private:
   static constexpr size_t kMinSlots = 16;

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "codec/store_key.h"
+#include "codec/value_header.h"
 #include "overlay/sort_key.h"
-#include "overlay/value_header.h"
 
 namespace holdfast {
 
@@ -98,14 +98,17 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
                              std::to_string(head->key_group) +
                              ": the base has a key of a list or map without an element");
     }
+    // A value that cannot be read is no reason to leave it: it is about to be said.
+    const Slice value = iterator->value();
+    if (scan_for == ScanFor::kValues && IsStoredValue(value) && table->IsExpired(value)) continue;
     Entry* entry = table->InternElementOf(head, key_hash, suffix);
     if (entry->known()) continue;  // changed since the base was made
     if (scan_for == ScanFor::kTombstones) {
       table->SetRead(entry, value_header::kNullValue, /*present=*/true, /*mark=*/0);
       continue;
     }
-    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(iterator->value(), table->state_id(), head->key_group));
-    table->SetRead(entry, iterator->value(), /*present=*/true, /*mark=*/0);
+    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(value, table->state_id(), head->key_group));
+    table->SetRead(entry, value, /*present=*/true, /*mark=*/0);
   }
   return iterator->status();
 }
@@ -123,14 +126,14 @@ Status StoredValueError(Slice value, uint16_t state_id, uint16_t key_group) {
   const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
   if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
   const auto header = static_cast<uint8_t>(value[0]);
-  if ((header & value_header::kExpiryBit) != 0) {
-    return Status::Incompatible(place +
-                                "a stored value carries an expiry, which this version of Holdfast does not read; " +
-                                "use the version that wrote it, or a later one");
-  }
-  if (value.size() > Table::kBytesMax) {
+  const size_t stamp_bytes = value_header::HeaderBytes(value) - value_header::kBytes;
+  if (value.size() > Table::kBytesMax + stamp_bytes) {
     return Status::Corrupt(place + "a stored value has " + std::to_string(value.size()) + " bytes, at most " +
-                           std::to_string(Table::kBytesMax) + " are possible; restore from another version");
+                           std::to_string(Table::kBytesMax + stamp_bytes) +
+                           " are possible; restore from another version");
+  }
+  if (value.size() < value_header::HeaderBytes(value)) {
+    return Status::Corrupt(place + "a stored value ends within its stamp; restore from another version");
   }
   const int version = header & value_header::kSchemaVersionMask;
   if (version == value_header::kSchemaVersion) {

@@ -25,11 +25,11 @@ std::vector<size_t> Reserve(std::span<Table* const> tables, size_t bytes_max, De
   for (const Table* table : tables) {
     const size_t first = rows;
     ForEachChanged(*table, [&](const Entry& entry) {
-      const bool fits = key_bytes + entry.key_length <= bytes_max && value_bytes + entry.value_length <= bytes_max;
+      const bool fits = key_bytes + entry.key_length <= bytes_max && value_bytes + entry.stored_length() <= bytes_max;
       if (!fits && rows > 0) return false;
       ++rows;
       key_bytes += entry.key_length;
-      value_bytes += entry.value_length;
+      value_bytes += entry.stored_length();
       return true;
     });
     counts.push_back(rows - first);
@@ -51,13 +51,23 @@ void Append(Slice bytes, ByteColumn* column) {
   column->offsets.push_back(static_cast<int64_t>(column->bytes.size()));
 }
 
+void AppendStored(const Entry& entry, ByteColumn* column) {
+  const Slice value = entry.value();
+  if (!entry.stamped()) return Append(value, column);
+  const char header = value_header::StampedHeader(value[0]);
+  const char* const stamp = value.data() + value.size();
+  column->bytes.insert(column->bytes.end(), &header, &header + 1);
+  column->bytes.insert(column->bytes.end(), stamp, stamp + value_header::kStampBytes);
+  Append(value.substr(value_header::kBytes), column);
+}
+
 void Append(const Entry& entry, uint16_t state_id, DeltaPiece* piece) {
   const size_t row = piece->key_groups.size();
   piece->key_groups.push_back(entry.key_group);
   piece->states.push_back(state_id);
   Append(entry.key(), &piece->keys);
   if (entry.present()) {
-    Append(entry.value(), &piece->values);
+    AppendStored(entry, &piece->values);
     piece->valid[row >> 3] = static_cast<uint8_t>(piece->valid[row >> 3] | (1U << (row & 7)));
   } else {
     piece->values.offsets.push_back(piece->values.offsets.back());

@@ -3,14 +3,13 @@
 //
 // A store key is [key group][state id][before the key][encoded key][suffix]. A reader that knows no declarations (a
 // restore, a fold, a scan) must find the encoded key all the same: what stands before it goes by bit 15 of the state's
-// id, and where it ends, the encoding says itself.
+// id, and where it ends, the encoding says itself. The header in front of values, the same for all kinds, is said in
+// codec/value_header.h.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include "overlay/value_header.h"
 
 namespace holdfast::layout {
 
@@ -28,7 +27,6 @@ struct Layout {
   const char* name;  // as errors name it
   size_t before_key_bytes;
   Suffix suffix;
-  size_t header_bytes;  // in front of the row, where it has no expiry
 
   // A list's or map's entries are found by their key; others by all their bytes.
   constexpr bool has_elements() const { return suffix == Suffix::kListIndex || suffix == Suffix::kMapKey; }
@@ -38,12 +36,12 @@ struct Layout {
 inline constexpr size_t kTimeBytes = sizeof(int64_t);
 
 inline constexpr std::array<Layout, 6> kLayouts = {{
-    {Kind::kValue, "value state", 0, Suffix::kNone, value_header::kBytes},
-    {Kind::kReducing, "reducing state", 0, Suffix::kNone, value_header::kBytes},
-    {Kind::kAggregating, "aggregating state", 0, Suffix::kNone, value_header::kBytes},
-    {Kind::kList, "list state", 0, Suffix::kListIndex, value_header::kBytes},
-    {Kind::kMap, "map state", 0, Suffix::kMapKey, value_header::kBytes},
-    {Kind::kTimers, "timers", kTimeBytes, Suffix::kNamespace, value_header::kBytes},
+    {Kind::kValue, "value state", 0, Suffix::kNone},
+    {Kind::kReducing, "reducing state", 0, Suffix::kNone},
+    {Kind::kAggregating, "aggregating state", 0, Suffix::kNone},
+    {Kind::kList, "list state", 0, Suffix::kListIndex},
+    {Kind::kMap, "map state", 0, Suffix::kMapKey},
+    {Kind::kTimers, "timers", kTimeBytes, Suffix::kNamespace},
 }};
 inline constexpr const Layout& Of(Kind kind) { return kLayouts[static_cast<size_t>(kind)]; }
 

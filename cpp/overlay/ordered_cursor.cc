@@ -78,13 +78,13 @@ Status OrderedCursor::Next() {
 }
 
 // What the overlay holds was checked when it came.
-Status OrderedCursor::CheckStored() const {
+Status OrderedCursor::CheckStored(Slice value) const {
   if (key_.size() < layout::BeforeKeyBytes(table_->state_id())) {
     return Status::Corrupt("state " + std::to_string(table_->state_id()) + ", key group " + std::to_string(key_group_) +
                            ": a stored key has " + std::to_string(key_.size()) +
                            " bytes, too few for what stands before the key; restore from another version");
   }
-  return CheckStoredValue(value_, table_->state_id(), key_group_);
+  return CheckStoredValue(value, table_->state_id(), key_group_);
 }
 
 Status OrderedCursor::Settle() {
@@ -113,11 +113,20 @@ Status OrderedCursor::SettleInGroup() {
         from_base_ = false;
       }
     }
-    const bool overlay_knows = entry_ != nullptr && entry_->known();
-    if (overlay_knows ? entry_->present() : from_base_) {
-      key_ = entry_ != nullptr ? entry_->key() : base_->key().substr(store_key::kPrefixBytes);
-      value_ = overlay_knows ? entry_->value() : base_->value();
-      return overlay_knows ? Status::Ok() : CheckStored();
+    if (entry_ != nullptr && entry_->known()) {
+      if (table_->IsLive(*entry_)) {
+        key_ = entry_->key();
+        row_ = value_header::Row(entry_->value());
+        return Status::Ok();
+      }
+    } else if (from_base_) {
+      key_ = base_->key().substr(store_key::kPrefixBytes);
+      const Slice value = base_->value();
+      HOLDFAST_RETURN_IF_ERROR(CheckStored(value));
+      if (!table_->IsExpired(value)) {
+        row_ = value_header::StoredRow(value);
+        return Status::Ok();
+      }
     }
     if (from_run_ != nullptr) ++from_run_->next;
     if (from_base_) base_->Next();

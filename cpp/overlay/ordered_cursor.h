@@ -1,5 +1,6 @@
-// The present entries of a table in the order of their store keys: what the overlay knows, and the base beneath it. For
-// ordered states and for scans; reads nothing into the overlay. A table that keeps no order is sorted for the cursor.
+// The present entries of a table, without those that have expired, in the order of their store keys: what the overlay
+// knows, and the base beneath it. For ordered states and for scans; reads nothing into the overlay. A table that keeps
+// no order is sorted for the cursor.
 // A cursor stays good while entries are added, put and removed (it may or may not meet what was added); it ends with
 // the next cursor of its table, and when the table is rebuilt.
 #pragma once
@@ -30,8 +31,8 @@ class OrderedCursor {
   bool Valid() const { return valid_; }
   Status Next();
   uint16_t key_group() const { return key_group_; }
-  Slice key() const { return key_; }      // without its prefix; until Next()
-  Slice value() const { return value_; }  // with its header; until Next()
+  Slice key() const { return key_; }  // without its prefix; until Next()
+  Slice row() const { return row_; }  // of the value, null data() for a null; until Next()
   // In the overlay; null when only the base has it.
   Entry* entry() const { return entry_; }
 
@@ -51,7 +52,7 @@ class OrderedCursor {
   // To the next present key at or after where the runs and the base stand.
   Status Settle();
   Status SettleInGroup();
-  Status CheckStored() const;
+  Status CheckStored(Slice value) const;
 
   Table* table_;
   BaseReader* reader_;
@@ -64,7 +65,7 @@ class OrderedCursor {
   std::unique_ptr<BaseIterator> base_;
   bool valid_ = false;
   Slice key_;
-  Slice value_;
+  Slice row_;
   Entry* entry_ = nullptr;
   bool from_base_ = false;  // the key at hand is where base_ stands
   Run* from_run_ = nullptr;

@@ -124,12 +124,38 @@ Status SlotEngine::Begin(int64_t sequence) {
   });
 }
 
+Status SlotEngine::SetExpiry(uint16_t state_id, const BatchExpiry& expiry) {
+  return Run({"set_expiry", nullptr, Access::kVersion}, [&]() -> Status {
+    const std::string where = "state " + std::to_string(state_id) + ": ";
+    if (layout::IsOrderedId(state_id)) {
+      return Status::InvalidRequest(where + "timers have no time to live; delete those that are not wanted");
+    }
+    Table* const table = TableOf(state_id);
+    const int64_t cutoff_ms = table->expiry().expiry.cutoff_ms;
+    const bool in_order = expiry.expiry.cutoff_ms >= cutoff_ms;
+    if (in_order && (!expiry.stamps || expiry.stamp_ms > expiry.expiry.cutoff_ms)) {
+      table->SetExpiry(expiry);
+      return Status::Ok();
+    }
+    return Status::InvalidRequest(where + "expected a cutoff from " + std::to_string(cutoff_ms) +
+                                  " on and a stamp above it, found " + std::to_string(expiry.expiry.cutoff_ms) +
+                                  " and " + std::to_string(expiry.stamp_ms));
+  });
+}
+
+// The base never leaves expired entries of a complete engine out while it runs.
+void SlotEngine::ExpireSome() {
+  if (!options_.complete) return;
+  for (const auto& [id, table] : tables_) table->ExpireSome();
+}
+
 Result<DeltaPiece> SlotEngine::TakeDelta() {
   HOLDFAST_RETURN_IF_ERROR(CheckReadable());
   HOLDFAST_RETURN_IF_ERROR(CheckInBatch());
   std::vector<Table*> tables;
   tables.reserve(tables_.size());
   for (const auto& [id, table] : tables_) tables.push_back(table.get());
+  ExpireSome();
   DeltaPiece piece = TakeChanged(tables, options_.delta_bytes_max);
   versions_.DeltaTaken();
   for (Table* table : tables) table->KeepChanged();

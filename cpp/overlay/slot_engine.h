@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "holdfast/base.h"
+#include "holdfast/expiry.h"
 #include "overlay/base_read.h"
 #include "overlay/delta.h"
 #include "overlay/key_groups.h"
@@ -67,6 +68,8 @@ class SlotEngine {
   template <typename EntryAt>
   Status ApplyEntries(int64_t sequence, int64_t count, EntryAt&& entry_at);
   Status Begin(int64_t sequence);
+  // InvalidRequest for an ordered state too: the first of its keys must not go by itself.
+  Status SetExpiry(uint16_t state_id, const BatchExpiry& expiry);
   // Within Run: a piece that is lost on its way out must poison the batch.
   Result<DeltaPiece> TakeDelta();
   Status Commit();
@@ -104,6 +107,7 @@ class SlotEngine {
   Status CheckInBatch() const;
   void NoteFailure(const Call& call, const Status& failure);
   void ForgetAbsent();
+  void ExpireSome();
   void ForgetOrder();
   void LeaveFigures();
   bool Changed() const;

@@ -18,6 +18,7 @@
 #include "codec/index_hash.h"
 #include "container/arena.h"
 #include "container/hash_index.h"
+#include "holdfast/expiry.h"
 #include "overlay/entry.h"
 #include "overlay/key_order.h"
 #include "overlay/layout.h"
@@ -110,21 +111,56 @@ class Table {
 
   // --- changes of the batch at hand
   void Put(Entry* entry, Slice value);
-  // Whether it put: not where a value is known to be. Of an entry that is not known, the base is not asked.
+  // Whether it put: not where a value is known to be, unless it has expired. Of an entry that is not known, the base is
+  // not asked.
   bool PutIfAbsent(Entry* entry, Slice value) {
-    if (entry->present()) return false;
+    if (IsLive(*entry)) return false;
     Put(entry, value);
     return true;
   }
   void Remove(Entry* entry);
   // Every item of a head that is loaded. They leave its items, so that the next one does not meet them again.
   void RemoveItems(Head* head);
-  // Marks a present entry as changed; its value bytes may then be overwritten in place.
+  // Marks a present entry as changed and stamps it; its value bytes may then be overwritten in place. They may have
+  // moved.
   void Touch(Entry* entry) {
     if (entry->mark != versions_->mark()) TouchFirst(entry);
+    if (expiry_.stamps) Stamp(entry);
   }
 
-  // --- what is read: from the base (mark 0) or from a delta (the mark at hand)
+  // --- time to live
+  // From here on. The cutoff never goes back.
+  void SetExpiry(const BatchExpiry& expiry) { expiry_ = expiry; }
+  const BatchExpiry& expiry() const { return expiry_; }
+  // Whether the entry, which is known, has a value that has not expired.
+  bool IsLive(const Entry& entry) const { return entry.present() && !IsExpired(entry); }
+  // Whether entries must be settled before they are looked at.
+  bool settles() const { return expiry_.expiry.any() || expiry_.refresh_on_read; }
+  // An entry that is known and about to be looked at: absent once it is expired; else, with `refresh` and in a batch,
+  // stamped anew where the state says so.
+  void Settle(Entry* entry, bool refresh) {
+    if (!entry->present()) return;
+    if (IsExpired(*entry)) {
+      Expire(entry);
+    } else if (refresh && expiry_.refresh_on_read && versions_->in_batch()) {
+      Touch(entry);
+    }
+  }
+  void SettleItems(Head* head, bool refresh) {
+    if (!settles()) return;
+    for (uint32_t i = 0; i < head->count; ++i) Settle(head->items[i], refresh);
+  }
+  // A write that leaves the value as it is.
+  void Refresh(Entry* entry) {
+    if (expiry_.stamps) Touch(entry);
+  }
+  // Of a stored value that may be read.
+  bool IsExpired(Slice stored) const {
+    const bool stamped = value_header::IsStamped(stored);
+    return expiry_.expiry.IsExpired(stamped, stamped ? value_header::StampOf(stored) : 0);
+  }
+
+  // --- what is read: from the base (mark 0) or from a delta (the mark at hand), as it is stored
   void SetRead(Entry* entry, Slice value, bool present, uint32_t mark);
 
   // Entries changed since the last take_delta, in the order of their first change.
@@ -143,6 +179,9 @@ class Table {
   // Forgets keys that are absent and need not be known to be, and heads without items, once they are most of the table:
   // what a slot holds goes by what is alive, not by how many keys came and went. Costs nothing in the mean.
   void ForgetAbsent();
+  // Looks for expired entries in a part of a complete table that goes by how many were changed, from where it left off:
+  // nobody else may ever touch them.
+  void ExpireSome();
   void Clear();
 
   size_t LongestProbe() const { return std::max(entries_.LongestProbe(), heads_.LongestProbe()); }
@@ -160,15 +199,27 @@ class Table {
   static constexpr size_t kFewFreeBytes = size_t{1} << 20;
   // Blocks of this size or more do not wait behind an absent key for its next value.
   static constexpr size_t kKeptBlockMax = 256;
+  // Places of the index that ExpireSome looks at: at least, and for each entry that was changed.
+  static constexpr size_t kExpirePlacesMin = 1024;
+  static constexpr size_t kExpirePlacesPerChange = 8;
 
   // What an entry costs, to say how much is pending.
-  static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
+  static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.stored_length(); }
+  bool IsExpired(const Entry& entry) const {
+    return expiry_.expiry.IsExpired(entry.stamped(), entry.stamped() ? entry.stamp() : 0);
+  }
 
   Entry* NewEntry(Slice primary, Slice suffix, uint16_t key_group);
   Entry* NewElement(Head* head, Slice suffix);
   void Link(Head* head, Entry* entry);
   void TouchFirst(Entry* entry);
-  void Write(Entry* entry, Slice value);
+  void Stamp(Entry* entry);
+  void Expire(Entry* entry);
+  // `value`: a plain header and a row, in two pieces. `stamp` is looked at with kStamped in the entry's flags.
+  void Write(Entry* entry, char header, Slice row, int64_t stamp_ms);
+  static void SetStamped(Entry* entry, bool stamped) {
+    entry->flags = static_cast<uint16_t>((entry->flags & ~Entry::kStamped) | (stamped ? Entry::kStamped : 0));
+  }
   void GrowValue(Entry* entry, size_t bytes);
   void Prune(Head* head);
   void DropValue(Entry* entry);
@@ -192,6 +243,8 @@ class Table {
   bool has_elements_ = false;  // whether it is of a list or map; heads may all be gone while tombstones stay
   size_t present_ = 0;         // entries with a value
   std::vector<Entry*> changed_;
+  BatchExpiry expiry_;
+  size_t expire_from_ = 0;  // where ExpireSome left off
 };
 
 }  // namespace holdfast

@@ -56,12 +56,18 @@ Result<std::span<Entry* const>> PointLookup::Next() {
   if (rows == 0) return std::span<Entry* const>();
   if (!interned_) {
     HOLDFAST_RETURN_IF_ERROR(Intern(begin_, end_, 0));
-    if (unknown_.empty()) return std::span<Entry* const>(entries_.data(), rows);
+    if (unknown_.empty()) return Settled({entries_.data(), rows});
     HOLDFAST_RETURN_IF_ERROR(InternRest());
   }
   Entry* const* block = entries_.data() + (begin_ - first_row_);
   for (size_t i = 0; i < rows; ++i) __builtin_prefetch(block[i], 1);
-  return std::span<Entry* const>(block, rows);
+  return Settled({block, rows});
+}
+
+std::span<Entry* const> PointLookup::Settled(std::span<Entry* const> block) {
+  if (need_ == Need::kNothing || !table_->settles()) return block;
+  for (Entry* entry : block) table_->Settle(entry, /*refresh=*/true);
+  return block;
 }
 
 Status CollectEntries(SlotStore* store, Table* table, const OwnedArray& keys, std::vector<const Entry*>* entries) {

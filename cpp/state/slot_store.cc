@@ -40,6 +40,11 @@ Status SlotStore::ApplyDelta(const OwnedArray& delta, int64_t sequence) {
   });
 }
 
+Status SlotStore::SetExpiry(int64_t state_id, const BatchExpiry& expiry) {
+  HOLDFAST_RETURN_IF_ERROR(CheckStateId(state_id));
+  return engine_.SetExpiry(static_cast<uint16_t>(state_id), expiry);
+}
+
 Result<OwnedArray> SlotStore::TakeDelta() {
   return Run({"take_delta", nullptr, Access::kVersion}, [&]() -> Result<OwnedArray> {
     HOLDFAST_ASSIGN_OR_RETURN(DeltaPiece piece, engine_.TakeDelta());

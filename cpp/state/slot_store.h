@@ -33,6 +33,7 @@ class SlotStore final : public Store {
   Status Load(std::shared_ptr<BaseReader> base) override { return engine_.Load(std::move(base)); }
   Status ApplyDelta(const OwnedArray& delta, int64_t sequence) override;
   Status Begin(int64_t sequence) override { return engine_.Begin(sequence); }
+  Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) override;
   Result<OwnedArray> TakeDelta() override;
   Status Commit() override { return engine_.Commit(); }
   Status Reset() override { return engine_.Reset(); }
@@ -68,6 +69,7 @@ class SlotStore final : public Store {
   // The state's table: the one declared alike before, or what `make_handle(Table*)` makes.
   template <typename Handle, typename MakeHandle>
   Result<Handle*> Declare(int64_t state_id, const std::string& description, layout::Kind kind, MakeHandle make_handle);
+  static Status CheckStateId(int64_t state_id);
 
   const KeyCodec key_codec_;
   SlotEngine engine_;

@@ -12,14 +12,17 @@ constexpr int64_t kStateIdMax = 0xFFFF;
 
 }  // namespace
 
+Status SlotStore::CheckStateId(int64_t state_id) {
+  if (state_id >= 0 && state_id <= kStateIdMax) return Status::Ok();
+  return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
+}
+
 template <typename Handle, typename MakeHandle>
 Result<Handle*> SlotStore::Declare(int64_t state_id, const std::string& description, layout::Kind kind,
                                    MakeHandle make_handle) {
   const Operation operation(&engine_, {"declare", nullptr, Access::kVersion});
   HOLDFAST_RETURN_IF_ERROR(operation.status());
-  if (state_id < 0 || state_id > kStateIdMax) {
-    return Status::InvalidRequest("state ids are from 0 to 65535, found " + std::to_string(state_id));
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckStateId(state_id));
   const auto id = static_cast<uint16_t>(state_id);
   const layout::Layout& layout = layout::Of(kind);
   if (layout::IsOrderedId(id) != layout.is_ordered()) {

@@ -6,7 +6,7 @@
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
 #include "codec/index_hash.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/due_timers.h"
 #include "state/key_reader.h"
 #include "state/states.h"

@@ -15,6 +15,7 @@ from holdfast.errors import (
     Undecided,
 )
 from holdfast.state import (
+    TTL,
     AggregateFunction,
     AggregatingState,
     BatchProcessor,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "TTL",
     "AggregateFunction",
     "AggregatingState",
     "BatchProcessor",

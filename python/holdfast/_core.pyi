@@ -1,5 +1,6 @@
 """The native core. Thin bindings, no logic: see cpp/include/holdfast. Arrow crosses by the C data interface (PyCapsules)."""
 
+from collections.abc import Sequence
 from typing import Protocol, final
 
 class SchemaExportable(Protocol):
@@ -65,7 +66,14 @@ class Base:
 
 @final
 class BaseWriter:
-    def __init__(self, parent: str | None, directory: str, options: BaseOptions) -> None: ...
+    def __init__(
+        self,
+        parent: str | None,
+        directory: str,
+        options: BaseOptions,
+        expiry: Sequence[tuple[int, int, int, int]] = ...,
+    ) -> None:
+        """``expiry``: by state (id, cutoff, since, how far the cutoff moves from one merge of all tables to the next)."""
     def add(self, delta: ArrayExportable) -> None:
         """A delta batch (key_group: uint16, state: uint16, key: binary, value: binary or null). Later calls win over earlier ones."""
     @property
@@ -113,6 +121,16 @@ class Store:
     @property
     def sequence(self) -> int: ...
     def begin(self, sequence: int) -> None: ...
+    def set_expiry(
+        self,
+        state_id: int,
+        *,
+        cutoff_ms: int | None,
+        since_ms: int | None,
+        stamp_ms: int | None,
+        refresh_on_read: bool = False,
+    ) -> None:
+        """What becomes of a state's entries with time, from here on: of the version at hand, or in the batch."""
     def take_delta(self) -> ArrowArray:
         """As many changes as fit into one piece; ``dirty_bytes`` is 0 when none is left."""
     def check(self) -> None:

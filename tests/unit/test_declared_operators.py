@@ -39,6 +39,7 @@ def plan(folder: Path, *, slots_given: bool = False, **changes: Any) -> Operator
         input_schema=ROWS,
         output_schema=ROWS,
         event_time_column=None,
+        time_columns=(),
         watermarked=False,
         arrow_rows_max=10_000,
     )

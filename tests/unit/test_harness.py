@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -301,3 +302,104 @@ def test_a_schemas_text_is_read_as_spark_reads_it(spark: Any) -> None:
 
     for text in SCHEMAS:
         assert schema_of(text, "input") == schema_of(types.StructType.fromDDL(text), "input"), text
+
+
+# --- time to live
+TTL_MS = 60_000
+
+
+class Short(hf.KeyedProcessor):
+    """A state of each kind that lives for a minute, and one that stays. A key with the amount 0 only looks."""
+
+    last = hf.ValueState(pa.int64(), ttl="1 min")
+    amounts = hf.ListState(pa.int64(), ttl="1 min")
+    counts = hf.MapState(pa.int64(), pa.int64(), ttl="1 min")
+    total = hf.ReducingState(pa.int64(), "sum", ttl="1 min")
+    longest = hf.ReducingState(pa.int64(), max, ttl="1 min")
+    mean = hf.AggregatingState(pa.int64(), "avg", ttl="1 min")
+    kept = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        yield {"user": key[0], "before": self.total.get()}
+        for amount in rows["amount"].to_pylist():
+            if amount:
+                self.last.update(amount)
+                self.amounts.add(amount)
+                self.counts[amount] = amount
+                for state in (self.total, self.longest, self.mean, self.kept):
+                    state.add(amount)
+
+
+SHORT_LIVED = {"last": 5, "amounts": [5], "counts": {5: 5}, "total": 5, "longest": 5, "mean": 5.0}
+GONE = {"last": None, "amounts": [], "counts": {}, "total": None, "longest": None, "mean": None}
+
+
+def states_of(harness: Harness, user: str) -> dict[str, Any]:
+    return {name: harness.state(name, user) for name in SHORT_LIVED}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_states_of_each_kind_expire(backend: str, killed: bool) -> None:
+    with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
+        harness.process(rows(("ada", 5)))
+        harness.advance(TTL_MS - 1)
+        harness.process(rows(("bob", 7)))
+        assert states_of(harness, "ada") == SHORT_LIVED
+        harness.advance(1)
+        assert states_of(harness, "ada") == SHORT_LIVED, "no batch had that time yet"
+        harness.process(rows(("eve", 0)))
+        if killed:
+            harness.kill(lose_local_copies=True)
+        assert states_of(harness, "ada") == GONE
+        assert harness.state("total") == {"bob": 7}
+        assert harness.state("kept") == {"ada": 5, "bob": 7}
+        out = harness.process(rows(("ada", 1), ("bob", 1)))
+        assert {row["user"]: row["before"] for row in out.to_pylist()} == {"ada": None, "bob": 7}
+        assert harness.state("total") == {"ada": 1, "bob": 8}
+        assert harness.replay() == out
+
+
+def test_what_expired_is_back_in_a_version_from_before(backend: str) -> None:
+    with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
+        harness.process(rows(("ada", 5)))
+        taken = harness.snapshot()
+        harness.advance(TTL_MS)
+        harness.process(rows(("bob", 7)))
+        assert states_of(harness, "ada") == GONE
+        harness.restore(taken)
+        assert states_of(harness, "ada") == SHORT_LIVED
+
+
+class ByEvents(hf.BatchProcessor):
+    total = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 min", time="event"))
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        self.total.add_only(batch, batch["amount"])
+        yield from ()
+
+
+def test_event_time_expires_by_the_watermark(backend: str) -> None:
+    events = "user string, amount long, at timestamp"
+
+    def event(user: str, at_s: int) -> list[dict[str, Any]]:
+        return [{"user": user, "amount": 1, "at": datetime.fromtimestamp(at_s, timezone.utc)}]
+
+    with Harness(ByEvents(), "user", events, "user string", event_time="at", backend=backend) as harness:
+        harness.watermark_ms = 1_000
+        harness.process(event("ada", 100))
+        harness.watermark_ms = 159_999
+        harness.process(event("bob", 200))
+        assert harness.state("total") == {"ada": 1, "bob": 1}, "ada's goes by her event, not by the watermark then"
+        harness.advance(10 * TTL_MS)
+        harness.process(event("bob", 200))
+        assert harness.state("total") == {"ada": 1, "bob": 2}, "event time has not moved"
+        harness.watermark_ms = 160_000
+        harness.process(event("eve", 200))
+        assert harness.state("total") == {"bob": 2, "eve": 1}
+
+
+def test_a_ttl_by_event_time_needs_a_column() -> None:
+    with pytest.raises(hf.InvalidRequest, match="'total' goes by event time.*event_time=column"):
+        Harness(ByEvents(), "user", IN, "user string")
+    with pytest.raises(hf.InvalidRequest, match="'amount' is int64; expected a timestamp"):
+        Harness(ByEvents(), "user", IN, "user string", event_time="amount")

@@ -18,6 +18,7 @@
 
 #include "holdfast/array.h"
 #include "holdfast/base.h"
+#include "holdfast/expiry.h"
 #include "holdfast/status.h"
 
 namespace holdfast {
@@ -125,6 +126,10 @@ class Store {
   virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
 
   virtual Status Begin(int64_t sequence) = 0;
+  // What becomes of a state's entries with time, from here on: of the version at hand, or, after Begin, in the batch.
+  // InvalidRequest for a cutoff before the one
+  // that was set last, or a stamp that is not above it: what is expired would come back, what is written be gone.
+  virtual Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) = 0;
   // As many changes as fit into one piece; dirty_bytes() is 0 when none is left.
   virtual Result<OwnedArray> TakeDelta() = 0;
   virtual Status Commit() = 0;

@@ -5,6 +5,7 @@ core.
 from __future__ import annotations
 
 from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
@@ -22,10 +23,13 @@ from holdfast.checkpoint.slot_state import SlotState
 
 __all__ = [
     "Background",
+    "BatchStamps",
+    "BatchTime",
     "CheckpointSettings",
     "DeltaRef",
     "Handle",
     "Host",
+    "Lifetime",
     "OperatorRecord",
     "Recovery",
     "Runs",

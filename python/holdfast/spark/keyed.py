@@ -24,6 +24,7 @@ from holdfast.storage import local_path
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
+_TIMESTAMPS = (spark.TimestampType, spark.TimestampNTZType)
 
 
 def keyed(
@@ -100,6 +101,7 @@ def keyed(
             raise InvalidRequest(
                 f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
             )
+        check_ttls(processor, watermark is not None or bool(_inherited_time_columns(events.schema)), where)
         plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
         declare(plan)
         packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
@@ -137,7 +139,7 @@ def _plan(
     input_schema = schemas.arrow_schema(events.schema, f"{where}, input")
     columns = schemas.key_columns(key, input_schema, name)
     if watermark is not None:
-        _check_event_time(input_schema, watermark[0], where)
+        check_event_time(input_schema, watermark[0], where)
     return OperatorPlan(
         declared=OperatorRecord(
             name=name,
@@ -155,6 +157,7 @@ def _plan(
         input_schema=input_schema,
         output_schema=schemas.arrow_schema(produced, f"{where}, output schema"),
         event_time_column=watermark and watermark[0],
+        time_columns=(watermark[0],) if watermark else _inherited_time_columns(events.schema),
         watermarked=watermark is not None or _inherited_delay_ms(events.schema) is not None,
         arrow_rows_max=_arrow_rows_max(conf),
     )
@@ -244,7 +247,8 @@ def _arrow_rows_max(conf: Mapping[str, str]) -> int:
     return rows
 
 
-def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
+def check_event_time(schema: pa.Schema, column: str, where: str) -> None:
+    """InvalidRequest where ``column`` is no column of timestamps."""
     if column not in schema.names:
         raise InvalidRequest(
             f"{where}: watermark column {column!r} is not in the input, which has {', '.join(schema.names)}"
@@ -253,6 +257,25 @@ def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
         raise InvalidRequest(
             f"{where}: watermark column {column!r} is {schema.field(column).type}; expected a timestamp"
         )
+
+
+def check_ttls(processor: Processor, has_event_time: bool, where: str) -> None:
+    """InvalidRequest where a state's TTL goes by an event time that there is not."""
+    for state_name, declaration in declared_states(processor):
+        if declaration.ttl is not None and declaration.ttl.time == "event" and not has_event_time:
+            raise InvalidRequest(
+                f"{where}: the TTL of state {state_name!r} goes by event time, and the input has no watermark over a "
+                "column of timestamps: give watermark=(column, delay) or call withWatermark before (a Harness: give "
+                'event_time=column), or choose time="processing"'
+            )
+
+
+def _inherited_time_columns(schema: spark.StructType) -> tuple[str, ...]:
+    return tuple(
+        field.name
+        for field in schema.fields
+        if (field.metadata or {}).get(pack.WATERMARK_DELAY) is not None and isinstance(field.dataType, _TIMESTAMPS)
+    )
 
 
 def _inherited_delay_ms(schema: spark.StructType) -> int | None:

@@ -24,6 +24,8 @@ class OperatorPlan:
         Tells this operator from another of the same name.
     event_time_column
         Column whose latest time pack must report for the watermark, or None.
+    time_columns
+        Columns of the input that the watermark here goes by, declared for this operator or inherited.
     watermarked
         Whether the query has a watermark here, declared for this operator or inherited.
     arrow_rows_max
@@ -38,6 +40,7 @@ class OperatorPlan:
     input_schema: pa.Schema
     output_schema: pa.Schema
     event_time_column: str | None
+    time_columns: tuple[str, ...]
     watermarked: bool
     arrow_rows_max: int
 

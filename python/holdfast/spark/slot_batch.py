@@ -5,13 +5,14 @@ Nothing here knows Spark. Preparing the version that the batch leads to is the c
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.checkpoint import Handle, OperatorRecord, SlotState
+from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
 from holdfast.fault_points import reach
-from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.state import BoundProcessor, Context, Processor, declared_states
 
 
 def run_batch(
@@ -23,6 +24,7 @@ def run_batch(
     *,
     record: OperatorRecord,
     output_schema: pa.Schema,
+    time_columns: Sequence[str] = (),
     version_id: str | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
@@ -31,16 +33,39 @@ def run_batch(
 
     Parameters
     ----------
+    time_columns
+        Columns of the rows that the watermark goes by.
     version_id
         As for :meth:`SlotState.begin`.
     """
     store = state.open(parent)
-    state.begin(ctx.batch_id, version_id)
+    time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
+    stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
     states = [(declared.name, declared.id) for declared in record.states]
     bound_to = (processor, store, record.key_schema, states, output_schema)
     with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
         for batch in batches:
+            _note_event_times(stamps, batch, time_columns)
             yield from bound.process(batch, ctx)
             reach("mid_batch")
             state.spill_if_needed()
         yield from bound.finish(ctx)
+
+
+def _lifetimes(processor: Processor, record: OperatorRecord) -> list[Lifetime]:
+    ids = {declared.name: declared.id for declared in record.states}
+    return [
+        Lifetime(ids[name], ttl.time, ttl.duration_ms, ttl.step_ms, ttl.refreshes_on_read)
+        for name, declaration in declared_states(processor)
+        if (ttl := declaration.ttl) is not None and name in ids
+    ]
+
+
+def _note_event_times(stamps: BatchStamps, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
+    """What a batch writes lives on after the rows that it was written for, not after a watermark that lags behind."""
+    if not stamps.follows_events:
+        return
+    for column in columns:
+        latest = pc.max(batch[column].cast(pa.int64())).as_py()  # microseconds
+        if latest is not None:
+            stamps.advance(latest // 1000)

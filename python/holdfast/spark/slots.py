@@ -113,6 +113,7 @@ def _process(
             ctx,
             record=live.record,
             output_schema=plan.output_schema,
+            time_columns=plan.time_columns,
             version_id=live.version_id(identity),
         )
         with closing(produced):  # the processor's close() comes before anything else that an error leads to

@@ -24,8 +24,10 @@ from holdfast.state.declarations import (
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.ttl import TTL
 
 __all__ = [
+    "TTL",
     "AggregateFunction",
     "AggregatingState",
     "BatchAggregatingState",

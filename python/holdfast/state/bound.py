@@ -77,6 +77,9 @@ class BoundProcessor:
         if isinstance(processor, KeyedProcessor):
             scope = KeyScope()
             bound = {name: declared[name].bind_keyed(store, state_id, scope) for name, state_id in states}
+            for name, state in bound.items():
+                ttl = declared[name].ttl
+                state.reads_ahead = ttl is None or not ttl.refreshes_on_read
             self._driver = KeyedDriver(
                 processor, store, self._keys, scope, self._output, rows_bytes_max, between_chunks
             )

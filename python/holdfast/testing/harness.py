@@ -31,7 +31,7 @@ from holdfast.checkpoint import (
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
-from holdfast.spark.keyed import state_records
+from holdfast.spark.keyed import check_event_time, check_ttls, state_records
 from holdfast.spark.slot_batch import run_batch
 from holdfast.state import Context, ListState, MapState, Processor, declared_states
 from holdfast.state.columns import KeyColumns
@@ -88,6 +88,9 @@ class Harness:
         The operator's name.
     null_keys
         Whether null is a key like any other.
+    event_time
+        Column of timestamps that the watermark goes by, as in ``hf.keyed(watermark=(column, delay))``; states whose TTL
+        goes by event time need it. The watermark itself moves by hand: :attr:`watermark_ms`.
     backend
         "rocksdb" or "hashmap".
     settings
@@ -98,7 +101,7 @@ class Harness:
     Raises
     ------
     InvalidRequest
-        A wrong schema, key, processor or setting.
+        A wrong schema, key, processor or setting, or a TTL by event time without ``event_time``.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Harness:
         *,
         name: str = "under-test",
         null_keys: bool = False,
+        event_time: str | None = None,
         backend: str = "rocksdb",
         settings: Mapping[str, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
@@ -118,7 +122,9 @@ class Harness:
         self._input_schema = schema_of(input_schema, f"{where}, input")
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
         self._key_columns = schemas.key_columns(key, self._input_schema, name)
-        self._name, self._null_keys = name, null_keys
+        self._name, self._null_keys, self._event_time = name, null_keys, event_time
+        if event_time is not None:
+            check_event_time(self._input_schema, event_time, where)
         given = Settings.from_mapping({}, {"state.backend": backend, **(settings or {})})
         self._max_parallelism = given.max_parallelism
         self._settings = replace(CheckpointSettings.of(given), retained_batches=_RETAINED_BATCHES)
@@ -215,6 +221,7 @@ class Harness:
             ctx,
             record=self._record,
             output_schema=self._output_schema,
+            time_columns=() if self._event_time is None else (self._event_time,),
         )
         try:
             with closing(produced):
@@ -256,7 +263,7 @@ class Harness:
 
     # --- states
     def state(self, name: str, *key: Any) -> Any:
-        """A state as it was last committed.
+        """A state as it was last committed: without what had expired by the time of that batch.
 
         Parameters
         ----------
@@ -353,6 +360,7 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
+        check_ttls(processor, self._event_time is not None, f"operator {self._name!r}")
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,

@@ -50,7 +50,7 @@ struct Raw {
       HOLDFAST_ASSIGN_OR_RETURN(OrderedCursor cursor, OrderedCursor::Make(table, engine.base(), range));
       while (cursor.Valid()) {
         found.push_back(std::to_string(cursor.key_group()) + std::string(cursor.key()) + "=" +
-                        std::string(cursor.value().substr(1)));
+                        std::string(cursor.row()));
         HOLDFAST_RETURN_IF_ERROR(cursor.Next());
       }
       return Status::Ok();
@@ -158,6 +158,57 @@ TEST(Engine, AFailedOperationPoisonsTheBatch) {
               Code::kInvalidRequest, "no");
   ExpectError(raw.engine.Commit(), Code::kInvalidRequest, "merge() of state 7");
   ExpectError(raw.Get(kUnordered, 3, "k").status(), Code::kInvalidRequest, "the batch must be aborted");
+}
+
+// What has expired is in no scan, whoever holds it, and a stamp is no part of a row.
+TEST(Engine, ScansLeaveOutWhatExpired) {
+  for (const bool complete : {false, true}) {
+    Raw raw(complete);
+    Entries folded;
+    ExpectOk(raw.engine.Begin(1));
+    ExpectOk(raw.engine.SetExpiry(kUnordered, {.expiry = {}, .stamps = true, .stamp_ms = 100}));
+    ExpectOk(raw.Put(kUnordered, 3, "early", "1"));
+    ExpectOk(raw.engine.SetExpiry(kUnordered, {.expiry = {}, .stamps = true, .stamp_ms = 200}));
+    ExpectOk(raw.Put(kUnordered, 3, "late", "2"));
+    FoldInto(raw.TakePiece(), &folded);
+    ExpectOk(raw.engine.Commit());
+    const std::vector<std::string> all = {"3early=1", "3late=2"};
+    const std::vector<std::string> late = {"3late=2"};
+    EXPECT_EQ(raw.Scan(kUnordered, {2, 6, {}, {}}), all);
+
+    Raw over(complete);
+    if (complete) ExpectOk(over.engine.Load(std::make_shared<MapBase>(folded)));
+    ExpectOk(over.engine.SetBase(std::make_shared<MapBase>(folded), 1));
+    EXPECT_EQ(over.Scan(kUnordered, {2, 6, {}, {}}), all);
+    for (Raw* const one : {&raw, &over}) {
+      ExpectOk(one->engine.SetExpiry(kUnordered, {.expiry = {100, 0}}));  // as of a version that was opened
+      EXPECT_EQ(one->Scan(kUnordered, {2, 6, {}, {}}), late);
+      ExpectError(one->engine.SetExpiry(kUnordered, {.expiry = {99, 0}}), Code::kInvalidRequest, "cutoff");
+    }
+  }
+}
+
+TEST(Engine, WhatExpiredIsPutAsIfAbsent) {
+  Raw raw;
+  ExpectOk(raw.engine.Begin(1));
+  ExpectOk(raw.engine.SetExpiry(kUnordered, {.expiry = {}, .stamps = true, .stamp_ms = 100}));
+  const auto put_if_absent = [&raw] {
+    Table* const table = raw.engine.TableOf(kUnordered);
+    return Value(raw.engine.Run({"put", table, Access::kWrite}, [&]() -> Result<bool> {
+      return table->PutIfAbsent(table->Intern(RawKey("k", 3)), "\x01v");
+    }));
+  };
+  EXPECT_TRUE(put_if_absent());
+  EXPECT_FALSE(put_if_absent());
+  ExpectOk(raw.engine.SetExpiry(kUnordered, {.expiry = {100, 0}, .stamps = true, .stamp_ms = 101}));
+  EXPECT_TRUE(put_if_absent());
+  EXPECT_FALSE(put_if_absent());
+}
+
+TEST(Engine, TimersHaveNoTimeToLive) {
+  Raw raw;
+  ExpectOk(raw.engine.Begin(1));
+  ExpectError(raw.engine.SetExpiry(kOrdered, {.expiry = {1, 0}}), Code::kInvalidRequest, "timers have no time to live");
 }
 
 // Random changes of tables that keep an order and that do not, against a map: scans of ranges, through deltas, bases,
