@@ -170,3 +170,31 @@ class Process(hf.BatchProcessor):
 def with_pid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+
+LATE = hf.SideOutput("late")
+REFUSED = hf.SideOutput("refused", "user string, why string not null")
+
+
+class Sorted(RunningTotal):
+    """RunningTotal that refuses amounts below 0."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        refused = batch.filter(pc.less(batch["amount"], 0))
+        ctx.output(REFUSED, [{"user": user, "why": "below 0"} for user in refused["user"].to_pylist()])
+        good = batch.filter(pc.greater_equal(batch["amount"], 0))
+        yield from super().process(good.select(["user", "amount"]), ctx)
+
+
+class SortedByKey(hf.KeyedProcessor):
+    """The same, a key at a time."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for amount in rows["amount"].to_pylist():
+            if amount < 0:
+                ctx.output(REFUSED, {"user": key[0], "why": "below 0"})
+            else:
+                self.total.add(amount)
+                yield {"user": key[0], "amount": amount, "total": self.total.get()}

@@ -23,6 +23,7 @@ from holdfast.state import (
     ListState,
     MapState,
     ReducingState,
+    SideOutput,
     ValueState,
 )
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
+    from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
+    from holdfast.spark.side_outputs import select_output
     from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
@@ -53,18 +56,21 @@ __all__ = [
     "ListState",
     "MapState",
     "ReducingState",
+    "SideOutput",
     "Unavailable",
     "Undecided",
     "ValueState",
     "__version__",
+    "connect",
     "fork_checkpoint",
     "keyed",
     "register_sources",
+    "select_output",
     "write_exactly_once",
 ]
 
 _SPARK_EXPORTS = frozenset(
-    {"keyed", "write_exactly_once"}
+    {"connect", "keyed", "select_output", "write_exactly_once"}
 )  # loaded when asked for: the rest of Holdfast does without pyspark
 
 

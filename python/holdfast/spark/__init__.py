@@ -4,7 +4,9 @@ knows pyspark.
 
 from __future__ import annotations
 
+from holdfast.spark.connect import connect
 from holdfast.spark.keyed import keyed
+from holdfast.spark.side_outputs import select_output
 from holdfast.spark.write import write_exactly_once
 
-__all__ = ["keyed", "write_exactly_once"]
+__all__ = ["connect", "keyed", "select_output", "write_exactly_once"]
