@@ -20,7 +20,6 @@ MAGIC = b"HFBL"
 VERSION = 2
 #: Version 1 had a byte of flags, 0, where version 2 has the channel: so a blob of version 1 is one of channel 0.
 _READ_VERSIONS = (1, VERSION)
-CHANNELS_MAX = 255
 _CHECKED = struct.Struct("<4sBBHIIQQ")  # all of the header but the checksum itself
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _CHECKED.size + _CHECKSUM.size
