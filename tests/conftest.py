@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 
 _OPEN_FILES_MAX = 600
+
+# No test is timed: machines are shared. Where a change is judged the examples are always the same; elsewhere, and in
+# nightly runs, they are others each time, and a failure prints its own.
+hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("holdfast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.source.kafka import register as register_sources
     from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
+    from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.side_outputs import select_output
     from holdfast.spark.write import write_exactly_once
 
@@ -55,23 +56,27 @@ __all__ = [
     "KeyedProcessor",
     "ListState",
     "MapState",
+    "Query",
     "ReducingState",
     "SideOutput",
     "Unavailable",
     "Undecided",
     "ValueState",
     "__version__",
+    "await_termination",
     "connect",
     "fork_checkpoint",
     "keyed",
     "register_sources",
     "select_output",
+    "start",
     "write_exactly_once",
 ]
 
+# Loaded when asked for: the rest of Holdfast does without pyspark.
 _SPARK_EXPORTS = frozenset(
-    {"connect", "keyed", "select_output", "write_exactly_once"}
-)  # loaded when asked for: the rest of Holdfast does without pyspark
+    {"Query", "await_termination", "connect", "keyed", "select_output", "start", "write_exactly_once"}
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -96,3 +101,8 @@ def __getattr__(name: str) -> Any:
 
         return register
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, also those that are loaded when asked for: for completion."""
+    return sorted({*globals(), *__all__})

@@ -233,7 +233,7 @@ KEYS_OF_OPERATORS = [kind for kind in KEY_KINDS if not pa.types.is_struct(kind.t
 
 
 @pytest.mark.parametrize("state", ["value", "list", "map", "reducing", "aggregating"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_vectorised_states_do_what_a_loop_over_the_rows_would_do(state: str, data: st.DataObject) -> None:
     rocksdb_library.load()

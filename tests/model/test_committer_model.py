@@ -87,7 +87,7 @@ def test_a_copy_of_the_checkpoint_writes_nothing_twice(backup: int) -> None:
         world.check()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     faults=st.dictionaries(st.integers(1, 3 * STEPS), st.sampled_from(WITNESSED), max_size=12),
     sinks=st.integers(1, 2),
@@ -100,7 +100,7 @@ def test_many_faults(faults: dict[int, str], sinks: int, partitions: int, seed: 
     world.check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     faults=st.dictionaries(st.integers(1, 3 * STEPS), st.sampled_from(ACTIONS), max_size=12),
     partitions=st.integers(1, 3),
@@ -113,7 +113,7 @@ def test_many_faults_without_witnesses(faults: dict[int, str], partitions: int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=5_000)
 @given(
     faults=st.dictionaries(st.integers(1, 4 * STEPS), st.sampled_from(WITNESSED), max_size=30),
     sinks=st.integers(1, 3),

@@ -391,7 +391,7 @@ STATES = ["value", "elements", "entries", "reduced", "aggregated"]
 
 
 @pytest.mark.parametrize("used", [*([state] for state in STATES), STATES], ids=[*STATES, "all"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_states_of_a_key_are_plain_python_objects(used: list[str], data: st.DataObject) -> None:
     rocksdb_library.load()

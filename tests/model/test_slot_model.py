@@ -171,7 +171,7 @@ class RemoteModel(SlotModel):
 
 
 for model in (SlotModel, HashmapModel, RemoteModel):
-    model.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+    model.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
 TestSlot = SlotModel.TestCase
 TestHashmap = HashmapModel.TestCase
 TestRemote = RemoteModel.TestCase

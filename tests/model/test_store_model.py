@@ -358,6 +358,6 @@ class CompleteStoreModel(StoreModel):
 
 
 TestRocksDb = StoreModel.TestCase
-TestRocksDb.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRocksDb.settings = settings(max_examples=60, stateful_step_count=40)
 TestHashmap = CompleteStoreModel.TestCase
-TestHashmap.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestHashmap.settings = settings(max_examples=40, stateful_step_count=40)

@@ -138,27 +138,38 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         The declaration contradicts the record; names each difference and the way out.
     """
     folder = prefix if prefix is not None else encode_operator(declared.name)
-    name = f"{folder}/operator.json"
-    text = declared.to_json().encode()
-    stored = store.get(name)
-    if stored is None:
-        if store.create_if_absent(name, text):
+    recorded = recorded_operator(store, folder)
+    if recorded is None:
+        if store.create_if_absent(_record_name(folder), declared.to_json().encode()):
             return declared
-        stored = store.get(name)
-    if stored is None:
-        raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
-    recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
-    differences = recorded.differences(declared)
+        recorded = recorded_operator(store, folder)
+    if recorded is None:
+        raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
+    check_operator(store, folder, recorded, declared)
+    return recorded
+
+
+def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
+    """What is recorded of the operator in this folder; None before its first run."""
+    name = _record_name(prefix)
+    stored = store.get(name)
+    return None if stored is None else OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+
+
+def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
+    """Compares a declaration with the record in this folder; raises as :func:`register_operator`."""
+    where = f"{_record_name(prefix)} in {store.uri}"
     if recorded.name != declared.name:
-        raise Corrupt(
-            f"{name} in {store.uri} is the record of another operator, {recorded.name!r}; expected {declared.name!r}"
-        )
+        raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
+    differences = recorded.differences(declared)
     if differences:
         raise Incompatible(
-            f"operator {declared.name!r} is not what {name} in {store.uri} recorded at its first run:\n  "
-            + "\n  ".join(differences)
+            f"operator {declared.name!r} is not what {where} recorded at its first run:\n  " + "\n  ".join(differences)
         )
-    return recorded
+
+
+def _record_name(prefix: str) -> str:
+    return f"{prefix}/operator.json"
 
 
 def _encode(schema: pa.Schema) -> str:

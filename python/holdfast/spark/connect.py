@@ -5,7 +5,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
@@ -28,7 +28,7 @@ def connect(
     watermark: Mapping[str, tuple[str, str]] | None = None,
     late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
     side_outputs: Sequence[SideOutput] = (),
-    output_mode: str = "append",
+    output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, worker
+from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import InputPlan, OperatorPlan
@@ -45,7 +46,7 @@ def keyed(
     watermark: tuple[str, str] | None = None,
     late: str | SideOutput = KEEP,
     side_outputs: Sequence[SideOutput] = (),
-    output_mode: str = "append",
+    output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
@@ -146,6 +147,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
+    declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
     with own_worker_pool(session, "slots"):
         slotted = packed.groupBy("slot").applyInPandasWithState(
@@ -193,7 +195,7 @@ def _plan(
             labels=spread_labels(slot_count, partitions),
             key_schema=common_key(inputs, options.name),
             null_keys=options.null_keys,
-            states=_state_records(processor),
+            states=state_records(processor),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
@@ -231,7 +233,8 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
     )
 
 
-def _state_records(processor: Processor) -> tuple[StateRecord, ...]:
+def state_records(processor: Processor) -> tuple[StateRecord, ...]:
+    """The states of a processor as they are recorded."""
     return tuple(
         StateRecord(
             id=index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -76,3 +76,11 @@ class OperatorPlan:
     def watermarked(self) -> bool:
         """Whether the query has a watermark here, declared for this operator or inherited."""
         return any(one.watermarked for one in self.inputs)
+
+    def declared_over(self, recorded: OperatorRecord | None) -> OperatorRecord:
+        """What is declared. A number of slots that nobody asked for follows the record, so that a session with other
+        shuffle partitions can go on.
+        """
+        if recorded is None or self.slots_given:
+            return self.declared
+        return replace(self.declared, slots=recorded.slots, labels=recorded.labels)

@@ -8,6 +8,7 @@ consumer that reads no further), Spark keeps the old handle, and the batch runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pandas as pd
@@ -20,9 +21,10 @@ from holdfast.fault_points import reach
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPackers
 from holdfast.spark.plan import InputPlan, OperatorPlan
+from holdfast.spark.slot_batch import run_batch
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
-from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.state import Context, Processor
 from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
@@ -104,19 +106,21 @@ def _process(
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
-        store = state.open(parent)
-        state.begin(ctx.batch_id, live.version_id(identity))
-        states = [(declared.name, declared.id) for declared in live.record.states]
-        bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
-        options: Any = {"side_outputs": side_outputs, "inputs": [one.met for one in plan.inputs]}
-        with BoundProcessor(*bound_to, **options, between_chunks=state.spill_if_needed) as bound:
-            for number, batch in _call_batches(spool, plan.inputs):
-                for produced in bound.process(batch, ctx, number):
-                    yield from output.add(produced)
-                reach("mid_batch")
-                state.spill_if_needed()
-            for produced in bound.finish(ctx):
-                yield from output.add(produced)
+        produced = run_batch(
+            processor,
+            state,
+            parent,
+            _call_batches(spool, plan.inputs),
+            ctx,
+            record=live.record,
+            output_schema=plan.output_schema,
+            side_outputs=side_outputs,
+            inputs=[one.met for one in plan.inputs],
+            version_id=live.version_id(identity),
+        )
+        with closing(produced):  # the processor's close() comes before anything else that an error leads to
+            for tagged in produced:
+                yield from output.add(tagged)
         yield from output.finish()
         handle = _prepare(state, identity, parent)
         reach("before_handle")

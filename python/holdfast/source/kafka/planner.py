@@ -6,7 +6,8 @@ interface.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
@@ -19,6 +20,10 @@ from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
 from holdfast.source.kafka.subscription import Partition
 
+# How long what looks lost is asked for again. A broker that has just started lists no topics, one that was asleep knows
+# old ones, old ends: each answers at once, and for some seconds.
+_DOUBT_MS = 10_000.0
+_PAUSE_S = 0.5
 # What brokers before 2.8, which know no topic ids, answer.
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -28,8 +33,8 @@ class StreamPlanner:
 
     Parameters
     ----------
-    clock, ids
-        For ``maxTriggerDelay``, and for the names of sources; tests pass their own.
+    clock, ids, pause
+        For ``maxTriggerDelay``, for the names of sources, and for waits; tests pass their own.
     """
 
     def __init__(
@@ -38,11 +43,13 @@ class StreamPlanner:
         cluster: Cluster,
         clock: Clock | None = None,
         ids: Ids = new_id,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
         self._cluster = cluster
         self._clock = clock or SystemClock()
         self._ids = ids
+        self._pause = pause
         self._fixed_end: tuple[Topics, dict[Partition, int]] | None = None
         self._last_trigger_ms: float | None = None
         # Where the next batch starts: what Spark 4.0 and 4.1 do not hand over.
@@ -86,7 +93,7 @@ class StreamPlanner:
         else:
             since = self._known or SourceOffset.from_json(self.initial())
         self._commit_group(since)
-        topics, latest = self._fixed_end or self._available()
+        topics, latest = self._available_since(since)
         begin = self._begin(since, topics, latest)
         ends = {key: max(latest.get(key, position), position) for key, position in begin.items()}
         if limit and self._should_wait(begin, ends):
@@ -149,6 +156,19 @@ class StreamPlanner:
             self._stalls.look(latest)
         return topics, latest
 
+    def _available_since(self, since: SourceOffset) -> tuple[Topics, dict[Partition, int]]:
+        """What is there, asked for again where something of ``since`` seems lost."""
+        until_ms = self._clock.elapsed_ms() + _DOUBT_MS
+        while True:
+            topics, latest = self._fixed_end or self._available()
+            seems_whole = not (_recreated(since, topics) or _gone(since, topics) - self._gone)
+            seems_whole = seems_whole and not self._behind(since.positions, latest)
+            if seems_whole or self._clock.elapsed_ms() >= until_ms:
+                return topics, latest
+            self._pause(_PAUSE_S)
+            if self._fixed_end is not None:
+                self._fixed_end = self._cluster.available()
+
     def _refuse_missing(self, topics: Topics) -> None:
         subscription = self._options.subscription
         found = {topic for topic, _ in topics.partitions}
@@ -167,17 +187,14 @@ class StreamPlanner:
         them, whether ``latest`` has them or not, and whether they are there or not: a broker that has just started may
         not know a topic yet. One that was left out would be new in the next batch, and read from its start once more.
         """
-        recreated = {
-            topic for topic in topics.topic_ids if _differ(since.topic_ids.get(topic), topics.topic_ids[topic])
-        }
-        present = set(topics.partitions)
+        recreated = _recreated(since, topics)
         for topic in sorted(recreated):
             self._lost(
                 f"Topic {topic} was deleted and created again (its id was {since.topic_ids[topic]}, now it is"
                 f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from its"
                 " start"
             )
-        gone = {key for key in since.positions if key not in present and key[0] not in recreated}
+        gone = _gone(since, topics)
         if gone - self._gone:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
             self._lost(f"{names} do not exist any more: what was not read of them is lost, unless they come back")
@@ -195,7 +212,17 @@ class StreamPlanner:
         return {**known, **begin, **self._truncated(known, latest)}
 
     def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Where partitions are read on that end before what was read of them.
+        """Where partitions are read on that end before what was read of them."""
+        behind = self._behind(known, latest)
+        for (topic, number), end in sorted(behind.items()):
+            self._lost(
+                f"{topic}-{number} ends at {end}, but was read up to {known[topic, number]} already: its log was"
+                " truncated. It is read on from its end"
+            )
+        return behind
+
+    def _behind(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Partitions whose logs end before what was read of them, and where.
 
         That a partition's leader did not answer, or that less can be read of it than before, is no proof of it: a
         partition waits where it is while its log has what was read, as when it was read_uncommitted before.
@@ -204,16 +231,17 @@ class StreamPlanner:
         if behind and self._cluster.reads_committed:
             high = self._cluster.high_watermarks(sorted(behind))
             behind = {key: end for key, end in behind.items() if high.get(key, known[key]) < known[key]}
-        for (topic, number), end in sorted(behind.items()):
-            self._lost(
-                f"{topic}-{number} ends at {end}, but was read up to {known[topic, number]} already: its log was"
-                " truncated. It is read on from its end"
-            )
         return behind
 
     def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
         """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
+        until_ms = self._clock.elapsed_ms() + _DOUBT_MS
+        topic_ids = {**since.topic_ids, **{part.topic: part.topic_id for part in ranges if part.topic_id}}
+        read = SourceOffset({(part.topic, part.partition): part.start for part in ranges}, {}, topic_ids)
         topics = self._cluster.topics()
+        while (_recreated(read, topics) or _gone(read, topics)) and self._clock.elapsed_ms() < until_ms:
+            self._pause(_PAUSE_S)
+            topics = self._cluster.topics()
         present = set(topics.partitions)
         kept = []
         for part in ranges:
@@ -256,6 +284,16 @@ def _starts(since: SourceOffset, begin: Mapping[Partition, int]) -> dict[Partiti
         if since.positions.get(key) != offset or since.starts.get(key) == offset:
             starts[key] = offset
     return starts
+
+
+def _recreated(since: SourceOffset, topics: Topics) -> set[str]:
+    return {topic for topic, now in topics.topic_ids.items() if _differ(since.topic_ids.get(topic), now)}
+
+
+def _gone(since: SourceOffset, topics: Topics) -> set[Partition]:
+    """Partitions that were read before and are not listed, but those of topics that were created again."""
+    present, recreated = set(topics.partitions), _recreated(since, topics)
+    return {key for key in since.positions if key not in present and key[0] not in recreated}
 
 
 def _differ(before: str | None, now: str) -> bool:
