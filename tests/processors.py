@@ -19,6 +19,7 @@ SURROUNDINGS = (
     "query_id string, operator string, batch_id long, slot int, slots int, timestamp timestamp, watermark_ms long, "
     "random double, rows long"
 )
+MATCHED = "order_id long, amount long, paid long, batch long"
 
 
 class RunningTotal(hf.BatchProcessor):
@@ -215,3 +216,81 @@ class BriefAndLong(hf.BatchProcessor):
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
         n = [10 * a + b for a, b in zip(self.long.add(batch, "x").to_pylist(), self.brief.add(batch, "x").to_pylist())]
         yield {"user": batch["user"].to_pylist()[0], "n": n[0]}
+
+
+LATE = hf.SideOutput("late")
+REFUSED = hf.SideOutput("refused", "user string, why string not null")
+
+
+class Sorted(RunningTotal):
+    """RunningTotal that refuses amounts below 0."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        refused = batch.filter(pc.less(batch["amount"], 0))
+        ctx.output(REFUSED, [{"user": user, "why": "below 0"} for user in refused["user"].to_pylist()])
+        good = batch.filter(pc.greater_equal(batch["amount"], 0))
+        yield from super().process(good.select(["user", "amount"]), ctx)
+
+
+class SortedByKey(hf.KeyedProcessor):
+    """The same, a key at a time."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for amount in rows["amount"].to_pylist():
+            if amount < 0:
+                ctx.output(REFUSED, {"user": key[0], "why": "below 0"})
+            else:
+                self.total.add(amount)
+                yield {"user": key[0], "amount": amount, "total": self.total.get()}
+
+
+class TotalsOfTimed(RunningTotal):
+    """RunningTotal of rows that have a time too."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        return super().process(batch.select(["user", "amount"]), ctx)
+
+
+class Match(hf.BatchProcessor):
+    """Each payment with its order and what was paid of it so far; orders of the same batch are known."""
+
+    def __init__(self, fail_in: str | None = None) -> None:
+        self.fail_in = fail_in
+
+    amount = hf.ValueState(pa.int64())
+    paid = hf.ReducingState(pa.int64(), "sum")
+
+    def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.amount.put(batch, batch["amount"])
+
+    def process_payments(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        amounts, paid = self.amount.get(batch), self.paid.add(batch, batch["paid"])
+        batches = pa.array([ctx.batch_id] * batch.num_rows, pa.int64())
+        yield pa.RecordBatch.from_arrays(
+            [batch["order"], amounts, paid, batches], names=["order_id", "amount", "paid", "batch"]
+        )
+        if self.fail_in is not None and ctx.batch_id == 2 and not os.path.exists(self.fail_in):
+            Path(self.fail_in).touch()
+            raise RuntimeError("the first attempt of this batch fails")
+
+
+class MatchByKey(hf.KeyedProcessor):
+    """The same, a key at a time."""
+
+    amount = hf.ValueState(pa.int64())
+    paid = hf.ReducingState(pa.int64(), "sum")
+
+    def process_orders(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+        self.amount.update(rows["amount"][-1].as_py())
+
+    def process_payments(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for paid in rows["paid"].to_pylist():
+            self.paid.add(paid)
+            yield {
+                "order_id": key[0],
+                "amount": self.amount.value(),
+                "paid": self.paid.get(),
+                "batch": ctx.batch_id,
+            }

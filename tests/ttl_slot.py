@@ -114,7 +114,7 @@ class TtlSlot:
         with self.batch(lifetimes_of(processor), BatchTime(now_ms, watermark_ms)):
             ctx = make_context(self.sequence, timestamp_ms=now_ms)
             with bind(processor, output, self.store, self.keys) as bound:
-                for out in itertools.chain(bound.process(rows, ctx), bound.finish(ctx)):
+                for _, out in itertools.chain(bound.process(rows, ctx), bound.finish(ctx)):
                     produced += out.to_pylist()
         return produced
 

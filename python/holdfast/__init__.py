@@ -24,6 +24,7 @@ from holdfast.state import (
     ListState,
     MapState,
     ReducingState,
+    SideOutput,
     ValueState,
 )
 
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
+    from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
     from holdfast.spark.query import Query, await_termination, start
+    from holdfast.spark.side_outputs import select_output
     from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
@@ -57,20 +60,25 @@ __all__ = [
     "MapState",
     "Query",
     "ReducingState",
+    "SideOutput",
     "Unavailable",
     "Undecided",
     "ValueState",
     "__version__",
     "await_termination",
+    "connect",
     "fork_checkpoint",
     "keyed",
     "register_sources",
+    "select_output",
     "start",
     "write_exactly_once",
 ]
 
 # Loaded when asked for: the rest of Holdfast does without pyspark.
-_SPARK_EXPORTS = frozenset({"Query", "await_termination", "keyed", "start", "write_exactly_once"})
+_SPARK_EXPORTS = frozenset(
+    {"Query", "await_termination", "connect", "keyed", "select_output", "start", "write_exactly_once"}
+)
 
 
 def __getattr__(name: str) -> Any:

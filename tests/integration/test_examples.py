@@ -1,5 +1,5 @@
-"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. And
-the demo through Kafka, of which a month is enough.
+"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. The
+enrichment of orders likewise, in each of its outputs. And the demo through Kafka, of which a month is enough.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.spark_sessions import worker_path
+
+import holdfast as hf
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAM = EXAMPLES / "first_program.py"
@@ -63,6 +66,61 @@ def test_the_first_program_survives_a_kill(tmp_path: Path) -> None:
     assert rows
     wrong = [row for row in rows if _exact(row[0], int(row[1])) != int(row[2])]
     assert not wrong
+
+
+def _kill_after(folder: Path, batch: int) -> None:
+    """Runs the program of two inputs until Spark has committed a batch, and kills all of it."""
+    program = folder / "enrichment.py"
+    text = (EXAMPLES / "enrichment.py").read_text(encoding="utf-8")
+    program.write_text(text.replace("/tmp/enrichment", str(folder)), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": worker_path(), "PYSPARK_PYTHON": sys.executable}
+    log = folder / f"until-{batch}.log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(program)], stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+        try:
+            until = time.monotonic() + 500
+            while not (folder / "spark" / "commits" / str(batch)).exists():
+                assert process.poll() is None, log.read_text(encoding="utf-8")[-3000:]
+                assert time.monotonic() < until, log.read_text(encoding="utf-8")[-3000:]
+                time.sleep(0.1)
+            time.sleep(0.7)  # into the next batch
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _order_of(number: int) -> tuple[str, tuple[object, ...]]:
+    """The output that an order belongs to, and its row there, from how the example makes them."""
+    batch, customer, amount = number // 1000, number % 120, number % 7
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(minutes=batch, hours=-1 if number % 50 == 0 else 0)
+    if batch > 0 and number % 50 == 0:
+        return "late", (number, customer, amount, at)
+    newest = (10 * (batch + 1) - 1 - customer) // 100  # customers' rows of this batch come before its orders
+    if customer >= 100 or newest < 0:
+        return "unknown", (number, customer, amount, at)
+    return "orders", (number, customer, amount, f"name {newest}")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_the_enrichment_of_orders_survives_kills_in_all_its_outputs(tmp_path: Path) -> None:
+    for batch in (2, 6, 11):
+        _kill_after(tmp_path, batch)
+    found = {
+        name: sorted(tuple(row.values()) for row in hf.FileSink.read(str(tmp_path / name)).to_pylist())
+        for name in ("orders", "late", "unknown")
+    }
+    numbers = sorted(row[0] for rows in found.values() for row in rows)
+    assert len(numbers) >= 12_000
+    assert numbers == list(range(len(numbers))), "an order is lost, or there twice"
+    wanted: dict[str, list[tuple[object, ...]]] = {"orders": [], "late": [], "unknown": []}
+    for number in numbers:
+        name, row = _order_of(number)
+        wanted[name].append(row)
+    assert all(wanted.values())
+    assert found == wanted
 
 
 @pytest.mark.slow

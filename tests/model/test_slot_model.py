@@ -129,8 +129,9 @@ class SlotModel(RuleBasedStateMachine):
         most = min(self.driver.settings.retained_batches, len(self.driver.history) - 1 - self.rolled_back_to)
         back = data.draw(st.integers(1, most))
         self.driver.roll_back(back)
-        # What was retained when those batches ran, not what they would have left.
-        self.rolled_back_to = max(0, len(self.driver.history) - 1 - (self.driver.settings.retained_batches - back))
+        # What was retained when those batches ran, not what they would have left; what is gone does not come back.
+        oldest = len(self.driver.history) - 1 - (self.driver.settings.retained_batches - back)
+        self.rolled_back_to = max(self.rolled_back_to, oldest)
 
     @rule(operation=st.integers(1, 4), after=st.booleans())
     def storage_will_fail(self, operation, after):

@@ -63,9 +63,9 @@ def run(
     rows: list[dict[str, Any]] = []
     with bind(processor, output, store, keys, **limits) as bound:
         for batch in batches:
-            for out in bound.process(batch, ctx):
+            for _, out in bound.process(batch, ctx):
                 rows += out.to_pylist()
-        for out in bound.finish(ctx):
+        for _, out in bound.finish(ctx):
             rows += out.to_pylist()
     return rows
 

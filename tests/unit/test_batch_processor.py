@@ -64,7 +64,7 @@ def test_a_batch_passes_as_it_is() -> None:
             return batch
 
     with bind(Passes(), batch.schema) as bound:
-        assert [out is batch for out in bound.process(batch, make_context())] == [True]
+        assert [out is batch for _, out in bound.process(batch, make_context())] == [True]
 
 
 class Note(NamedTuple):
@@ -279,6 +279,6 @@ def test_output_streams() -> None:
                 yield {"user": user}
 
     with bind(Streams(), USER) as bound:
-        for out in bound.process(purchases(["ada"], [0]), make_context()):
+        for _, out in bound.process(purchases(["ada"], [0]), make_context()):
             steps.append(f"got {out['user'][0]}")
     assert steps == ["make a", "got a", "make b", "got b"]

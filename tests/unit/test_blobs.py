@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,13 +41,33 @@ def test_a_blob_opens_as_it_was_sealed() -> None:
 
 
 def test_the_header_is_as_documented() -> None:
-    data = one_blob(partition=5, sequence=9, rows=10)
-    magic, version, flags, header_bytes, partition, rows, sequence, length, checksum = struct.unpack_from(
+    data = seal([replace(payload(5, 9), channel=3)], [0])[0].as_py()
+    magic, version, channel, header_bytes, partition, rows, sequence, length, checksum = struct.unpack_from(
         "<4sBBHIIQQQ", data
     )
-    assert (magic, version, flags, header_bytes) == (b"HFBL", 1, 0, 40)
+    assert (magic, version, channel, header_bytes) == (b"HFBL", 2, 3, 40)
     assert (partition, rows, sequence, length) == (5, 10, 9, len(data) - 40)
     assert checksum == _core.xxh64(data[40:], _core.xxh64(data[:32]))
+
+
+def versioned(version: int, channel: int) -> pa.Buffer:
+    """A blob whose header says another version, with a right checksum."""
+    data = bytearray(one_blob())
+    data[4:6] = bytes([version, channel])
+    data[32:40] = _core.xxh64(bytes(data[40:]), _core.xxh64(bytes(data[:32]))).to_bytes(8, "little")
+    return pa.py_buffer(bytes(data))
+
+
+def test_a_blob_of_version_1_is_one_of_channel_0() -> None:
+    blob = Blob.open(versioned(1, 0), "here")
+    assert (blob.channel, blob.map_partition, blob.sequence) == (0, 3, 7)
+    assert blob.read(SCHEMA).equals(batch(3070, 10))
+
+
+@pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 1), (3, 0)])
+def test_a_blob_of_an_unknown_version_is_refused(version: int, flags: int) -> None:
+    with pytest.raises(Corrupt, match="version 1 or 2; driver and executors must run the same release"):
+        Blob.open(versioned(version, flags), "here")
 
 
 def test_ballast_follows_its_blob_as_nulls() -> None:
@@ -102,6 +123,15 @@ def test_a_spool_reads_in_the_order_of_packing(tmp_path: Path, memory_max_bytes:
         assert (spool.spilled_bytes > 0) == (memory_max_bytes < 1 << 30)
         read = [(blob.map_partition, blob.sequence) for blob in spool.read()]
     assert read == sorted(order)
+
+
+def test_a_spool_reads_one_input_after_the_other(tmp_path: Path) -> None:
+    packed = [(1, 0, 0), (0, 5, 0), (1, 0, 1), (0, 5, 1), (0, 2, 0), (1, 5, 0)]
+    with spooled(tmp_path, 1_000) as spool:
+        for channel, partition, sequence in packed:
+            spool.add(seal([replace(payload(partition, sequence), channel=channel)], [0])[0].as_py())
+        read = [(blob.channel, blob.map_partition, blob.sequence) for blob in spool.read()]
+    assert read == sorted(packed)
 
 
 def test_a_spool_file_has_no_name(tmp_path: Path) -> None:

@@ -36,11 +36,9 @@ def plan(folder: Path, *, slots_given: bool = False, **changes: Any) -> Operator
         instance="i",
         checkpoint_dir=str(folder),
         settings=Settings(),
-        input_schema=ROWS,
+        inputs=(),
         output_schema=ROWS,
-        event_time_column=None,
-        time_columns=(),
-        watermarked=False,
+        side_outputs=(),
         arrow_rows_max=10_000,
     )
 

@@ -15,6 +15,7 @@ import holdfast as hf
 from holdfast.testing import Harness
 from holdfast.testing.rows import schema_of
 
+UTC = timezone.utc
 IN, OUT = "user string, amount long", "user string, amount long, total long"
 
 
@@ -401,5 +402,44 @@ def test_event_time_expires_by_the_watermark(backend: str) -> None:
 def test_a_ttl_by_event_time_needs_a_column() -> None:
     with pytest.raises(hf.InvalidRequest, match="'total' goes by event time.*event_time=column"):
         Harness(ByEvents(), "user", IN, "user string")
-    with pytest.raises(hf.InvalidRequest, match="'amount' is int64; expected a timestamp"):
+    with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp"):
         Harness(ByEvents(), "user", IN, "user string", event_time="amount")
+
+
+WRONG, LATE = hf.SideOutput("wrong", "user string, why string"), hf.SideOutput("late")
+
+
+class Refusing(RunningTotal):
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        for row in batch.to_pylist():
+            if row["amount"] < 0:
+                ctx.output(WRONG, {"user": row["user"], "why": "below 0"})
+        good = batch.select(["user", "amount"]).filter(pa.compute.greater_equal(batch["amount"], 0))
+        yield from super().process(good, ctx)
+
+
+def test_side_outputs_and_late_rows_are_those_of_the_last_batch() -> None:
+    timed = IN + ", at timestamp"
+    with Harness(Refusing(), "user", timed, OUT, side_outputs=[WRONG], event_time="at", late=LATE) as h:
+        rows = [
+            {"user": "ada", "amount": amount, "at": datetime.fromtimestamp(9 + amount, UTC)} for amount in (1, -2, 3)
+        ]
+        assert h.process(rows)["total"].to_pylist() == [1, 4]
+        assert h.side_output(WRONG).to_pylist() == [{"user": "ada", "why": "below 0"}]
+        assert h.side_output(LATE).num_rows == 0
+        h.watermark_ms = 10_000
+        assert h.process(rows)["total"].to_pylist() == [7]
+        assert h.side_output(LATE).to_pylist() == [rows[0], rows[1]]
+        assert h.side_output(WRONG).num_rows == 0
+        assert h.counters == {"late_rows": 2, "rows": 1}
+        assert h.replay()["total"].to_pylist() == [7]
+        assert h.side_output(LATE).to_pylist() == [rows[0], rows[1]]
+        with pytest.raises(hf.InvalidRequest, match="is none; there are wrong, late"):
+            h.side_output(hf.SideOutput("other"))
+
+
+def test_late_rows_without_a_time_to_tell_them_are_refused() -> None:
+    with pytest.raises(hf.InvalidRequest, match="late rows are told by event_time="):
+        running(late="drop")
+    with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp column"):
+        running(late="drop", event_time="amount")

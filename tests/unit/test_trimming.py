@@ -53,7 +53,7 @@ def run(slots: list[tuple[SlotDriver, Process]], at: list[int]) -> None:
 def operator_of_run(folder: str, run: int) -> worker.LiveOperator:
     key = pa.schema([("user", pa.string())])
     declared = OperatorRecord("totals", 64, 1, (0,), key, null_keys=False, states=())
-    plan = OperatorPlan(declared, True, f"instance-{run}", folder, Settings(), key, key, None, (), False, 1000)
+    plan = OperatorPlan(declared, True, f"instance-{run}", folder, Settings(), (), key, (), 1000)
     return worker.operator(plan, worker.BatchIdentity("query", f"run-{run}", 0, 0, 0, 0, None))
 
 

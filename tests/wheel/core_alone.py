@@ -54,7 +54,7 @@ def run_batch(store: _core.Store, batch: pa.RecordBatch, number: int) -> list[di
     states = [(name, place) for place, (name, _) in enumerate(declared_states(Figures()), start=1)]
     with BoundProcessor(Figures(), store, USER, states, OUTPUT) as bound:
         given = [*bound.process(batch, context), *bound.finish(context)]
-    return [row for out in given for row in out.to_pylist()]
+    return [row for _, out in given for row in out.to_pylist()]
 
 
 def main(folder: Path) -> None:

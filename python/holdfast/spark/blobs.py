@@ -17,7 +17,9 @@ from holdfast import _core
 from holdfast.errors import Corrupt, InvalidRequest
 
 MAGIC = b"HFBL"
-VERSION = 1
+VERSION = 2
+#: Version 1 had a byte of flags, 0, where version 2 has the channel: so a blob of version 1 is one of channel 0.
+_READ_VERSIONS = (1, VERSION)
 _CHECKED = struct.Struct("<4sBBHIIQQ")  # all of the header but the checksum itself
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _CHECKED.size + _CHECKSUM.size
@@ -27,12 +29,16 @@ ARRAY_BYTES_MAX = (1 << 31) - (1 << 20)
 
 @dataclass(frozen=True)
 class Payload:
-    """A record batch as an IPC message, and where it stands in its map task's rows of this slot."""
+    """A record batch as an IPC message, and where it stands in its map task's rows of this slot.
+
+    ``channel``: the number of the operator's input that the rows come from, or of the output that they are for.
+    """
 
     map_partition: int
     sequence: int
     rows: int
     message: pa.Buffer
+    channel: int = 0
 
 
 def arrays(payloads: Sequence[Payload], where: str) -> Iterator[Sequence[Payload]]:
@@ -69,8 +75,8 @@ def seal(payloads: Sequence[Payload], ballast: Sequence[int]) -> pa.BinaryArray:
     target = memoryview(values).cast("B")
     for payload, start in zip(payloads, (ends - sizes).tolist()):
         message = memoryview(payload.message).cast("B")
-        fields = (MAGIC, VERSION, 0, HEADER_BYTES, payload.map_partition, payload.rows, payload.sequence, len(message))
-        checked = _CHECKED.pack(*fields)
+        place = (payload.map_partition, payload.rows, payload.sequence)
+        checked = _CHECKED.pack(MAGIC, VERSION, payload.channel, HEADER_BYTES, *place, len(message))
         body = start + HEADER_BYTES
         target[start : start + len(checked)] = checked
         target[body - 8 : body] = _checksum(checked, message).to_bytes(8, "little")
@@ -91,6 +97,7 @@ class Blob:
     sequence: int
     rows: int
     data: pa.Buffer
+    channel: int = 0
 
     @classmethod
     def open(cls, data: pa.Buffer, where: str) -> Blob:
@@ -111,13 +118,13 @@ class Blob:
         if data.size < HEADER_BYTES:
             raise Corrupt(f"{where}: a packed row has {data.size} bytes; its header alone needs {HEADER_BYTES}")
         view = memoryview(data).cast("B")
-        magic, version, flags, header_bytes, partition, rows, sequence, length = _CHECKED.unpack_from(view)
+        magic, version, channel, header_bytes, partition, rows, sequence, length = _CHECKED.unpack_from(view)
         (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
-        if magic != MAGIC or version != VERSION or flags != 0 or header_bytes != HEADER_BYTES:
+        known = version in _READ_VERSIONS and (version > 1 or channel == 0)
+        if magic != MAGIC or not known or header_bytes != HEADER_BYTES:
             raise Corrupt(
                 f"{where}: a packed row begins with {bytes(view[:8]).hex()}, expected {MAGIC.hex()} and version "
-                f"{VERSION}; "
-                "driver and executors must run the same release of Holdfast"
+                f"1 or {VERSION}; driver and executors must run the same release of Holdfast"
             )
         if length != data.size - HEADER_BYTES:
             raise Corrupt(
@@ -129,7 +136,7 @@ class Blob:
                 f"{where}: packed row {sequence} of map partition {partition} fails its checksum; "
                 "it was damaged between pack and slot (memory, shuffle file or network)"
             )
-        return cls(partition, sequence, rows, data)
+        return cls(partition, sequence, rows, data, channel)
 
     def read(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows, without a copy: the batch keeps the blob's bytes alive."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -16,15 +16,25 @@ from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, worker
 from holdfast.spark.declared_operators import declare
+from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
-from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.plan import InputPlan, OperatorPlan
+from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
-from holdfast.state import Processor, declared_states
+from holdfast.state import (
+    KEEP,
+    MAIN,
+    Input,
+    Processor,
+    SideOutput,
+    check_methods,
+    check_side_outputs,
+    declared_states,
+)
 from holdfast.storage import local_path
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
-_TIMESTAMPS = (spark.TimestampType, spark.TimestampNTZType)
 
 
 def keyed(
@@ -34,6 +44,8 @@ def keyed(
     *,
     name: str,
     watermark: tuple[str, str] | None = None,
+    late: str | SideOutput = KEEP,
+    side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -54,7 +66,14 @@ def keyed(
         Names the operator in the checkpoint, for its whole life; one of a kind in its query.
     watermark
         Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``: ``("ts", "10
-        minutes")``. Rows behind the watermark are not dropped: the processor sees them, and ``ctx.watermark_ms``.
+        minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
+    late
+        What becomes of rows whose event time is not after the watermark that the batch began with: "keep" (the
+        processor sees them), "drop", or a side output for them. They are counted as ``late_rows`` in any case.
+    side_outputs
+        Further outputs, to which the processor sends rows by ``ctx.output``; that of ``late`` need not be named again.
+        With any, the DataFrame has a struct column for each output, "main" among them, of which one is not null in
+        each row: see :func:`select_output` and :func:`write_exactly_once`.
     output_mode
         "append" or "update"; must be the query's.
     null_keys
@@ -72,63 +91,96 @@ def keyed(
     Raises
     ------
     InvalidRequest
-        A wrong name, processor, key or mode.
+        A wrong name, processor, key, mode or side output.
     """
-    _check_name(name)
     where = f"operator {name!r}"
-    if not isinstance(processor, Processor):
-        raise InvalidRequest(
-            f"{where}: expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
-        )
-    if output_mode not in _OUTPUT_MODES:
-        raise InvalidRequest(f"{where}: output_mode is {output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}")
-    if watermark is not None and not (isinstance(watermark, tuple) and len(watermark) == 2):
-        raise InvalidRequest(
-            f'{where}: watermark is {watermark!r}; expected (column, delay), such as ("ts", "10 minutes")'
-        )
+    tags = check_side_outputs(side_outputs, where)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, settings)
+    check_operator(processor, (Input(),), options)
+    check_watermark(watermark, where)
+    check_late(late, where)
 
     def apply(events: DataFrame) -> DataFrame:
-        if not events.isStreaming:
-            raise InvalidRequest(
-                f"{where}: the DataFrame does not stream, so there is no batch after which its state would be kept; "
-                "read it with "
-                "spark.readStream (a folder of files streams with trigger(availableNow=True))"
-            )
-        check_worker_python(events.sparkSession)
-        produced = schemas.parse_schema(output_schema, f"{where}, output schema")
-        inherited_ms = _inherited_delay_ms(events.schema)
-        if watermark is not None and inherited_ms is not None:
-            raise InvalidRequest(
-                f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
-            )
-        check_ttls(processor, watermark is not None or bool(_inherited_time_columns(events.schema)), where)
-        plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
-        declare(plan)
-        packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
-        if watermark is not None:
-            packed = packed.withWatermark("event_time", watermark[1])
-        with own_worker_pool(events.sparkSession, "slots"):
-            slotted = packed.groupBy("slot").applyInPandasWithState(
-                slots.slot_function(plan, processor), output.OUTPUT_SCHEMA, slots.STATE_SCHEMA, output_mode, "NoTimeout"
-            )
-        return slotted.mapInArrow(output.unpack_function(plan.output_schema, name), produced)
+        return operator_on([InputFrame(None, events, key, watermark, late)], processor, options)
 
     return apply
 
 
+@dataclass(frozen=True)
+class OperatorOptions:
+    """What `keyed` and `connect` are given alike; see there."""
+
+    name: str
+    output_schema: str | spark.StructType
+    side_outputs: tuple[SideOutput, ...]
+    output_mode: str
+    null_keys: bool
+    settings: Mapping[str, Any] | None
+
+
+def check_operator(processor: Processor, inputs: tuple[Input, ...], options: OperatorOptions) -> None:
+    """Checks what can be checked without a DataFrame.
+
+    Raises
+    ------
+    InvalidRequest
+        A wrong name, processor or mode; a method for an input that the processor lacks.
+    """
+    _check_name(options.name)
+    where = f"operator {options.name!r}"
+    if not isinstance(processor, Processor):
+        raise InvalidRequest(
+            f"{where}: expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
+        )
+    check_methods(processor, inputs, where)
+    if options.output_mode not in _OUTPUT_MODES:
+        raise InvalidRequest(
+            f"{where}: output_mode is {options.output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}"
+        )
+
+
+def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: OperatorOptions) -> DataFrame:
+    """The operator on its inputs. All of them are of one session."""
+    session = inputs[0].frame.sparkSession
+    planned = tuple(plan_input(one, options.name) for one in inputs)
+    check_ttls(processor, any(one.met.time_columns for one in planned), f"operator {options.name!r}")
+    check_worker_python(session)
+    produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
+    sides = side_schemas(_tags(inputs, options), inputs, options.name)
+    plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
+    declare(plan)
+    packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
+    with own_worker_pool(session, "slots"):
+        slotted = packed.groupBy("slot").applyInPandasWithState(
+            slots.slot_function(plan, processor),
+            output.OUTPUT_SCHEMA,
+            slots.STATE_SCHEMA,
+            options.output_mode,
+            "NoTimeout",
+        )
+    outputs = [(MAIN, plan.output_schema), *plan.side_outputs]
+    return slotted.mapInArrow(output.unpack_function(outputs, options.name), side_by_side(produced, sides))
+
+
+def _tags(inputs: Sequence[InputFrame], options: OperatorOptions) -> tuple[SideOutput, ...]:
+    """All side outputs: those that are declared, and those for late rows."""
+    tags = list(options.side_outputs)
+    for one in inputs:
+        if isinstance(one.late, SideOutput) and one.late not in tags:
+            tags.append(one.late)
+    return check_side_outputs(tags, f"operator {options.name!r}")
+
+
 def _plan(
-    events: DataFrame,
-    key: str | Sequence[str],
+    conf: Mapping[str, str],
+    inputs: tuple[InputPlan, ...],
     processor: Processor,
     produced: spark.StructType,
-    name: str,
-    watermark: tuple[str, str] | None,
-    null_keys: bool,
-    overrides: Mapping[str, Any] | None,
+    sides: Mapping[str, spark.StructType],
+    options: OperatorOptions,
 ) -> OperatorPlan:
-    where = f"operator {name!r}"
-    conf = dict(events.sparkSession.conf.getAll)
-    settings = _local_dir(Settings.from_mapping(conf, overrides), where)
+    where = f"operator {options.name!r}"
+    settings = _local_dir(Settings.from_mapping(conf, options.settings), where)
     partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
     slot_count = settings.slots or min(partitions, settings.max_parallelism)
     if slot_count > settings.max_parallelism:
@@ -136,48 +188,49 @@ def _plan(
             f"{where}: {slot_count} slots need at least as many key groups; {PREFIX}maxParallelism is "
             f"{settings.max_parallelism}"
         )
-    input_schema = schemas.arrow_schema(events.schema, f"{where}, input")
-    columns = schemas.key_columns(key, input_schema, name)
-    if watermark is not None:
-        check_event_time(input_schema, watermark[0], where)
     return OperatorPlan(
         declared=OperatorRecord(
-            name=name,
+            name=options.name,
             max_parallelism=settings.max_parallelism,
             slots=slot_count,
             labels=spread_labels(slot_count, partitions),
-            key_schema=schemas.key_schema(input_schema, columns),
-            null_keys=null_keys,
+            key_schema=common_key(inputs, options.name),
+            null_keys=options.null_keys,
             states=state_records(processor),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
         checkpoint_dir=_checkpoint_dir(settings, where),
         settings=_with_retained_batches(settings, conf),
-        input_schema=input_schema,
+        inputs=inputs,
         output_schema=schemas.arrow_schema(produced, f"{where}, output schema"),
-        event_time_column=watermark and watermark[0],
-        time_columns=(watermark[0],) if watermark else _inherited_time_columns(events.schema),
-        watermarked=watermark is not None or _inherited_delay_ms(events.schema) is not None,
+        side_outputs=tuple(
+            (name, schemas.arrow_schema(kind, f"{where}, side output {name!r}")) for name, kind in sides.items()
+        ),
         arrow_rows_max=_arrow_rows_max(conf),
     )
 
 
-def _pack_plan(plan: OperatorPlan) -> pack.PackPlan:
+def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
+    packed = plan.inputs[number]
+
     def recorded_labels() -> tuple[int, ...]:
         return worker.operator(plan, worker.BatchIdentity.of_task()).record.labels
 
     return pack.PackPlan(
         operator=plan.name,
-        schema=plan.input_schema,
+        schema=packed.schema,
         key_schema=plan.declared.key_schema,
         null_keys=plan.declared.null_keys,
         max_parallelism=plan.declared.max_parallelism,
         labels=recorded_labels,
-        event_time_column=plan.event_time_column,
+        event_time_column=packed.reported_column,
         memory_max_bytes=plan.settings.pack_memory_max_bytes,
         blob_max_bytes=plan.settings.blob_max_bytes,
         arrow_rows_max=plan.arrow_rows_max,
+        key_columns=packed.key_columns,
+        input_number=number,
+        input_name=packed.met.name,
     )
 
 
@@ -247,41 +300,12 @@ def _arrow_rows_max(conf: Mapping[str, str]) -> int:
     return rows
 
 
-def check_event_time(schema: pa.Schema, column: str, where: str) -> None:
-    """InvalidRequest where ``column`` is no column of timestamps."""
-    if column not in schema.names:
-        raise InvalidRequest(
-            f"{where}: watermark column {column!r} is not in the input, which has {', '.join(schema.names)}"
-        )
-    if schema.field(column).type != pa.timestamp("us", "UTC"):
-        raise InvalidRequest(
-            f"{where}: watermark column {column!r} is {schema.field(column).type}; expected a timestamp"
-        )
-
-
 def check_ttls(processor: Processor, has_event_time: bool, where: str) -> None:
     """InvalidRequest where a state's TTL goes by an event time that there is not."""
     for state_name, declaration in declared_states(processor):
         if declaration.ttl is not None and declaration.ttl.time == "event" and not has_event_time:
             raise InvalidRequest(
-                f"{where}: the TTL of state {state_name!r} goes by event time, and the input has no watermark over a "
+                f"{where}: the TTL of state {state_name!r} goes by event time, and no input has a watermark over a "
                 "column of timestamps: give watermark=(column, delay) or call withWatermark before (a Harness: give "
                 'event_time=column), or choose time="processing"'
             )
-
-
-def _inherited_time_columns(schema: spark.StructType) -> tuple[str, ...]:
-    return tuple(
-        field.name
-        for field in schema.fields
-        if (field.metadata or {}).get(pack.WATERMARK_DELAY) is not None and isinstance(field.dataType, _TIMESTAMPS)
-    )
-
-
-def _inherited_delay_ms(schema: spark.StructType) -> int | None:
-    """The delay of the watermark that the DataFrame already has: Spark keeps it in the column's metadata."""
-    for field in schema.fields:
-        delay_ms = (field.metadata or {}).get(pack.WATERMARK_DELAY)
-        if delay_ms is not None:
-            return int(delay_ms)
-    return None

@@ -8,14 +8,16 @@ See docs/rfcs/0003.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 import pyarrow as pa
 
+from holdfast.errors import Corrupt
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
 from holdfast.spark.worker_process import prepare_worker_process
+from holdfast.state import TaggedRows
 from holdfast.state.casts import one_batch
 
 OUTPUT_SCHEMA = "blob binary"
@@ -23,10 +25,14 @@ _ROWS_MAX = 65536
 
 
 class OutputPacker:
-    """Packs the record batches of one slot and batch. Small ones are gathered, large ones split."""
+    """Packs the record batches of one output of one slot and batch. Small ones are gathered, large ones split.
 
-    def __init__(self, slot: int, blob_max_bytes: int, arrow_rows_max: int) -> None:
+    ``number``: of the output, 0 being the main one.
+    """
+
+    def __init__(self, slot: int, blob_max_bytes: int, arrow_rows_max: int, number: int = 0) -> None:
         self._slot = slot
+        self._number = number
         self._blob_max_bytes = blob_max_bytes
         self._arrow_rows_max = arrow_rows_max
         self._gathered: list[pa.RecordBatch] = []
@@ -55,20 +61,60 @@ class OutputPacker:
         self._rows = self._bytes = 0
         payloads = []
         for count, message in messages(rows, self._blob_max_bytes):
-            payloads.append(blobs.Payload(self._slot, self._sequence, count, message))
+            payloads.append(blobs.Payload(self._slot, self._sequence, count, message, self._number))
             self._sequence += 1
         for run in blobs.arrays(payloads, f"output of slot {self._slot}"):
             ballast = [payload.message.size * self._arrow_rows_max // BALLAST_EVERY_BYTES for payload in run]
             yield pd.DataFrame({"blob": pd.Series(blobs.seal(run, ballast).to_pylist(), dtype=object)})
 
 
-def unpack_function(schema: pa.Schema, operator: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` behind the slot."""
+class OutputPackers:
+    """One for each output of a slot and batch: the main one, and the side outputs in their order."""
+
+    def __init__(self, slot: int, sides: Sequence[str], blob_max_bytes: int, arrow_rows_max: int) -> None:
+        numbered = enumerate([None, *sides])
+        self._by_output = {
+            output: OutputPacker(slot, blob_max_bytes, arrow_rows_max, number) for number, output in numbered
+        }
+
+    def add(self, tagged: TaggedRows) -> Iterator[pd.DataFrame]:
+        """Frames that are ready to go, if any."""
+        output, rows = tagged
+        yield from self._by_output[output].add(rows)
+
+    def finish(self) -> Iterator[pd.DataFrame]:
+        """The rest."""
+        for packer in self._by_output.values():
+            yield from packer.finish()
+
+
+def unpack_function(
+    outputs: Sequence[tuple[str, pa.Schema]], operator: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` behind the slot.
+
+    Of one output, its rows. Of several, rows that have a struct column for each by its name, of which one is not null.
+    """
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker_process()
+        where = f"output of operator {operator!r}"
         for batch in batches:
-            for blob in batch.column(0).drop_null():
-                yield blobs.Blob.open(blob.as_buffer(), f"output of operator {operator!r}").read(schema)
+            for data in batch.column(0).drop_null():
+                blob = blobs.Blob.open(data.as_buffer(), where)
+                if blob.channel >= len(outputs):
+                    raise Corrupt(f"{where}: a packed row is for output {blob.channel}, there are {len(outputs)}")
+                rows = blob.read(outputs[blob.channel][1])
+                yield rows if len(outputs) == 1 else _side_by_side(rows, blob.channel, outputs)
 
     return unpack
+
+
+def _side_by_side(rows: pa.RecordBatch, number: int, outputs: Sequence[tuple[str, pa.Schema]]) -> pa.RecordBatch:
+    columns = [
+        pa.StructArray.from_arrays(rows.columns, fields=list(schema))
+        if at == number
+        else pa.nulls(rows.num_rows, pa.struct(schema))
+        for at, (_, schema) in enumerate(outputs)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[name for name, _ in outputs])

@@ -49,9 +49,10 @@ def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What the map side needs to know; travels in the closure.
+    """What the map side of one input needs to know; travels in the closure.
 
     `labels` is asked for in the task, because only there the query is known whose operator record holds them.
+    `key_columns`: where the key stands in this input, where that is not under the key's own names.
     """
 
     operator: str
@@ -64,6 +65,14 @@ class PackPlan:
     memory_max_bytes: int
     blob_max_bytes: int
     arrow_rows_max: int
+    key_columns: tuple[str, ...] | None = None
+    input_number: int = 0
+    input_name: str | None = None
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"operator {self.operator!r}, input" + (f" {self.input_name!r}" if self.input_name else "")
 
 
 class Pack:
@@ -84,7 +93,7 @@ class Pack:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            self._gathered.append(schemas.conform(batch, self._plan.schema, f"operator {self._plan.operator!r}, input"))
+            self._gathered.append(schemas.conform(batch, self._plan.schema, self._plan.where))
             self._gathered_bytes += batch.nbytes
             if self._gathered_bytes >= self._plan.memory_max_bytes:
                 yield from self._flush()
@@ -105,7 +114,7 @@ class Pack:
         del rows
         reach("mid_pack")
         done = 0
-        for run in blobs.arrays(payloads, f"operator {self._plan.operator!r}, input"):
+        for run in blobs.arrays(payloads, self._plan.where):
             yield self._packed(slots[done : done + len(run)], run)
             done += len(run)
 
@@ -125,13 +134,14 @@ class Pack:
             if start == end:
                 continue
             for count, message in messages(rows.slice(start, end - start), self._plan.blob_max_bytes):
-                payloads.append(blobs.Payload(self._map_partition, self._sequences[slot], count, message))
+                place = (self._map_partition, self._sequences[slot])
+                payloads.append(blobs.Payload(*place, count, message, self._plan.input_number))
                 self._sequences[slot] += 1
                 slots.append(slot)
         return slots, payloads
 
     def _keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [rows.column(name) for name in self._plan.key_schema.names]
+        columns = [rows.column(name) for name in self._plan.key_columns or self._plan.key_schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._plan.key_schema)
 
     def _packed(self, slots: list[int], payloads: Sequence[blobs.Payload]) -> pa.RecordBatch:

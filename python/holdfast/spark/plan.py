@@ -8,6 +8,34 @@ import pyarrow as pa
 
 from holdfast.checkpoint import OperatorRecord
 from holdfast.settings import Settings
+from holdfast.state import Input
+
+
+@dataclass(frozen=True)
+class InputPlan:
+    """One input of an operator.
+
+    Attributes
+    ----------
+    met
+        The input as the processor meets it.
+    key_columns
+        Where the operator's key stands in it.
+    reported_column
+        Column whose latest time pack must report for the watermark that is declared with the operator, or None.
+    inherited_delay_ms
+        The delay of the watermark that the DataFrame came with, or None.
+    """
+
+    met: Input
+    schema: pa.Schema
+    key_columns: tuple[str, ...]
+    reported_column: str | None
+    inherited_delay_ms: int | None
+
+    @property
+    def watermarked(self) -> bool:
+        return self.reported_column is not None or self.inherited_delay_ms is not None
 
 
 @dataclass(frozen=True)
@@ -22,12 +50,10 @@ class OperatorPlan:
         Whether the number of slots was asked for, or follows from the session and gives way to the recorded one.
     instance
         Tells this operator from another of the same name.
-    event_time_column
-        Column whose latest time pack must report for the watermark, or None.
-    time_columns
-        Columns of the input that the watermark here goes by, declared for this operator or inherited.
-    watermarked
-        Whether the query has a watermark here, declared for this operator or inherited.
+    inputs
+        In the order in which a slot reads them.
+    output_schema, side_outputs
+        Of the main output, and of the others by name.
     arrow_rows_max
         Rows of an Arrow batch between Spark and Python, as the session has it.
     """
@@ -37,11 +63,9 @@ class OperatorPlan:
     instance: str
     checkpoint_dir: str
     settings: Settings
-    input_schema: pa.Schema
+    inputs: tuple[InputPlan, ...]
     output_schema: pa.Schema
-    event_time_column: str | None
-    time_columns: tuple[str, ...]
-    watermarked: bool
+    side_outputs: tuple[tuple[str, pa.Schema], ...]
     arrow_rows_max: int
 
     @property
@@ -49,8 +73,9 @@ class OperatorPlan:
         return self.declared.name
 
     @property
-    def key_columns(self) -> tuple[str, ...]:
-        return tuple(self.declared.key_schema.names)
+    def watermarked(self) -> bool:
+        """Whether the query has a watermark here, declared for this operator or inherited."""
+        return any(one.watermarked for one in self.inputs)
 
     def declared_over(self, recorded: OperatorRecord | None) -> OperatorRecord:
         """What is declared. A number of slots that nobody asked for follows the record, so that a session with other

@@ -18,6 +18,7 @@ from holdfast.commit.record import committables_from_rows, committables_to_rows
 from holdfast.commit.sink import Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import InternalError
 from holdfast.fault_points import reach
+from holdfast.spark.routes import Route
 from holdfast.spark.schemas import conform
 from holdfast.spark.worker_process import prepare_worker_process
 
@@ -37,11 +38,15 @@ class SinkPlan:
         What each sink takes rows of, when the batch runs again; None: all do, of all.
     """
 
-    sinks: Sequence[Sink]
+    routes: Sequence[Route]
     scopes: Mapping[str, Scope]
     batch_id: int
     schema: pa.Schema
     replay: Replay | None = None
+
+    @property
+    def sinks(self) -> list[Sink]:
+        return [sink for route in self.routes for sink in route.sinks]
 
     def opens(self, sink: str, partition: int) -> bool:
         return self.replay is None or self.replay.writes(sink, partition)
@@ -93,9 +98,7 @@ def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         for batch in batches:
             rows += batch.num_rows
             if writers and batch.num_rows:
-                conformed = conform(batch, plan.schema, "output")
-                for writer in writers.values():
-                    writer.write(conformed)
+                _write_batch(plan.routes, writers, conform(batch, plan.schema, "output"))
                 reach("sink_mid")
         reach("sink_before_prepare")
         prepared = {name: writer.prepare() for name, writer in writers.items()}
@@ -107,3 +110,11 @@ def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         raise
     committables = {name: one for name, one in prepared.items() if one is not None}
     return TaskResult(partition, attempt, task_attempt_id, rows, committables)
+
+
+def _write_batch(routes: Sequence[Route], writers: Mapping[str, SinkWriter], batch: pa.RecordBatch) -> None:
+    for route in routes:
+        open_writers = [writers[sink.name] for sink in route.sinks if sink.name in writers]
+        if open_writers and (rows := route.rows(batch)).num_rows:
+            for writer in open_writers:
+                writer.write(rows)

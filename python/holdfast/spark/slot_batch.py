@@ -5,36 +5,39 @@ Nothing here knows Spark. Preparing the version that the batch leads to is the c
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
 from holdfast.fault_points import reach
-from holdfast.state import BoundProcessor, Context, Processor, declared_states
+from holdfast.state import BoundProcessor, Context, Input, Processor, TaggedRows, declared_states
 
 
 def run_batch(
     processor: Processor,
     state: SlotState,
     parent: Handle | None,
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[tuple[int, pa.RecordBatch]],
     ctx: Context,
     *,
     record: OperatorRecord,
     output_schema: pa.Schema,
-    time_columns: Sequence[str] = (),
+    side_outputs: Mapping[str, pa.Schema] | None = None,
+    inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
-) -> Generator[pa.RecordBatch, None, None]:
+) -> Generator[TaggedRows, None, None]:
     """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
 
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 
     Parameters
     ----------
-    time_columns
-        Columns of the rows that the watermark goes by.
+    batches
+        Rows, each batch with the number of its input.
+    side_outputs, inputs
+        As for :class:`BoundProcessor`.
     version_id
         As for :meth:`SlotState.begin`.
     """
@@ -43,10 +46,12 @@ def run_batch(
     stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
     states = [(declared.name, declared.id) for declared in record.states]
     bound_to = (processor, store, record.key_schema, states, output_schema)
-    with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
-        for batch in batches:
-            _note_event_times(stamps, batch, time_columns)
-            yield from bound.process(batch, ctx)
+    with BoundProcessor(
+        *bound_to, side_outputs=side_outputs, inputs=inputs, between_chunks=state.spill_if_needed
+    ) as bound:
+        for number, batch in batches:
+            _note_event_times(stamps, batch, inputs[number].time_columns)
+            yield from bound.process(batch, ctx, number)
             reach("mid_batch")
             state.spill_if_needed()
         yield from bound.finish(ctx)

@@ -7,7 +7,7 @@ consumer that reads no further), Spark keeps the old handle, and the batch runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.checkpoint import Handle, SlotState
-from holdfast.errors import Incompatible, InternalError
+from holdfast.errors import Corrupt, Incompatible, InternalError
 from holdfast.fault_points import reach
 from holdfast.spark import worker
-from holdfast.spark.output import OutputPacker
-from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.output import OutputPackers
+from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.slot_batch import run_batch
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
@@ -101,7 +101,8 @@ def _process(
     group_state: GroupState,
 ) -> Iterator[pd.DataFrame]:
     state = worker.slot_state(plan, live, ctx.slot)
-    output = OutputPacker(ctx.slot, plan.settings.blob_max_bytes, plan.arrow_rows_max)
+    side_outputs = dict(plan.side_outputs)
+    output = OutputPackers(ctx.slot, list(side_outputs), plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
@@ -109,16 +110,17 @@ def _process(
             processor,
             state,
             parent,
-            _call_batches(spool, plan.input_schema),
+            _call_batches(spool, plan.inputs),
             ctx,
             record=live.record,
             output_schema=plan.output_schema,
-            time_columns=plan.time_columns,
+            side_outputs=side_outputs,
+            inputs=[one.met for one in plan.inputs],
             version_id=live.version_id(identity),
         )
         with closing(produced):  # the processor's close() comes before anything else that an error leads to
-            for batch in produced:
-                yield from output.add(batch)
+            for tagged in produced:
+                yield from output.add(tagged)
         yield from output.finish()
         handle = _prepare(state, identity, parent)
         reach("before_handle")
@@ -154,20 +156,24 @@ def _prepare(state: SlotState, identity: worker.BatchIdentity, parent: Handle | 
     return handle
 
 
-def _call_batches(spool: BlobSpool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows in their order, small blobs put together."""
+def _call_batches(spool: BlobSpool, inputs: Sequence[InputPlan]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows in their order, each batch with its input's number; small blobs put together."""
     gathered: list[pa.RecordBatch] = []
-    rows = size_bytes = 0
+    rows = size_bytes = number = 0
     for blob in spool.read():
-        if gathered and (rows + blob.rows > _CALL_ROWS or size_bytes + blob.data.size > _CALL_BYTES):
-            yield one_batch(gathered)
+        full = rows + blob.rows > _CALL_ROWS or size_bytes + blob.data.size > _CALL_BYTES
+        if gathered and (full or blob.channel != number):
+            yield number, one_batch(gathered)
             gathered = []
             rows = size_bytes = 0
-        gathered.append(blob.read(schema))
+        if blob.channel >= len(inputs):
+            raise Corrupt(f"a packed row is of input {blob.channel}; the operator has {len(inputs)}")
+        number = blob.channel
+        gathered.append(blob.read(inputs[number].schema))
         rows += blob.rows
         size_bytes += blob.data.size
     if gathered:
-        yield one_batch(gathered)
+        yield number, one_batch(gathered)
 
 
 def _context(

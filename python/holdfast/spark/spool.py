@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import BinaryIO
 
@@ -24,15 +24,21 @@ from holdfast.spark.blobs import Blob
 class _Entry:
     """A blob in memory, or where it is in the spool file."""
 
+    channel: int
     map_partition: int
     sequence: int
     data: pa.Buffer | None
     offset: int
     size: int
 
+    @property
+    def packed_by(self) -> tuple[int, int]:
+        """The map task, of which one input has several and an operator may have several inputs."""
+        return self.channel, self.map_partition
+
 
 class BlobSpool:
-    """Blobs in; blobs out, by (map partition, sequence)."""
+    """Blobs in; blobs out, by (input, map partition, sequence)."""
 
     def __init__(self, memory_max_bytes: int, directory: str, where: str) -> None:
         self._memory_max_bytes = memory_max_bytes
@@ -67,7 +73,7 @@ class BlobSpool:
             The local folder is full or cannot be written.
         """
         blob = Blob.open(pa.py_buffer(data), self._where)
-        self._entries.append(_Entry(blob.map_partition, blob.sequence, blob.data, 0, len(data)))
+        self._entries.append(_Entry(blob.channel, blob.map_partition, blob.sequence, blob.data, 0, len(data)))
         self._held_bytes += len(data)
         if self._held_bytes > self._memory_max_bytes:
             self._spill()
@@ -85,18 +91,17 @@ class BlobSpool:
         Corrupt
             A blob is missing or came twice, or the spool file is damaged.
         """
-        entries = sorted(self._entries, key=lambda entry: (entry.map_partition, entry.sequence), reverse=True)
+        entries = sorted(self._entries, key=lambda entry: (*entry.packed_by, entry.sequence), reverse=True)
         self._entries = []
-        partition, expected = -1, 0
+        packed_by, expected = (-1, -1), 0
         while entries:
             entry = entries.pop()
-            if entry.map_partition != partition:
-                partition, expected = entry.map_partition, 0
+            if entry.packed_by != packed_by:
+                packed_by, expected = entry.packed_by, 0
             if entry.sequence != expected:
                 raise Corrupt(
-                    f"{self._where}: expected packed row {expected} of map partition {partition}, found "
-                    f"{entry.sequence}: "
-                    "the shuffle lost or repeated a row; run the batch again"
+                    f"{self._where}: expected packed row {expected} of map partition {entry.map_partition}, found "
+                    f"{entry.sequence}: the shuffle lost or repeated a row; run the batch again"
                 )
             expected += 1
             yield Blob.open(self._fetch(entry) if entry.data is None else entry.data, self._where)
@@ -110,7 +115,7 @@ class BlobSpool:
                 entry = self._entries[index]
                 offset = self._file.tell()
                 self._file.write(entry.data)  # type: ignore[arg-type]  # in memory: a buffer
-                self._entries[index] = _Entry(entry.map_partition, entry.sequence, None, offset, entry.size)
+                self._entries[index] = replace(entry, data=None, offset=offset)
             self._file.flush()
         except OSError as error:
             raise Unavailable(

@@ -27,8 +27,10 @@ from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
+from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
+from holdfast.state import SideOutput
 from holdfast.storage import FileStore, local_path, open_file_store
 from holdfast.units import parse_duration
 
@@ -38,7 +40,7 @@ _README = b"Written by Holdfast: commit records and epochs of exactly-once outpu
 
 def write_exactly_once(
     df: DataFrame,
-    *sinks: Sink,
+    *sinks: Sink | Mapping[SideOutput | None, Sink | Sequence[Sink]],
     checkpoint: str | os.PathLike[str],
     query_name: str | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -54,7 +56,9 @@ def write_exactly_once(
     df
         A streaming DataFrame, with or without operators.
     sinks
-        One or several, each with a name of its own. All of them commit a batch by one record.
+        One or several, each with a name of its own. All of them commit a batch by one record. Where ``df`` is what an
+        operator with side outputs gives: one mapping, from each output (None: the main one) to its sink or sinks,
+        ``{None: hf.KafkaSink(…), late: hf.KafkaSink(…, name="late")}``. An output that nobody shall see has ``()``.
     checkpoint
         The query's checkpoint folder: Spark's own, which also holds the commit records. Its file system must create
         files only if they are absent, as a local or mounted one does.
@@ -76,13 +80,13 @@ def write_exactly_once(
     Raises
     ------
     InvalidRequest
-        No sink, two of one name, a wrong trigger, or what a sink's own check finds.
+        No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds.
     Incompatible
         An operator is not what the checkpoint recorded.
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """
-    _check_sinks(sinks)
+    routes = plan_routes(df.schema, sinks)
     if not df.isStreaming:
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
     if output_mode not in _MODES:
@@ -96,15 +100,16 @@ def write_exactly_once(
     store = open_file_store(os.fspath(checkpoint))
     check_checkpoint(checkpoint)
     store.create_if_absent("holdfast/README.txt", _README)
-    for sink in sinks:
-        sink.check(schema, limits)
+    for route in routes:
+        for sink in route.sinks:
+            sink.check(route.schema, limits)
     options = CommitOptions(
         retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
         retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    output = BatchOutput(store, sinks, options, schema)
+    output = BatchOutput(store, routes, options, schema)
     writer = (
         df.writeStream.foreachBatch(output)
         .option("checkpointLocation", _spark_path(os.fspath(checkpoint)))
@@ -119,9 +124,10 @@ def write_exactly_once(
 class BatchOutput:
     """The function for `foreachBatch`: runs each batch by the committer's protocol. Owner: the query's own thread."""
 
-    def __init__(self, store: FileStore, sinks: Sequence[Sink], options: CommitOptions, schema: Any) -> None:
+    def __init__(self, store: FileStore, routes: Sequence[Route], options: CommitOptions, schema: Any) -> None:
         self._store = store
-        self._sinks = sinks
+        self._routes = routes
+        self._sinks = [sink for route in routes for sink in route.sinks]
         self._options = options
         self._schema = schema
         self._committer: Committer | None = None
@@ -172,7 +178,7 @@ class BatchOutput:
 
         def run_job(replay: Replay | None) -> list[TaskResult]:
             plan = SinkPlan(
-                sinks=self._sinks,
+                routes=self._routes,
                 scopes={sink.name: committer.scope(sink.name) for sink in self._sinks},
                 batch_id=batch_id,
                 schema=self._schema,
@@ -187,18 +193,6 @@ class BatchOutput:
             return [decode_result(bytes(row["result"])) for row in rows]
 
         committer.run_batch(batch_id, run_job)
-
-
-def _check_sinks(sinks: Sequence[Sink]) -> None:
-    if not sinks:
-        raise InvalidRequest("write_exactly_once: no sink is given; hf.FileSink and hf.KafkaSink are sinks")
-    for sink in sinks:
-        if not isinstance(sink, Sink):
-            raise InvalidRequest(f"write_exactly_once: {sink!r} is no sink (see holdfast.commit.sink)")
-    names = [sink.name for sink in sinks]
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        raise InvalidRequest(f"write_exactly_once: two sinks are named {twins[0]!r}; give each its own name=")
 
 
 def _trigger_ms(trigger: Mapping[str, Any]) -> int | None:

@@ -21,12 +21,18 @@ from holdfast.state.declarations import (
     StateDeclaration,
     ValueState,
 )
+from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
 from holdfast.state.ttl import TTL
 
 __all__ = [
+    "DROP",
+    "KEEP",
+    "LATE_ROWS",
+    "MAIN",
     "TTL",
     "AggregateFunction",
     "AggregatingState",
@@ -39,6 +45,7 @@ __all__ = [
     "BoundProcessor",
     "Context",
     "Counters",
+    "Input",
     "KeyedAggregatingState",
     "KeyedListState",
     "KeyedMapState",
@@ -47,9 +54,14 @@ __all__ = [
     "KeyedValueState",
     "ListState",
     "MapState",
+    "Outputs",
     "Processor",
     "ReducingState",
+    "SideOutput",
     "StateDeclaration",
+    "TaggedRows",
     "ValueState",
+    "check_methods",
+    "check_side_outputs",
     "declared_states",
 ]

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast import _core
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.state.columns import KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.declarations import BOUND_STATES
+from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
 from holdfast.state.live_state import LiveState
-from holdfast.state.outputs import OutputRows
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.side_outputs import Outputs, SideOutput, TaggedRows
 
 ROWS_BYTES_MAX = 64 << 20
 
@@ -41,7 +43,11 @@ class BoundProcessor:
     states
         Name and state id of each declared state, as recorded with the operator.
     output_schema
-        What all output is brought to.
+        What all output is brought to, but that of side outputs.
+    side_outputs
+        Schema of each side output by name.
+    inputs
+        The operator's inputs in their order; by default one, whose rows ``process`` takes.
     rows_bytes_max
         For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
     between_chunks
@@ -57,6 +63,8 @@ class BoundProcessor:
         states: Sequence[tuple[str, int]],
         output_schema: pa.Schema,
         *,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        inputs: Sequence[Input] = (Input(),),
         rows_bytes_max: int = ROWS_BYTES_MAX,
         between_chunks: Callable[[], None] = lambda: None,
     ) -> None:
@@ -69,8 +77,10 @@ class BoundProcessor:
                 f"{sorted(n for n, _ in states)}"
             )
         self._processor = processor
-        self._output = OutputRows(output_schema)
+        self._output = Outputs(output_schema, side_outputs or {})
         self._keys = KeyColumns(key_schema)
+        self._inputs = tuple(inputs)
+        self._input: Input | None = None  # whose rows came last
         self._opened = False
         self._driver: KeyedDriver | None = None
         bound: dict[str, Any]
@@ -93,27 +103,34 @@ class BoundProcessor:
         self._states: list[LiveState] = list(bound.values())
         processor.__dict__[BOUND_STATES] = bound
 
-    def process(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[pa.RecordBatch]:
-        """The output for a batch so far. A KeyedProcessor gathers, and gives most of its output in :meth:`finish`.
+    def process(self, batch: pa.RecordBatch, ctx: Context, input_number: int = 0) -> Iterator[TaggedRows]:
+        """The output for a batch of one input so far, by side output. A KeyedProcessor gathers, and gives most of its
+        output in :meth:`finish`.
 
-        An exception of the processor comes with a note that names operator, slot and batch.
+        Late rows of an input go where the input says, and are counted. An exception of the processor comes with a note
+        that names operator, slot and batch.
         """
         try:
             self._open(ctx)
+            yield from self._turn_to(self._inputs[input_number], ctx)
+            batch = self._on_time(batch, ctx)
             if self._driver is None:
                 yield from self._process_batch(batch, ctx)
             elif self._driver.gather(batch):
                 yield from self._driver.run(ctx)
+            yield from self._output.drain()
             self._check_states()
         except Exception as error:
             self._note(error, ctx)
 
-    def finish(self, ctx: Context) -> Iterator[pa.RecordBatch]:
+    def finish(self, ctx: Context) -> Iterator[TaggedRows]:
         """The rest of the output. Only when this has come to its end may the batch be prepared."""
         try:
             self._open(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
+            yield from self._output.drain()
+            self._output.end()
             self._check_states()
         except Exception as error:
             self._note(error, ctx)
@@ -139,21 +156,45 @@ class BoundProcessor:
     def _open(self, ctx: Context) -> None:
         if not self._opened:
             self._opened = True
+            ctx.send_to(self._output)
             self._processor.open(ctx)
 
-    def _process_batch(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[pa.RecordBatch]:
-        assert isinstance(self._processor, BatchProcessor)  # as found at construction
-        if not batch.num_rows:
+    def _turn_to(self, one: Input, ctx: Context) -> Iterator[TaggedRows]:
+        """Before the rows of another input: those that wait are done first, and keys may have other names."""
+        if one is self._input:
             return
-        produced = self._processor.process(batch, ctx)
-        if isinstance(produced, Iterator):
-            for piece in produced:  # as it comes, so that a large output streams
-                self._output.add(piece)
-                yield from self._output.drain()
+        if self._driver is not None:
+            yield from self._driver.run(ctx)
+            self._driver.call(one.method)
+        self._keys.look_for(one.key_columns or self._keys.schema.names)
+        self._input = one
+
+    def _on_time(self, batch: pa.RecordBatch, ctx: Context) -> pa.RecordBatch:
+        """The rows that the processor gets."""
+        assert self._input is not None  # turned to before
+        late = self._input.lateness(batch, ctx.watermark_ms)
+        if late is None:
+            return batch
+        ctx.counters.add(LATE_ROWS, late.true_count)
+        if self._input.late == KEEP:
+            return batch
+        if isinstance(self._input.late, SideOutput):
+            self._output.add_to(self._input.late, batch.filter(late))
         else:
-            self._output.add(produced)
-            yield from self._output.drain()
-        self._keys.forget()
+            assert self._input.late == DROP
+        return batch.filter(pc.invert(late))
+
+    def _process_batch(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[TaggedRows]:
+        assert self._input is not None  # turned to before
+        if batch.num_rows:
+            produced = getattr(self._processor, self._input.method)(batch, ctx)
+            if isinstance(produced, Iterator):
+                for piece in produced:  # as it comes, so that a large output streams
+                    self._output.add(piece)
+                    yield from self._output.drain()
+            else:
+                self._output.add(produced)
+            self._keys.forget()
 
     def _note(self, error: Exception, ctx: Context) -> NoReturn:
         key = self._driver.current_key if self._driver is not None else None

@@ -46,10 +46,15 @@ class KeyColumns:
         if keys is self._last:
             return self._last_columns
         columns = self._columns(keys)
-        found = columns[0] if len(columns) == 1 else pa.RecordBatch.from_arrays(columns, names=self.names)
+        found = columns[0] if len(columns) == 1 else pa.RecordBatch.from_arrays(columns, names=self.schema.names)
         if isinstance(keys, (pa.RecordBatch, pa.Array)):  # immutable: the same object has the same keys
             self._last, self._last_columns = keys, found
         return found
+
+    def look_for(self, names: Sequence[str]) -> None:
+        """What the key columns are called from now on: inputs of one operator may differ in that."""
+        self.names = list(names)
+        self.forget()
 
     def forget(self) -> None:
         """Lets go of the last batch."""

@@ -7,10 +7,15 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast import _core
+from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from holdfast.state.side_outputs import Outputs, SideOutput
 
 
 class Counters:
@@ -56,6 +61,7 @@ class Context:
     """
 
     __slots__ = (
+        "_outputs",
         "_random",
         "attempt",
         "batch_id",
@@ -93,6 +99,7 @@ class Context:
         self.attempt = attempt
         self.logger = logger if logger is not None else logging.getLogger("holdfast.processor")
         self.counters = counters if counters is not None else Counters()
+        self._outputs: Outputs | None = None
         self._random: np.random.Generator | None = None
 
     @property
@@ -110,6 +117,29 @@ class Context:
             seed = _core.xxh64(json.dumps([self.query_id, self.operator, self.batch_id, self.slot]).encode())
             self._random = np.random.Generator(np.random.PCG64(seed))
         return self._random
+
+    def output(self, tag: SideOutput, rows: Any) -> None:
+        """Sends rows to a side output.
+
+        Parameters
+        ----------
+        tag
+            One of the operator's ``side_outputs``.
+        rows
+            All that ``process`` may give, in the tag's schema. Rows of one tag keep their order.
+
+        Raises
+        ------
+        InvalidRequest
+            The operator has no such side output, the rows do not fit its schema, or no rows are at work.
+        """
+        if self._outputs is None:
+            raise InvalidRequest("ctx.output: expected a call while a processor is at work, found a bare context")
+        self._outputs.add_to(tag, rows)
+
+    def send_to(self, outputs: Outputs) -> None:
+        """For who drives a processor: where :meth:`output` leads."""
+        self._outputs = outputs
 
     def __repr__(self) -> str:
         where = f"slot {self.slot} of {self.slots}, batch {self.batch_id}, attempt {self.attempt}"

@@ -17,8 +17,8 @@ from holdfast.state.casts import one_batch
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import KeyScope
-from holdfast.state.outputs import OutputRows
 from holdfast.state.processor import KeyedProcessor
+from holdfast.state.side_outputs import Outputs, TaggedRows
 
 CHUNK_KEYS_MIN = 64
 CHUNK_KEYS_MAX = 4096
@@ -35,11 +35,12 @@ class KeyedDriver:
         store: _core.Store,
         keys: KeyColumns,
         scope: KeyScope,
-        output: OutputRows,
+        output: Outputs,
         rows_bytes_max: int,
         between_chunks: Callable[[], None],
     ) -> None:
         self._processor = processor
+        self._method = "process"
         self._store = store
         self._keys = keys
         self._scope = scope
@@ -58,7 +59,12 @@ class KeyedDriver:
             self._gathered_bytes += batch.nbytes
         return self._gathered_bytes >= self._rows_bytes_max
 
-    def run(self, ctx: Context) -> Iterator[pa.RecordBatch]:
+    def call(self, method: str) -> None:
+        """Which of the processor's methods takes what is gathered from now on; nothing may be waiting."""
+        assert not self._gathered, "rows of another input wait"
+        self._method = method
+
+    def run(self, ctx: Context) -> Iterator[TaggedRows]:
         """Calls the processor with all that was gathered."""
         if not self._gathered:
             return
@@ -88,8 +94,8 @@ class KeyedDriver:
 
     def _run_chunk(
         self, keys: CoreKeys, rows: pa.RecordBatch, offsets: list[int], ctx: Context
-    ) -> Iterator[pa.RecordBatch]:
-        scope, process, add = self._scope, self._processor.process, self._output.add
+    ) -> Iterator[TaggedRows]:
+        scope, process, add = self._scope, getattr(self._processor, self._method), self._output.add
         tuples = self._keys.tuples(keys)
         chunk = rows.slice(offsets[0], offsets[-1] - offsets[0])
         pieces = _Frames(chunk) if self._processor.rows == "pandas" else _Tables(chunk)
@@ -102,9 +108,9 @@ class KeyedDriver:
         self.current_key = None
         scope.end()
         self._between_chunks()
-        batches = self._output.drain()
-        self._resize(len(tuples), scope.moved_bytes + chunk.nbytes + sum(batch.nbytes for batch in batches))
-        yield from batches
+        given = self._output.drain()
+        self._resize(len(tuples), scope.moved_bytes + chunk.nbytes + sum(rows.nbytes for _, rows in given))
+        yield from given
 
     def _resize(self, keys: int, moved_bytes: int) -> None:
         fitting = CHUNK_BYTES * keys // max(moved_bytes, 1)

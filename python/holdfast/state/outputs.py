@@ -19,11 +19,13 @@ from holdfast.state.python_values import from_python
 class OutputRows:
     """Pieces of output, in order.
 
-    ``add`` takes all that ``process`` may return or yield; ``drain`` gives record batches.
+    ``add`` takes all that ``process`` may return or yield; ``drain`` gives record batches. ``what`` names the output in
+    errors.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, what: str = "output") -> None:
         self._schema = schema
+        self._what = what
         self._names: list[str] = schema.names
         self._width = len(schema)
         self._kind: type | None = None
@@ -94,8 +96,8 @@ class OutputRows:
         for field, column in zip(self._schema, columns):
             if not field.nullable and column.null_count:
                 raise InvalidRequest(
-                    f"output column {field.name!r}: expected {field.type} without nulls, found {column.null_count} "
-                    "nulls"
+                    f"{self._what} column {field.name!r}: expected {field.type} without nulls, found "
+                    f"{column.null_count} nulls"
                 )
         self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
@@ -117,20 +119,20 @@ class OutputRows:
             names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
             if names is not None and list(names) != self._names:
                 raise InvalidRequest(
-                    f"output: expected the columns {', '.join(self._names)} in this order, found a row of "
+                    f"{self._what}: expected the columns {', '.join(self._names)} in this order, found a row of "
                     f"{', '.join(names)}"
                 )
         for row in rows:
             if len(row) != self._width:
                 raise InvalidRequest(
-                    f"output: expected tuples of {self._width} values ({', '.join(self._names)}), found {len(row)}: "
-                    f"{row!r}"
+                    f"{self._what}: expected tuples of {self._width} values ({', '.join(self._names)}), found "
+                    f"{len(row)}: {row!r}"
                 )
         return self._columns([[row[i] for row in rows] for i in range(self._width)])
 
     def _columns(self, values: Sequence[Sequence[Any]]) -> list[pa.Array]:
         return [
-            from_python(column, field.type, f"output column {field.name!r}")
+            from_python(column, field.type, f"{self._what} column {field.name!r}")
             for field, column in zip(self._schema, values)
         ]
 
@@ -156,7 +158,7 @@ class OutputRows:
 
     def _cast_columns(self, columns: list[Any]) -> list[pa.Array]:
         return [
-            to_array(column, field.type, f"output column {field.name!r}")
+            to_array(column, field.type, f"{self._what} column {field.name!r}")
             for field, column in zip(self._schema, columns)
         ]
 
@@ -165,19 +167,19 @@ class OutputRows:
         for name in self._names:
             if name not in found:
                 raise InvalidRequest(
-                    f"output column {name!r} is missing: expected {expected}, found {what} of "
+                    f"{self._what} column {name!r} is missing: expected {expected}, found {what} of "
                     f"{', '.join(map(str, found)) or 'no columns'}"
                 )
         for name in found:
             if name not in self._names or found.count(name) > 1:
                 raise InvalidRequest(
-                    f"output has an extra column {name!r}: expected {expected}, found {what} of "
+                    f"{self._what} has an extra column {name!r}: expected {expected}, found {what} of "
                     f"{', '.join(map(str, found))}; drop it, or add it to the operator's output schema"
                 )
 
     def _no_rows(self, found: Any) -> InvalidRequest:
         return InvalidRequest(
-            "output: expected a dict, a tuple, a record batch, a table or a frame with the columns "
+            f"{self._what}: expected a dict, a tuple, a record batch, a table or a frame with the columns "
             f"{', '.join(self._names)}, found {type(found).__name__} {found!r}"
         )
 

@@ -31,9 +31,21 @@ from holdfast.checkpoint import (
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
-from holdfast.spark.keyed import check_event_time, check_ttls, state_records
+from holdfast.spark.inputs import check_late
+from holdfast.spark.keyed import check_ttls, state_records
 from holdfast.spark.slot_batch import run_batch
-from holdfast.state import Context, ListState, MapState, Processor, declared_states
+from holdfast.state import (
+    KEEP,
+    Context,
+    Input,
+    ListState,
+    MapState,
+    Processor,
+    SideOutput,
+    TaggedRows,
+    check_side_outputs,
+    declared_states,
+)
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
 from holdfast.storage import open_file_store
@@ -42,6 +54,7 @@ from holdfast.testing.rows import Rows, input_batches, schema_of
 QUERY_ID = "00000000-0000-4000-8000-000000000000"
 #: 2027-01-15 08:00 UTC: a time like any other, for tests that set none.
 STARTED_MS = 1_800_000_000_000
+_EVENT_TIME = pa.timestamp("us", "UTC")
 #: No version that a test may go back to is ever deleted.
 _RETAINED_BATCHES = 1_000_000
 
@@ -86,11 +99,14 @@ class Harness:
         StructType of Spark's.
     name
         The operator's name.
+    side_outputs, late
+        As for ``hf.keyed``; what they were given: :meth:`side_output`.
+    event_time
+        The column of timestamps that the watermark goes by, as in ``hf.keyed(watermark=(column, delay))``: late rows
+        are told by it, and states whose TTL goes by event time need it. The watermark itself moves by hand:
+        :attr:`watermark_ms`.
     null_keys
         Whether null is a key like any other.
-    event_time
-        Column of timestamps that the watermark goes by, as in ``hf.keyed(watermark=(column, delay))``; states whose TTL
-        goes by event time need it. The watermark itself moves by hand: :attr:`watermark_ms`.
     backend
         "rocksdb" or "hashmap".
     settings
@@ -112,8 +128,10 @@ class Harness:
         output_schema: Any,
         *,
         name: str = "under-test",
-        null_keys: bool = False,
+        side_outputs: Sequence[SideOutput] = (),
         event_time: str | None = None,
+        late: str | SideOutput = KEEP,
+        null_keys: bool = False,
         backend: str = "rocksdb",
         settings: Mapping[str, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
@@ -122,9 +140,13 @@ class Harness:
         self._input_schema = schema_of(input_schema, f"{where}, input")
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
         self._key_columns = schemas.key_columns(key, self._input_schema, name)
-        self._name, self._null_keys, self._event_time = name, null_keys, event_time
-        if event_time is not None:
-            check_event_time(self._input_schema, event_time, where)
+        self._name, self._null_keys = name, null_keys
+        self._input = self._only_input(event_time, late, where)
+        tags = check_side_outputs(side_outputs, where)
+        if isinstance(late, SideOutput) and late not in tags:
+            tags = check_side_outputs((*tags, late), where)
+        self._sides = {tag.name: self._side_schema(tag) for tag in tags}
+        self._aside: list[TaggedRows] = []
         given = Settings.from_mapping({}, {"state.backend": backend, **(settings or {})})
         self._max_parallelism = given.max_parallelism
         self._settings = replace(CheckpointSettings.of(given), retained_batches=_RETAINED_BATCHES)
@@ -190,18 +212,45 @@ class Harness:
 
     def _run(self, batch: _Batch) -> pa.Table:
         self._last = batch
-        output: list[pa.RecordBatch] = []
-        self.counters = {}
+        output: list[TaggedRows] = []
+        self.counters, self._aside = {}, []
         if any(rows.num_rows for rows in batch.batches):  # Spark runs no slot that has none
             output = self._run_slot(batch)
         self._next_batch += 1
+        self._aside = [tagged for tagged in output if tagged[0] is not None]
         for rows in batch.batches:
             keys = self._columns.tuples(self._columns.of(rows))
             self._keys.update(dict.fromkeys(tuple(map(_hashable, key)) for key in keys))
         self._columns.forget()
-        return pa.Table.from_batches(output, self._output_schema)
+        return pa.Table.from_batches([rows for side, rows in output if side is None], self._output_schema)
 
-    def _run_slot(self, batch: _Batch) -> list[pa.RecordBatch]:
+    def side_output(self, tag: SideOutput) -> pa.Table:
+        """What the last batch gave to a side output.
+
+        Raises
+        ------
+        InvalidRequest
+            There is no such side output.
+        """
+        if not isinstance(tag, SideOutput) or tag.name not in self._sides:
+            raise InvalidRequest(f"side_output: {tag!r} is none; there are {', '.join(self._sides) or 'none'}")
+        return pa.Table.from_batches([rows for side, rows in self._aside if side == tag.name], self._sides[tag.name])
+
+    def _side_schema(self, tag: SideOutput) -> pa.Schema:
+        if tag.schema is None:
+            return self._input_schema
+        return schema_of(tag.schema, f"operator {self._name!r}, side output {tag.name!r}")
+
+    def _only_input(self, column: str | None, late: str | SideOutput, where: str) -> Input:
+        check_late(late, where)
+        if column is None:
+            if late != KEEP:
+                raise InvalidRequest(f"{where}: late rows are told by event_time=, which is missing")
+        elif column not in self._input_schema.names or self._input_schema.field(column).type != _EVENT_TIME:
+            raise InvalidRequest(f"{where}: event_time is {column!r}; expected a timestamp column of the input")
+        return Input(None, self._key_columns, column, late, () if column is None else (column,))
+
+    def _run_slot(self, batch: _Batch) -> list[TaggedRows]:
         state, processor = self._state, copy.deepcopy(self._processor)
         ctx = Context(
             query_id=QUERY_ID,
@@ -217,11 +266,12 @@ class Harness:
             processor,
             state,
             self._handle,
-            batch.batches,
+            ((0, rows) for rows in batch.batches),
             ctx,
             record=self._record,
             output_schema=self._output_schema,
-            time_columns=() if self._event_time is None else (self._event_time,),
+            side_outputs=self._sides,
+            inputs=[self._input],
         )
         try:
             with closing(produced):
@@ -360,7 +410,7 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
-        check_ttls(processor, self._event_time is not None, f"operator {self._name!r}")
+        check_ttls(processor, bool(self._input.time_columns), f"operator {self._name!r}")
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,

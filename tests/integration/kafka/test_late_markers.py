@@ -34,13 +34,19 @@ def test_a_commit_is_done_no_sooner_than_a_reader_sees_its_rows(late: LateMarker
     sink, scope = KafkaSink(servers, TOPIC), Scope("query", "run", 1, "kafka")
     sink.check(pa.schema({"key": pa.string(), "value": pa.string()}), CommitLimits(None, 60_000, 20))
     scope = replace(scope, claim=sink.claim(scope, Driver("run", "localhost", 1, 0), [], lambda traces: None))
-    prepared = []
-    for partition in range(2):
-        writer = sink.open(SinkTask(scope, 0, partition, 0, partition))
-        writer.write(pa.RecordBatch.from_pydict({"key": [f"k{partition}"], "value": [f"v{partition}"]}))
-        prepared.append(writer.prepare())
-    began = time.monotonic()
-    assert sink.commit(scope, [one for one in prepared if one is not None]) == [Outcome.DONE] * 2
-    took = time.monotonic() - began
-    assert sorted(read_committed(servers, TOPIC)) == [b"v0", b"v1"]
-    assert took > 1.0, f"the markers were not late: committed in {took:.2f} s"
+    expected: list[bytes] = []
+    for batch in range(5):
+        prepared = []
+        for partition in range(2):
+            writer = sink.open(SinkTask(scope, batch, partition, 0, 2 * batch + partition))
+            value = f"v{batch}-{partition}"
+            writer.write(pa.RecordBatch.from_pydict({"key": [f"k{partition}"], "value": [value]}))
+            expected.append(value.encode())
+            prepared.append(writer.prepare())
+        began = time.monotonic()
+        assert sink.commit(scope, [one for one in prepared if one is not None]) == [Outcome.DONE] * 2
+        took = time.monotonic() - began
+        assert sorted(read_committed(servers, TOPIC)) == expected
+        if took > 1.0:
+            return
+    pytest.fail("expected markers that are late: of five batches none took a second to commit")

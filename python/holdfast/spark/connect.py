@@ -1,0 +1,113 @@
+"""`hf.connect`: a stateful operator on several streaming DataFrames that share a key. Runs on the driver, and starts
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+from holdfast.errors import InvalidRequest
+from holdfast.spark.inputs import InputFrame, check_late, check_watermark
+from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
+from holdfast.state import KEEP, Input, Processor, SideOutput, check_side_outputs
+
+_INPUTS_MAX = 16
+
+
+def connect(
+    inputs: Mapping[str, DataFrame],
+    key: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+    processor: Processor,
+    output_schema: str | spark.StructType,
+    *,
+    name: str,
+    watermark: Mapping[str, tuple[str, str]] | None = None,
+    late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
+    side_outputs: Sequence[SideOutput] = (),
+    output_mode: Literal["append", "update"] = "append",
+    null_keys: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """A stateful operator on several inputs: rows of one key meet in one slot, whichever input they come from.
+
+    ``hf.connect({"orders": orders, "payments": payments}, "order_id", Match(), "order_id long, …", name="match")``
+
+    The processor has a method for each input, ``process_orders`` and ``process_payments``, in place of ``process``;
+    they share its states. Within a batch a slot's rows come input by input, in the order of ``inputs``; rows of one key
+    from one source partition of an input keep their order, as with :func:`keyed`.
+
+    Parameters
+    ----------
+    inputs
+        Streaming DataFrames of one session by name: a Python identifier, up to 16 of them. Columns may differ.
+    key
+        Key column, or several; or by input, where its name differs: ``{"orders": "id", "payments": "order_id"}``. Types
+        must be the same.
+    processor, output_schema, name, side_outputs, output_mode, null_keys, settings
+        As for :func:`keyed`. A side output without a schema must be one for late rows.
+    watermark
+        By input, as for :func:`keyed`: ``{"orders": ("ts", "10 minutes")}``. The query's watermark is the earliest of
+        its inputs' (``spark.sql.streaming.multipleWatermarkPolicy``); an input without one does not hold it back.
+    late
+        As for :func:`keyed`, for all inputs or by input.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`keyed` gives.
+
+    Raises
+    ------
+    InvalidRequest
+        As for :func:`keyed`; key columns of different types; a method that the processor lacks, by name; an input that
+        is not there.
+    """
+    where = f"operator {name!r}"
+    names = _input_names(inputs, where)
+    keys = _by_input("key", key, names, where)
+    watermarks = _by_input("watermark", {} if watermark is None else watermark, names, where)
+    lates = _by_input("late", late, names, where)
+    tags = check_side_outputs(side_outputs, where)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, settings)
+    check_operator(processor, tuple(Input(one) for one in names), options)
+    declared = []
+    for one in names:
+        at = f"{where}, input {one!r}"
+        if one not in keys:
+            raise InvalidRequest(f"{at}: key= names no key columns of it; all inputs need them")
+        check_watermark(watermarks.get(one), at)
+        check_late(lates.get(one, KEEP), at)
+        declared.append(InputFrame(one, inputs[one], keys[one], watermarks.get(one), lates.get(one, KEEP)))
+    return operator_on(declared, processor, options)
+
+
+def _input_names(inputs: Any, where: str) -> list[str]:
+    if not isinstance(inputs, Mapping) or not all(isinstance(frame, DataFrame) for frame in inputs.values()):
+        raise InvalidRequest(f'{where}: inputs is {inputs!r}; expected DataFrames by name, {{"orders": orders, …}}')
+    if not 2 <= len(inputs) <= _INPUTS_MAX:
+        raise InvalidRequest(f"{where}: {len(inputs)} inputs; expected 2 to {_INPUTS_MAX} (one is for hf.keyed)")
+    for name in inputs:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidRequest(
+                f"{where}: an input is named {name!r}; expected a Python identifier, for the processor's method "
+                "process_<name>"
+            )
+    return list(inputs)
+
+
+def _by_input(argument: str, given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+    """What an argument says of each input: a mapping says it of each, anything else is for all."""
+    if not isinstance(given, Mapping):
+        if argument == "watermark":
+            raise InvalidRequest(f'{where}: watermark is {given!r}; expected {{"{names[0]}": (column, delay), …}}')
+        return dict.fromkeys(names, given)
+    strangers = [name for name in given if name not in names]
+    if strangers:
+        raise InvalidRequest(
+            f"{where}: {argument}= names {', '.join(map(repr, strangers))}; the inputs are {', '.join(names)}"
+        )
+    return dict(given)

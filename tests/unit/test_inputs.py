@@ -1,0 +1,129 @@
+"""Several inputs below Spark: each has its method, its key columns and its late rows, and they share the states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.state_bench import USER, bind, make_context
+from tests.unit.test_pack import SCHEMA, batches, packed, plan, slot_rows
+
+import holdfast as hf
+from holdfast.state import Input, check_methods
+
+TOTALS = pa.schema([("user", pa.string()), ("source", pa.string()), ("total", pa.int64())])
+INPUTS = (Input("orders", ("user",)), Input("refunds", ("account",)))
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+class Balance(hf.BatchProcessor):
+    """Orders add to a user's total, refunds take from it; the key has another name there."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        totals = self.total.add(batch, batch["amount"])
+        for user, total in zip(batch["user"].to_pylist(), totals.to_pylist()):
+            yield {"user": user, "source": "orders", "total": total}
+
+    def process_refunds(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        totals = self.total.add(batch, pa.compute.negate(batch["back"]))
+        for user, total in zip(batch["account"].to_pylist(), totals.to_pylist()):
+            yield {"user": user, "source": "refunds", "total": total}
+
+
+class BalanceByKey(hf.KeyedProcessor):
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process_orders(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        return [self._add(key, amount, "orders") for amount in rows["amount"].to_pylist()]
+
+    def process_refunds(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        return [self._add(key, -back, "refunds") for back in rows["back"].to_pylist()]
+
+    def _add(self, key: tuple[Any, ...], amount: int, source: str) -> dict[str, Any]:
+        self.total.add(amount)
+        return {"user": key[0], "source": source, "total": self.total.get()}
+
+
+def orders(*rows: tuple[str, int]) -> pa.RecordBatch:
+    return pa.record_batch({"user": [user for user, _ in rows], "amount": [amount for _, amount in rows]})
+
+
+def refunds(*rows: tuple[str, int]) -> pa.RecordBatch:
+    return pa.record_batch({"account": [user for user, _ in rows], "back": [back for _, back in rows]})
+
+
+@pytest.mark.parametrize("rows_bytes_max", [1, 64 << 20], ids=["in pieces", "at once"])
+@pytest.mark.parametrize("processor", [Balance(), BalanceByKey()], ids=["batch", "keyed"])
+def test_inputs_share_the_states_and_come_one_after_the_other(processor: Any, rows_bytes_max: int) -> None:
+    ctx = make_context()
+    given = []
+    with bind(processor, TOTALS, inputs=INPUTS, rows_bytes_max=rows_bytes_max) as bound:
+        for number, batch in (
+            (0, orders(("ada", 10), ("bob", 5))),
+            (0, orders(("ada", 1))),
+            (1, refunds(("bob", 2), ("cy", 4))),
+            (1, refunds(("ada", 3))),
+        ):
+            given += list(bound.process(batch, ctx, number))
+        given += list(bound.finish(ctx))
+    found = [tuple(row.values()) for _, rows in given for row in rows.to_pylist()]
+    by_user = {user: [row[1:] for row in found if row[0] == user] for user in ("ada", "bob", "cy")}
+    assert by_user == {
+        "ada": [("orders", 10), ("orders", 11), ("refunds", 8)],
+        "bob": [("orders", 5), ("refunds", 3)],
+        "cy": [("refunds", -4)],
+    }
+    assert [source for _, source, _ in found] == ["orders"] * 3 + ["refunds"] * 3
+
+
+def test_each_input_has_late_rows_of_its_own() -> None:
+    class Count(hf.BatchProcessor):
+        def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            ctx.counters.add("orders", batch.num_rows)
+
+        def process_refunds(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            ctx.counters.add("refunds", batch.num_rows)
+
+    times = pa.array([START + timedelta(seconds=s) for s in (0, 10)], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"user": ["a", "b"], "at": times})
+    inputs = [Input("orders", ("user",), "at", "drop"), Input("refunds", ("user",))]
+    ctx = make_context(watermark_ms=int(START.timestamp() * 1000))
+    with bind(Count(), USER, inputs=inputs) as bound:
+        assert [*bound.process(batch, ctx, 0), *bound.process(batch, ctx, 1), *bound.finish(ctx)] == []
+    assert ctx.counters.values == {"late_rows": 1, "orders": 1, "refunds": 2}
+
+
+def test_a_missing_method_is_named() -> None:
+    message = (
+        r"operator 'o': Balance lacks the method process_returns\(self, batch, ctx\) for the rows of input 'returns'"
+    )
+    with pytest.raises(hf.InvalidRequest, match=message):
+        check_methods(Balance(), (Input("orders"), Input("returns")), "operator 'o'")
+    with pytest.raises(hf.InvalidRequest, match=r"lacks the method process\(self, key, rows, ctx\)$"):
+        check_methods(BalanceByKey(), (Input(),), "operator 'o'")
+    check_methods(Balance(), INPUTS, "operator 'o'")
+
+
+def test_an_input_is_packed_by_its_own_key_columns_under_its_number() -> None:
+    """Equal keys of two inputs must meet in one slot, whatever their columns are called."""
+    labels = (1, 2, 3)
+    renamed = [batch.rename_columns(["account", "ts", "amount"]) for batch in batches(300, 100)]
+    others = plan(schema=renamed[0].schema, key_columns=("account",), input_number=1, input_name="refunds")
+    first = slot_rows(packed(plan(), labels, batches(300, 100)))
+    second = slot_rows(packed(others, labels, iter(renamed)), renamed[0].schema)
+    users = {
+        label: {user for _, rows in blobs for user in rows.column(0).to_pylist()} for label, blobs in first.items()
+    }
+    assert users == {
+        label: {user for _, rows in blobs for user in rows.column(0).to_pylist()} for label, blobs in second.items()
+    }
+    assert {blob.channel for blobs in second.values() for blob, _ in blobs} == {1}
+    assert {blob.channel for blobs in first.values() for blob, _ in blobs} == {0}
+    wrong = plan(schema=SCHEMA, input_name="refunds")
+    with pytest.raises(hf.InvalidRequest, match="operator 'totals', input 'refunds': the columns are"):
+        packed(wrong, labels, iter(renamed))

@@ -1,0 +1,102 @@
+"""Rows of several outputs from the slot to the sinks, without Spark between: each comes out as it went in, once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+
+import holdfast as hf
+from holdfast.spark.output import OutputPackers, unpack_function
+from holdfast.spark.routes import Route, plan_routes
+from holdfast.spark.schemas import arrow_schema, conform
+from holdfast.spark.side_outputs import has_all_outputs, side_by_side
+
+AT = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+MAIN = spark.StructType(
+    [
+        spark.StructField("user", spark.StringType()),
+        spark.StructField("number", spark.LongType(), False),
+        spark.StructField("at", spark.TimestampType()),
+    ]
+)
+LATE = spark.StructType([spark.StructField("tags", spark.ArrayType(spark.StringType()))])
+BOTH = side_by_side(MAIN, {"late": LATE})
+
+
+def rows(kind: spark.StructType, *values: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(values), schema=arrow_schema(kind, "test"))
+
+
+def passed(monkeypatch: pytest.MonkeyPatch, *tagged: tuple[str | None, pa.RecordBatch]) -> pa.Table:
+    """What comes out behind the slot."""
+    monkeypatch.setattr("holdfast.spark.output.prepare_worker_process", lambda: None)
+    packers = OutputPackers(3, ["late"], 1 << 20, 10_000)
+    frames = [frame for one in tagged for frame in packers.add(one)]
+    frames += list(packers.finish())
+    blobs = [pa.record_batch({"blob": pa.array(frame["blob"], pa.binary())}) for frame in frames]
+    outputs = [("main", arrow_schema(MAIN, "test")), ("late", arrow_schema(LATE, "test"))]
+    given = pa.Table.from_batches(list(unpack_function(outputs, "totals")(iter(blobs))))
+    given.validate(full=True)
+    return given
+
+
+def routed(table: pa.Table) -> dict[str | None, list[dict[str, Any]]]:
+    routes = plan_routes(BOTH, [{None: hf.FileSink("/main", name="a"), hf.SideOutput("late"): hf.FileSink("/late")}])
+    schema = arrow_schema(BOTH, "test")
+    found: dict[str | None, list[dict[str, Any]]] = {}
+    for batch in table.to_batches():
+        for route in routes:
+            taken = route.rows(conform(batch, schema, "test"))
+            assert taken.schema == route.schema
+            taken.validate(full=True)
+            found.setdefault(route.output, []).extend(taken.to_pylist())
+    return found
+
+
+FIRST = {"user": "ada", "number": 1, "at": AT}
+SECOND = {"user": None, "number": 2, "at": None}
+ASIDE = [{"tags": ["x", None]}, {"tags": None}, {"tags": []}]
+
+
+def test_each_output_comes_out_as_it_went_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = passed(monkeypatch, (None, rows(MAIN, FIRST)), ("late", rows(LATE, *ASIDE)), (None, rows(MAIN, SECOND)))
+    assert table.schema.names == ["main", "late"]
+    assert routed(table) == {"main": [FIRST, SECOND], "late": ASIDE}
+    assert [row["main"] is None for row in table.to_pylist()] == [row["late"] is not None for row in table.to_pylist()]
+
+
+def test_rows_whose_columns_are_all_null_are_rows_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = passed(monkeypatch, ("late", rows(LATE, {"tags": None}, {"tags": None})))
+    assert routed(table) == {"main": [], "late": [{"tags": None}] * 2}
+
+
+def test_times_come_out_as_they_went_in_whatever_the_sessions_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark hands timestamps to Python under the session's zone, also inside of structs."""
+    table = passed(monkeypatch, (None, rows(MAIN, FIRST, SECOND)), ("late", rows(LATE, *ASIDE)))
+    fields = [f.with_type(pa.timestamp("us", "Asia/Tokyo")) if f.name == "at" else f for f in table.field(0).type]
+    moved = table.cast(pa.schema([pa.field("main", pa.struct(fields)), table.schema.field(1)]))
+    assert routed(moved) == {"main": [FIRST, SECOND], "late": ASIDE}
+
+
+def test_a_batch_that_was_sliced_keeps_to_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = passed(monkeypatch, (None, rows(MAIN, FIRST, SECOND)), ("late", rows(LATE, *ASIDE))).combine_chunks()
+    assert routed(table.slice(1, 3)) == {"main": [SECOND], "late": ASIDE[:2]}
+
+
+def test_a_frame_that_lost_an_output_is_not_routed() -> None:
+    """select("main") leaves the late rows nowhere to go, and no sink would have said so."""
+    assert has_all_outputs(BOTH)
+    assert not has_all_outputs(spark.StructType(BOTH.fields[:1]))
+    assert not has_all_outputs(spark.StructType([*BOTH.fields, spark.StructField("more", spark.LongType())]))
+    assert not has_all_outputs(MAIN)
+    with pytest.raises(hf.InvalidRequest, match="sinks are given by output, but the DataFrame has the columns main"):
+        plan_routes(spark.StructType(BOTH.fields[:1]), [{None: hf.FileSink("/main")}])
+
+
+def test_a_plain_frame_has_one_route() -> None:
+    sink = hf.FileSink("/main")
+    assert plan_routes(MAIN, [sink]) == (Route(None, arrow_schema(MAIN, "test"), (sink,)),)
