@@ -4,12 +4,13 @@ docs/formats/operator.md.
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from holdfast.checkpoint.added_timers import added_timers
 from holdfast.checkpoint.names import encode_operator
+from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
@@ -18,21 +19,6 @@ FORMAT = "holdfast.operator"
 VERSION = 1
 _RESCALE = "take a savepoint and restore it with a rescale, or go back to the recorded number"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
-
-
-@dataclass(frozen=True)
-class StateRecord:
-    """A declared state. ``schema``: its types by role (value; element; key and value; accumulator and result)."""
-
-    id: int
-    name: str
-    kind: str
-    schema: pa.Schema
-    function: str | None = None
-
-    @property
-    def types(self) -> dict[str, str]:
-        return {field.name: str(field.type) for field in self.schema}
 
 
 @dataclass(frozen=True)
@@ -48,17 +34,6 @@ class OperatorRecord:
     states: tuple[StateRecord, ...]
 
     def to_json(self) -> str:
-        states = [
-            {
-                "id": s.id,
-                "name": s.name,
-                "kind": s.kind,
-                "types": s.types,
-                "schema": _encode(s.schema),
-                "function": s.function,
-            }
-            for s in self.states
-        ]
         return seal(
             FORMAT,
             VERSION,
@@ -68,9 +43,9 @@ class OperatorRecord:
                 "slots": self.slots,
                 "labels": list(self.labels),
                 "key_columns": {field.name: str(field.type) for field in self.key_schema},
-                "key_schema": _encode(self.key_schema),
+                "key_schema": encode_schema(self.key_schema),
                 "null_keys": self.null_keys,
-                "states": states,
+                "states": [state_fields(state) for state in self.states],
             },
         )
 
@@ -84,12 +59,9 @@ class OperatorRecord:
                 max_parallelism=fields["max_parallelism"],
                 slots=fields["slots"],
                 labels=tuple(fields["labels"]),
-                key_schema=_decode(fields["key_schema"]),
+                key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
-                states=tuple(
-                    StateRecord(s["id"], s["name"], s["kind"], _decode(s["schema"]), s["function"])
-                    for s in fields["states"]
-                ),
+                states=tuple(state_of(state) for state in fields["states"]),
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
@@ -148,6 +120,8 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
     if stored is None:
         raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
     recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+    added = added_timers(store, folder, recorded.states, declared.states)
+    recorded = replace(recorded, states=(*recorded.states, *added))
     differences = recorded.differences(declared)
     if recorded.name != declared.name:
         raise Corrupt(
@@ -159,14 +133,6 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
             + "\n  ".join(differences)
         )
     return recorded
-
-
-def _encode(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def _decode(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
 def _text(schema: pa.Schema) -> str:
