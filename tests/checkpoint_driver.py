@@ -11,6 +11,7 @@ import glob
 import os
 import random
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,6 +71,7 @@ class Process:
     def __init__(self, driver: SlotDriver, host: Host, local_dir: str, **overrides: Any) -> None:
         rocksdb_library.load()
         self.background = Background()
+        weakref.finalize(self, self.background.stop)  # its thread would outlive the test, and hold files open
         given: dict[str, Any] = {
             "record": driver.record,
             "slot": driver.slot,

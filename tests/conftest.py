@@ -5,6 +5,7 @@ Spark and Holdfast are imported in the fixtures: most tests need neither.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tests.streams import FileStream
 
     from holdfast.testing import KafkaBroker
+
+
+_OPEN_FILES_MAX = 600
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,13 +79,21 @@ def streams(spark: SparkSession, tmp_path: Path) -> Callable[[str], FileStream]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_connection_outlives_its_tests() -> Iterator[None]:
-    """Connections to brokers that are gone would go on asking, in a thread that later tests can hear."""
+def nothing_open_outlives_its_tests() -> Iterator[None]:
+    """Connections to brokers that are gone would go on asking, in a thread that later tests can hear. And files that
+    stay open for as long as their process lives are too many in a process of two thousand tests: py4j's server ends
+    without a word where a socket gets a number of 1,024 or more, and whoever waits for a call-back waits for ever.
+    """
     yield
+    gc.collect()
     wire = sys.modules.get("holdfast.kafka.wire")
     if wire is not None:
         for connection in list(wire._wires.values()):
             connection.close()
+    host = sys.modules.get("holdfast.checkpoint.host")
+    while host is not None and host._held:
+        os.close(host._held.popitem()[1])
+    assert len(os.listdir("/proc/self/fd")) < _OPEN_FILES_MAX, "these tests leave files open"
 
 
 @pytest.fixture(scope="session")

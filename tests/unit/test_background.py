@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -64,6 +66,21 @@ def test_a_thread_that_cannot_be_started_costs_no_batch(monkeypatch, caplog):
     background.submit("b", lambda: done.append("b"))
     assert background.drain(10)
     assert done == ["a", "b"]
+
+
+def test_an_idle_thread_keeps_nothing_of_its_last_job():
+    """It kept the job's key, a slot's state with all its open files, until the next job of any slot."""
+
+    class State:
+        pass
+
+    background, state = Background(), State()
+    gone = weakref.ref(state)
+    background.submit(state, lambda state=state: state.__class__)
+    del state
+    assert background.drain(10)
+    gc.collect()
+    assert gone() is None
 
 
 def test_nothing_begins_after_the_end():

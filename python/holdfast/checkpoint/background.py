@@ -50,7 +50,7 @@ class Background:
             self._stopped = True
             self._jobs.clear()
             self._changed.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_STOP_S)
 
     def _start(self) -> None:
@@ -71,7 +71,7 @@ class Background:
                 self._changed.wait_for(lambda: self._jobs or self._stopped)
                 if self._stopped:
                     return
-                _, job = self._jobs.popitem(last=False)
+                job = self._jobs.popitem(last=False)[1]  # not its key: a slot's state, which may be closed by now
                 self._running = True
             try:
                 job()
