@@ -23,6 +23,7 @@ from holdfast.state import (
     ListState,
     MapState,
     ReducingState,
+    Timers,
     ValueState,
 )
 
@@ -53,6 +54,7 @@ __all__ = [
     "ListState",
     "MapState",
     "ReducingState",
+    "Timers",
     "Unavailable",
     "Undecided",
     "ValueState",

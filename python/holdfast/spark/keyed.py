@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from holdfast.checkpoint import OperatorRecord, StateRecord
+from holdfast.checkpoint import FIRST_TIMERS_ID, OperatorRecord, StateRecord
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
-from holdfast.spark import output, pack, schemas, slots, worker
+from holdfast.spark import output, pack, schemas, slots, tick_source, worker
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
-from holdfast.state import Processor, declared_states
+from holdfast.state import Processor, Timers, declared_states, declared_timers
 from holdfast.storage import local_path
 
 _NAME_BYTES_MAX = 128
@@ -34,6 +36,7 @@ def keyed(
     watermark: tuple[str, str] | None = None,
     output_mode: str = "append",
     null_keys: bool = False,
+    ticks: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """A stateful operator, for ``DataFrame.transform``.
@@ -57,6 +60,11 @@ def keyed(
         "append" or "update"; must be the query's.
     null_keys
         Whether null is a key like any other. By default a null key is an error.
+    ticks
+        For a processor with timers: how long they may wait when no rows come. A duration (``"10 seconds"``) adds a
+        source of ticks, which makes a batch that often in a query that has nothing else to do; ``"never"``: timers
+        wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
+        later can have ticks from the beginning, which are silent until then.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``: ``{"slots": 8, "memory.batch.max": "64
         MiB"}``. All of them: docs/guide/settings.md.
@@ -70,7 +78,7 @@ def keyed(
     Raises
     ------
     InvalidRequest
-        A wrong name, processor, key or mode.
+        A wrong name, processor, key or mode; timers without ``ticks``.
     """
     _check_name(name)
     where = f"operator {name!r}"
@@ -84,6 +92,8 @@ def keyed(
         raise InvalidRequest(
             f'{where}: watermark is {watermark!r}; expected (column, delay), such as ("ts", "10 minutes")'
         )
+    timers = declared_timers(processor)
+    ticks_ms = interval_ms(ticks, timers, where)
 
     def apply(events: DataFrame) -> DataFrame:
         if not events.isStreaming:
@@ -100,7 +110,13 @@ def keyed(
                 f"{where}: the DataFrame already has a watermark, which holds here too; leave out watermark="
             )
         plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
-        packed = events.mapInArrow(pack.pack_function(_pack_plan(plan)), pack.packed_schema(inherited_ms))
+        check_timers(timers, processor, plan)
+        packing, packed_schema = _pack_plan(plan), pack.packed_schema(inherited_ms)
+        packed = events.mapInArrow(pack.pack_function(packing), packed_schema)
+        if ticks_ms is not None:
+            # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
+            source = tick_source.ticks(events.sparkSession, ticks_ms)
+            packed = packed.union(source.mapInArrow(wake_function(packing.labels), packed_schema))
         if watermark is not None:
             packed = packed.withWatermark("event_time", watermark[1])
         with own_worker_pool(events.sparkSession, "slots"):
@@ -173,19 +189,21 @@ def _pack_plan(plan: OperatorPlan) -> pack.PackPlan:
         memory_max_bytes=plan.settings.pack_memory_max_bytes,
         blob_max_bytes=plan.settings.blob_max_bytes,
         arrow_rows_max=plan.arrow_rows_max,
+        wakes=plan.timers,
     )
 
 
 def _state_records(processor: Processor) -> tuple[StateRecord, ...]:
+    numbers, timers_numbers = itertools.count(1), itertools.count(FIRST_TIMERS_ID)
     return tuple(
         StateRecord(
-            id=index,
+            id=next(timers_numbers if isinstance(declaration, Timers) else numbers),
             name=state_name,
             kind=declaration.kind,
             schema=pa.schema([pa.field(role, kind) for role, kind in declaration.types.items()]),
             function=declaration.function_name,
         )
-        for index, (state_name, declaration) in enumerate(declared_states(processor), start=1)
+        for state_name, declaration in declared_states(processor)
     )
 
 

@@ -51,7 +51,8 @@ def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
 class PackPlan:
     """What the map side needs to know; travels in the closure.
 
-    `labels` is asked for in the task, because only there the query is known whose operator record holds them.
+    `labels` is asked for in the task, because only there the query is known whose operator record holds them. `wakes`:
+    slots without rows are called too, because they have timers.
     """
 
     operator: str
@@ -64,6 +65,7 @@ class PackPlan:
     memory_max_bytes: int
     blob_max_bytes: int
     arrow_rows_max: int
+    wakes: bool = False
 
 
 class Pack:
@@ -92,6 +94,8 @@ class Pack:
             yield from self._flush()
         if self._event_time_max is not None:
             yield self._marker(self._event_time_max)
+        if self._plan.wakes and self._map_partition == 0:  # there is one wherever there is any
+            yield wake_rows(self._labels)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         rows = one_batch(self._gathered)
@@ -152,6 +156,12 @@ class Pack:
             ],
             schema=_PACKED,
         )
+
+
+def wake_rows(labels: pa.Array) -> pa.RecordBatch:
+    """Packed rows that do nothing but have Spark call each slot."""
+    nulls = (pa.nulls(len(labels), field.type) for field in (_PACKED.field(1), _PACKED.field(2)))
+    return pa.RecordBatch.from_arrays([labels, *nulls], schema=_PACKED)
 
 
 def messages(rows: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.Buffer]]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint import OperatorRecord
 from holdfast.settings import Settings
+from holdfast.state import Timers
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class OperatorPlan:
     @property
     def name(self) -> str:
         return self.declared.name
+
+    @property
+    def timers(self) -> bool:
+        """Whether slots are called in every batch, with rows or without."""
+        return any(state.kind == Timers.kind for state in self.declared.states)
 
     @property
     def key_columns(self) -> tuple[str, ...]:

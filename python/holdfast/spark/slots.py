@@ -3,6 +3,9 @@
 Runs in `applyInPandasWithState`, on the task's thread. The order that exactness rests on: all output is handed over,
 then the delta is durable, then Spark's state gets the handle. If anything stops before that (an exception, a kill, a
 consumer that reads no further), Spark keeps the old handle, and the batch runs again from the old version.
+
+A slot of an operator with timers is called in every batch, with rows or without (docs/rfcs/0010); one that has neither
+rows nor a timer that is due makes no version.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
-from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.state import BoundProcessor, Context, Processor, Timers, any_due
 from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
@@ -67,7 +70,7 @@ def _run_slot(
             for data in frame["blob"]:
                 if data is not None:
                     spool.add(data)
-        if not len(spool):
+        if not len(spool) and (parent is None or not plan.timers):
             return
         ctx = _context(plan, identity, live, slot, group_state)
         yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
@@ -104,6 +107,9 @@ def _process(
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
         store = state.open(parent)
+        timers = [(found.id, str(found.function)) for found in live.record.states if found.kind == Timers.kind]
+        if not len(spool) and not any_due(store, timers, ctx):
+            return
         state.begin(ctx.batch_id, live.version_id(identity))
         states = [(declared.name, declared.id) for declared in live.record.states]
         bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
@@ -115,6 +121,8 @@ def _process(
                 state.spill_if_needed()
             for produced in bound.finish(ctx):
                 yield from output.add(produced)
+                if timers:
+                    reach("mid_timers")
         yield from output.finish()
         handle = _prepare(state, identity, parent)
         reach("before_handle")

@@ -23,7 +23,9 @@ from holdfast.state.declarations import (
 )
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
+from holdfast.state.live_timers import BatchTimers, KeyedTimers
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.timers import Timers, any_due, declared_timers
 
 __all__ = [
     "AggregateFunction",
@@ -33,6 +35,7 @@ __all__ = [
     "BatchMapState",
     "BatchProcessor",
     "BatchReducingState",
+    "BatchTimers",
     "BatchValueState",
     "BoundProcessor",
     "Context",
@@ -42,12 +45,16 @@ __all__ = [
     "KeyedMapState",
     "KeyedProcessor",
     "KeyedReducingState",
+    "KeyedTimers",
     "KeyedValueState",
     "ListState",
     "MapState",
     "Processor",
     "ReducingState",
     "StateDeclaration",
+    "Timers",
     "ValueState",
+    "any_due",
     "declared_states",
+    "declared_timers",
 ]

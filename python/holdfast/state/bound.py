@@ -17,10 +17,12 @@ from holdfast.state.declarations import BOUND_STATES
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
 from holdfast.state.live_state import LiveState
+from holdfast.state.live_timers import BatchTimers, KeyedTimers, due_until
 from holdfast.state.outputs import OutputRows
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, Produced, declared_states
 
 ROWS_BYTES_MAX = 64 << 20
+TIMERS_A_CALL = 65536
 
 
 class BoundProcessor:
@@ -45,8 +47,8 @@ class BoundProcessor:
     rows_bytes_max
         For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
     between_chunks
-        For a KeyedProcessor: called whenever its states have written all they held back, after some thousand keys at
-        most. This is when the store may spill.
+        Called between timers of a BatchProcessor; and whenever the states of a KeyedProcessor have written all they
+        held back, after some thousand keys at most. This is when the store may spill.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class BoundProcessor:
         self._processor = processor
         self._output = OutputRows(output_schema)
         self._keys = KeyColumns(key_schema)
+        self._between_chunks = between_chunks
         self._opened = False
         self._driver: KeyedDriver | None = None
         bound: dict[str, Any]
@@ -106,11 +109,16 @@ class BoundProcessor:
             self._note(error, ctx)
 
     def finish(self, ctx: Context) -> Iterator[pa.RecordBatch]:
-        """The rest of the output. Only when this has come to its end may the batch be prepared."""
+        """The rest of the output: of rows, then of the timers that are due. Only when this has come to its end may the
+        batch be prepared.
+        """
         try:
             self._open(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
+                yield from self._driver.fire([state for state in self._states if isinstance(state, KeyedTimers)], ctx)
+            else:
+                yield from self._fire(ctx)
             self._check_states()
         except Exception as error:
             self._note(error, ctx)
@@ -142,7 +150,24 @@ class BoundProcessor:
         assert isinstance(self._processor, BatchProcessor)  # as found at construction
         if not batch.num_rows:
             return
-        produced = self._processor.process(batch, ctx)
+        yield from self._drained(self._processor.process(batch, ctx))
+
+    def _fire(self, ctx: Context) -> Iterator[pa.RecordBatch]:
+        """Calls a BatchProcessor with all timers that are due, until none is."""
+        assert isinstance(self._processor, BatchProcessor)
+        fired = True
+        while fired:  # timers of one kind may have set some of another
+            fired = False
+            for timers in (state for state in self._states if isinstance(state, BatchTimers)):
+                until = due_until(timers.domain, ctx)
+                while until is not None and (due := timers.take_due(until, TIMERS_A_CALL)).num_rows:
+                    fired = True
+                    ctx.timers = timers.name
+                    yield from self._drained(self._processor.on_timers(due, ctx))
+                    self._between_chunks()
+        ctx.timers = None
+
+    def _drained(self, produced: Produced) -> Iterator[pa.RecordBatch]:
         if isinstance(produced, Iterator):
             for piece in produced:  # as it comes, so that a large output streams
                 self._output.add(piece)
