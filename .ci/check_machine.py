@@ -3,6 +3,7 @@
 Runs on any Python 3, with nothing installed.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -54,12 +55,25 @@ def missing():
         yield "a C++20 compiler: the one found does not take -std=c++20 (g++ ≥ 11 or clang ≥ 14 do); set CXX"
 
 
+def kafka_folder():
+    """Where the cache has the release that brokers run in: holdfast.testing.kafka_jars says so, too."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    locks = os.path.join(root, "python", "holdfast", "testing", "kafka_locks")
+    wanted = os.environ.get("HOLDFAST_KAFKA_VERSION", "")
+    names = [name[: -len(".json")] for name in os.listdir(locks) if name.endswith(".json")]
+    found = [name for name in names if not wanted or (name + ".").startswith(wanted + ".")]
+    newest = max(found, key=lambda name: [int(part) for part in name.split(".")], default=None)
+    if newest is None:
+        return "kafka-" + wanted  # no such release: who runs it is told which there are
+    with open(os.path.join(locks, newest + ".json"), "rb") as lock:
+        return f"kafka-{newest}-{hashlib.sha256(lock.read()).hexdigest()[:12]}"
+
+
 def missing_for_kafka():
     """The same for a real Kafka broker. Its jars come by Maven once; afterwards they are in the cache."""
     home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("HOLDFAST_CACHE_DIR") or os.path.join(home_cache, "holdfast")
-    fetched = os.path.isdir(cache) and any(name.startswith("kafka-") for name in os.listdir(cache))
-    if not fetched and shutil.which("mvn") is None:
+    if not os.path.isdir(os.path.join(cache, kafka_folder())) and shutil.which("mvn") is None:
         yield "Maven, which fetches Apache Kafka once: Debian, `apt-get install maven`; or put `mvn` on PATH"
 
 

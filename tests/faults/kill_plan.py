@@ -86,6 +86,19 @@ class Coverage:
         made.cells = {pair: Cell() for pair in pairs}
         return made
 
+    def by_turns(self, first: int, turns: int = 1) -> Coverage:
+        """Of this table each step ``turns`` times, with another one who dies there each time: where all pairs would
+        take too long. Who is first moves on from step to step, so each of them dies somewhere; and with ``first``, so
+        that as many campaigns as there are who may die strike all pairs together.
+        """
+        chosen: list[Pair] = []
+        for number, step in enumerate(dict.fromkeys(pair.step for pair in self.cells)):
+            pairs = [pair for pair in self.cells if pair.step == step]
+            chosen += [pairs[(first + number + turn) % len(pairs)] for turn in range(turns)]
+        made = Coverage.of(chosen)
+        made.impossible = self.impossible
+        return made
+
     def left(self, seed: int) -> Iterator[Pair]:
         """What to strike next: all pairs in a shuffled order, as often as each is to occur, then what was missed.
 

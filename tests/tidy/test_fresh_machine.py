@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from tests.tidy.sources import ROOT, files, imports, name, text
 
+from holdfast.testing.kafka_jars import cached_folder, lock_of
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -157,8 +159,15 @@ def test_a_machine_without_maven_is_told_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "mvn").chmod(0o755)
     assert subprocess.run(check, env=environment, check=False).returncode == 0
     (tmp_path / "mvn").unlink()
-    (tmp_path / ".cache" / "holdfast" / "kafka-4.1.0-0123").mkdir(parents=True)
-    assert subprocess.run(check, env=environment, check=False).returncode == 0, "the jars are in the cache"
+    cache = tmp_path / ".cache" / "holdfast"
+    (cache / "kafka-4.1.0-0123").mkdir(parents=True)
+    lacks = subprocess.run(check, env=environment, check=False, capture_output=True)
+    assert lacks.returncode == 1, "another release's jars, or another lock's, are of no use"
+    for version in (None, "3.9"):
+        meant = {**environment, "HOLDFAST_KAFKA_VERSION": version} if version else environment
+        assert subprocess.run(check, env=meant, check=False, capture_output=True).returncode == 1
+        (cache / cached_folder(lock_of(version)).name).mkdir()
+        assert subprocess.run(check, env=meant, check=False).returncode == 0, "the jars are in the cache"
 
 
 def test_the_pythons_of_this_machine_are_found() -> None:

@@ -16,6 +16,7 @@ import holdfast
 from holdfast.cli import main
 from holdfast.doctor import Finding, Verdict, machine, packages, programs, versions
 from holdfast.doctor.versions import Bounds
+from holdfast.testing.kafka_jars import cached_folder, lock_of
 
 
 @pytest.fixture
@@ -252,6 +253,8 @@ def test_maven_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     finding = programs.check_maven(environment)
     assert (finding.verdict, finding.mend[:13]) == (Verdict.OPTIONAL, "install Maven")
     (tmp_path / "cache" / "kafka-4.1.0-0123").mkdir(parents=True)
+    assert programs.check_maven(environment).verdict == Verdict.OPTIONAL, "these are of another release"
+    cached_folder(lock_of()).mkdir()
     assert programs.check_maven(environment).verdict == Verdict.OK
     _program(tmp_path / "mvn", "echo 'Apache Maven 3.8.7'")
     assert programs.check_maven(environment).found == f"3.8.7 ({tmp_path}/mvn)"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.errors import Unavailable
 from holdfast.source.kafka import cluster as cluster_module
@@ -31,7 +34,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *answers: Mapping[
     """What leaders say of offsets, question by question; the last answer stays."""
     left = list(answers)
 
-    def list_offsets(specs: Mapping[Partition, Any], within_s: float, committed: bool | None = None) -> Any:
+    def list_offsets(specs: Mapping[Partition, Any], within_s: float, *, least: int, committed: bool) -> Any:
         said = left.pop(0) if len(left) > 1 else left[0]
         return {key: offset for key, offset in said.items() if key in specs}
 
@@ -57,3 +60,127 @@ def test_a_leader_that_does_not_know_its_partition_yet_is_asked_again(
     assert cluster.available()[1] == {A: 4, B: 4}
     answer(monkeypatch, cluster, {A: 3})
     assert cluster.available()[1] == {A: 3}, "in the end it is told without it: the planner keeps its place"
+
+
+class HangingLeader:
+    """Brokers of which one hangs, until others lead what it led: what librdkafka answers then, and how late."""
+
+    def __init__(self, hangs_until_ms: float) -> None:
+        self.at_ms = 0.0
+        self.hangs_until_ms = hangs_until_ms
+
+    def elapsed_ms(self) -> float:
+        return self.at_ms
+
+    def now_ms(self) -> int:
+        return int(self.at_ms)
+
+    def list_offsets(
+        self, asked: Mapping[TopicPartition, Any], *, isolation_level: Any, request_timeout: float
+    ) -> dict[TopicPartition, Future[Any]]:
+        hangs = self.at_ms < self.hangs_until_ms
+        self.at_ms += request_timeout * 1000 if hangs else 1
+        return {place: self._said(-1001 if hangs and place.partition == 1 else 7) for place in asked}
+
+    def _said(self, offset: int) -> Future[Any]:
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(offset=offset))
+        return answer
+
+    def list_topics(self, timeout: float) -> Any:
+        if self.at_ms < self.hangs_until_ms:
+            self.at_ms += timeout * 1000
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return SimpleNamespace(topics={"t": None})
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> HangingLeader:
+    """For 70 s."""
+    made = HangingLeader(70_000)
+    monkeypatch.setattr(cluster_module, "admin_client", lambda config: made)
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(sleep=lambda seconds: None))
+    return made
+
+
+def test_a_leader_that_hangs_is_not_taken_for_one_whose_partitions_end_at_minus_1001(hanging: HangingLeader) -> None:
+    """librdkafka gives that offset, and no error. A query would have started there, or called the log truncated; one
+    that starts at a time would have started at the end, without the rows in between.
+    """
+    for read_committed in ("read_committed", "read_uncommitted"):
+        hanging.at_ms = 0.0
+        given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t", "kafka.isolation.level": read_committed}
+        cluster = Cluster(SourceOptions.parse(given, streaming=True), hanging)
+        assert cluster.latest([A, B]) == {A: 7, B: 7}
+        for ask in (cluster.earliest, cluster.high_watermarks):
+            hanging.at_ms = 0.0
+            assert ask([A, B]) == {A: 7, B: 7}
+        for bound in (EARLIEST, LATEST, Bound(timestamp_ms=5, latest_if_none=True)):
+            hanging.at_ms = 0.0
+            assert cluster.resolve(bound, [A, B]) == {A: 7, B: 7}
+
+
+def test_brokers_that_are_away_for_more_than_a_minute_end_no_query(hanging: HangingLeader) -> None:
+    """Its tasks and commits wait for two minutes; the driver's questions did not."""
+    options = SourceOptions.parse({"kafka.bootstrap.servers": "n:1", "subscribePattern": "t"}, streaming=True)
+    cluster = Cluster(options, hanging)
+    assert cluster._ask("topics", lambda within_s: list(hanging.list_topics(timeout=within_s).topics)) == ["t"]
+    assert 70_000 <= hanging.at_ms < 120_000
+
+
+def test_a_broker_that_hangs_does_not_keep_a_question_for_all_of_its_time(hanging: HangingLeader) -> None:
+    """What it led is led by another one within seconds: the question is asked again."""
+    hanging.hangs_until_ms = 6_000
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t", "kafka.socket.timeout.ms": "5000"}
+    assert Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A, B]) == {A: 7, B: 7}
+    assert hanging.at_ms < 15_000
+
+
+def test_a_leader_that_hangs_for_longer_than_the_limit_is_named(hanging: HangingLeader) -> None:
+    hanging.hangs_until_ms = 1e9
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t"}
+    with pytest.raises(Unavailable, match=r"did not say the latest offsets of subscribe t: .*leaders of t-1 did not"):
+        Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A, B])
+
+
+def test_a_partition_that_a_leader_does_not_know_is_not_started_at_its_end_in_place_of_a_time(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
+    """Asked for its end a moment later, it knew."""
+    answer(monkeypatch, cluster, {A: 3}, {A: 9, B: 9})
+    with pytest.raises(Unavailable, match=r"has t-1, but did not say its offsets"):
+        cluster.resolve(Bound(timestamp_ms=5, latest_if_none=True), [A, B])
+
+
+@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE"])
+def test_a_leader_that_moves_ends_no_query(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader, code: str) -> None:
+    """Brokers that roll answer so, at once and for seconds: four tries of 10 ms each were over before that."""
+    hanging.hangs_until_ms, times = 0, iter(range(50))
+
+    def moved(offset: int) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if next(times, None) is None:
+            answer.set_result(SimpleNamespace(offset=offset))
+        else:
+            answer.set_exception(KafkaException(KafkaError(getattr(KafkaError, code))))
+        return answer
+
+    monkeypatch.setattr(hanging, "_said", moved)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t"}
+    assert Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A, B]) == {A: 7, B: 7}
+
+
+def test_what_is_refused_is_asked_for_a_few_times_only(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader) -> None:
+    asked = []
+
+    def refused(offset: int) -> Future[Any]:
+        asked.append(offset)
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+        return answer
+
+    monkeypatch.setattr(hanging, "_said", refused)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t", "fetchOffset.numRetries": "2"}
+    with pytest.raises(Unavailable, match="TOPIC_AUTHORIZATION_FAILED"):
+        Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A])
+    assert len(asked) == 3

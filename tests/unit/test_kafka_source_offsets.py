@@ -35,6 +35,14 @@ def test_what_is_no_offset_of_this_source(content: dict[str, object]) -> None:
         SourceOffset.from_json(content)
 
 
+@pytest.mark.parametrize("where", ["offsets", "starts"])
+def test_an_offset_below_zero_is_damaged_and_read_from_nowhere(where: str) -> None:
+    """-1001 stood in checkpoints of queries that were started while a broker was away."""
+    content = {"format": 1, "offsets": {"t": {"0": 5}}, where: {"t": {"0": -1001}}}
+    with pytest.raises(Corrupt, match=r"t-0 is at -1001, expected 0 or more"):
+        SourceOffset.from_json(content)
+
+
 def test_the_form_of_today_is_read_for_ever() -> None:
     content = {
         "format": 1,

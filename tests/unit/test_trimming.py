@@ -7,12 +7,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
+from holdfast.checkpoint import OperatorRecord
+from holdfast.errors import Fenced
+from holdfast.settings import Settings
 from holdfast.spark import worker
+from holdfast.spark.plan import OperatorPlan
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +50,13 @@ def run(slots: list[tuple[SlotDriver, Process]], at: list[int]) -> None:
         worker.trim_slot_states(1)
 
 
+def operator_of_run(folder: str, run: int) -> worker.LiveOperator:
+    key = pa.schema([("user", pa.string())])
+    declared = OperatorRecord("totals", 64, 1, (0,), key, null_keys=False, states=())
+    plan = OperatorPlan(declared, True, f"instance-{run}", folder, Settings(), key, key, None, False, 1000)
+    return worker.operator(plan, worker.BatchIdentity("query", f"run-{run}", 0, 0, 0, 0, None))
+
+
 def test_hashmap_reads_no_slot_twice_however_small_the_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     several = slots(tmp_path, "hashmap", 3)
     with caplog.at_level(logging.WARNING, "holdfast"):
@@ -68,3 +81,19 @@ def test_rocksdb_keeps_to_its_limit(tmp_path: Path) -> None:
     run(several, [0, 1])
     assert not worker._slot_states
     run(several, [0, 1])
+
+
+def test_a_worker_that_is_used_by_run_after_run_forgets_the_oldest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It kept the operators of each run for as long as it lived."""
+    monkeypatch.setattr(worker, "_operators", worker._operators.__class__())
+    monkeypatch.setattr(worker, "_OPERATORS_MAX", 3)
+    operator = partial(operator_of_run, str(tmp_path))
+    lives = [operator(run) for run in range(3)]
+    assert [operator(run) for run in (1, 2, 0)] == [lives[1], lives[2], lives[0]]
+    operator(3)
+    assert [live.runs.run_id for live in worker._operators.values()] == ["run-2", "run-0", "run-3"]
+    # One that was forgotten is compared, and registered, as in a new process: newer runs have come since.
+    with pytest.raises(Fenced, match="run run-3 began after this one, run-1"):
+        operator(1)

@@ -174,3 +174,18 @@ def test_a_pair_that_was_missed_is_tried_again_and_fails_in_the_end() -> None:
     assert "NEVER OCCURRED: one × group" in coverage.table()
     assert "- no: two × worker" in coverage.table()
     assert '"dead": [77]' in coverage.as_json()
+
+
+def test_campaigns_by_turns_strike_each_step_and_together_all_pairs() -> None:
+    steps, who = ("first", "second", "third", "fourth", "fifth"), ("worker", "python", "group")
+
+    def one_cannot_be(pair: Pair) -> str | None:
+        return "not there" if pair == Pair("second", "worker") else None
+
+    def night(first: int, turns: int = 1) -> Coverage:
+        return Coverage(steps, who, one_cannot_be).by_turns(first, turns)
+
+    assert [pair.step for pair in night(0).missing] == list(steps)
+    assert {pair.who for pair in night(0).missing} == set(who)
+    together = {pair for first in range(len(who)) for pair in night(first).missing}
+    assert together == set(Coverage(steps, who, one_cannot_be).missing) == set(night(0, turns=5).missing)

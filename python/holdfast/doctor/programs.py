@@ -16,7 +16,7 @@ from holdfast import rocksdb_library
 from holdfast.doctor.finding import Finding, Verdict
 from holdfast.doctor.versions import dotted, numbers
 from holdfast.errors import HoldfastError
-from holdfast.testing.kafka_jars import cache_dir
+from holdfast.testing.kafka_jars import VERSION_VARIABLE, cached_folder, lock_of
 from holdfast.trials import last_line, run_trial
 
 JDK_LEAST = 17
@@ -113,8 +113,15 @@ def check_maven(environment: Mapping[str, str]) -> Finding:
     """Maven fetches Apache Kafka, once, for a broker to try things against; nothing else needs it."""
     mend = "install Maven (Debian: apt-get install maven), or put `mvn` on PATH"
     maven = shutil.which("mvn", path=environment.get("PATH"))
-    if maven is None and any(cache_dir().glob("kafka-*")):
-        return Finding("Maven", Verdict.OK, f"not on PATH, and not needed: Apache Kafka is in {cache_dir()}")
+    try:
+        lock = lock_of()
+    except HoldfastError as error:
+        return Finding("Maven", Verdict.WARNING, f"{error}", f"unset {VERSION_VARIABLE}, or name one of these")
+    fetched = cached_folder(lock)
+    if maven is None and fetched.is_dir():
+        return Finding(
+            "Maven", Verdict.OK, f"not on PATH, and not needed: Apache Kafka {lock.kafka_version} is in {fetched}"
+        )
     if maven is None:
         return Finding(
             "Maven", Verdict.OPTIONAL, "no mvn on PATH: `holdfast broker` and holdfast.testing need it once", mend

@@ -6,12 +6,38 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import is_secret, without_secrets
 
+#: How long one question of an admin client may take, as Java's does, before it is asked again: a broker that hangs
+#: keeps it for so long, and others may lead what it led long before that.
+QUESTION_MS = 30_000
+_LEARN_WITHIN_S = 5.0
+_PASSING = (
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "REQUEST_TIMED_OUT",
+    "BROKER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION",
+    "NOT_CONTROLLER",
+    "KAFKA_STORAGE_ERROR",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "THROTTLING_QUOTA_EXCEEDED",
+    "UNKNOWN_TOPIC_ID",
+    "INCONSISTENT_TOPIC_ID",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "_TIMED_OUT_QUEUE",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+)
 _lock = threading.Lock()
 _admin_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 
@@ -79,6 +105,27 @@ def admin_client(config: Mapping[str, str]) -> Any:
             except (kafka.KafkaException, ValueError, TypeError) as error:
                 raise refused(error, config) from None
         return _admin_clients[key]
+
+
+def question_ms(config: Mapping[str, str]) -> int:
+    """The time limit of one question: the user's for one request, where it is given."""
+    return int(config.get("socket.timeout.ms", QUESTION_MS))
+
+
+def passes(error: Any) -> bool:
+    """Whether an error is one that goes by itself while brokers come and go, as Kafka's protocol says, or as long as
+    nobody can be reached. librdkafka knows that of producers' errors only.
+    """
+    codes = confluent_kafka().KafkaError
+    return bool(error.retriable()) or error.code() in {getattr(codes, name) for name in _PASSING}
+
+
+def learn_brokers(admin: Any) -> None:
+    """Who is there now, after a question that nobody answered. Topics are described by the broker that the last answer
+    named as the controller, and with KRaft that is any: a client that was told of one that hangs waits for it alone.
+    """
+    with suppress(confluent_kafka().KafkaException):
+        admin.list_topics(timeout=_LEARN_WITHIN_S)
 
 
 def refused(error: Exception, config: Mapping[str, str]) -> InvalidRequest:

@@ -107,7 +107,9 @@ class LiveOperator:
 
 
 _stores: dict[str, FileStore] = {}
-_operators: dict[tuple[str, str, str, str | None], LiveOperator] = {}
+#: Least recently used first. A worker lives on from run to run, and each run compares and registers anew.
+_operators: OrderedDict[tuple[str, str, str, str | None], LiveOperator] = OrderedDict()
+_OPERATORS_MAX = 128
 _slot_states: OrderedDict[tuple[str, str, int], tuple[Runs, SlotState]] = OrderedDict()  # least recently used first
 _warned_bytes = 0
 #: A state that was in one of so many last batches is at work here: a slot need not have rows in each.
@@ -134,6 +136,9 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         record = register_operator(store, declared, prefix=prefix)
         live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir())
         _operators[key] = live
+        while len(_operators) > _OPERATORS_MAX:
+            _operators.popitem(last=False)
+    _operators.move_to_end(key)
     return live
 
 

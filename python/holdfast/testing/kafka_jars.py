@@ -95,6 +95,11 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
 
 
+def cached_folder(lock: Lock) -> Path:
+    """Where the jars of a release are, once they were fetched."""
+    return cache_dir() / f"kafka-{lock.kafka_version}-{lock.digest[:12]}"
+
+
 def kafka_jars(lock: Lock | None = None) -> list[Path]:
     """Paths of all jars of the locked Kafka, fetched on first use, verified on each.
 
@@ -106,7 +111,7 @@ def kafka_jars(lock: Lock | None = None) -> list[Path]:
         A fetched jar is not the locked one.
     """
     lock = lock or lock_of()
-    folder = cache_dir() / f"kafka-{lock.kafka_version}-{lock.digest[:12]}"
+    folder = cached_folder(lock)
     if not _is_verified(folder, lock):
         _fill(folder, lock)
     return [folder / jar.file_name for jar in lock.jars]

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import CommitLimits
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, logger
+from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, logger, question_ms
 from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions
 from holdfast.sink.kafka.witness_topic import NOT_ALLOWED, WitnessTopic
@@ -98,10 +98,11 @@ class Fitness:
     def _broker_maximum_ms(self) -> int | None:
         """None: this user may not ask. A timeout that is too long then fails in the first task, with the same words."""
         admin, kafka = self._kafka.admin, self._kafka
-        metadata = self.ask("name its brokers", lambda within_s: self.admin.list_topics(timeout=within_s))
-        resource = admin.ConfigResource(admin.ResourceType.BROKER, str(min(metadata.brokers)))
 
         def question(within_s: float) -> Any:
+            # One that is there now: who hangs is named for some seconds more.
+            brokers = self.admin.list_topics(timeout=within_s).brokers
+            resource = admin.ConfigResource(admin.ResourceType.BROKER, str(min(brokers)))
             return self.admin.describe_configs([resource], request_timeout=within_s)[resource].result()
 
         try:
@@ -121,9 +122,9 @@ class Fitness:
         """Ask until there is an answer; errors of the codes ``answers`` are answers and are raised as they are."""
         deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
         while True:
-            left_s = (deadline_ms - self._clock.elapsed_ms()) / 1000
+            left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
-                return question(max(1.0, left_s))
+                return question(max(1000.0, min(left_ms, question_ms(self._options.client))) / 1000)
             except self._kafka.KafkaException as error:
                 if error.args[0].code() in answers:
                     raise
@@ -131,3 +132,4 @@ class Fitness:
                     text = without_secrets(str(error), self._options.client)
                     raise Unavailable(f"Kafka at {self.servers} did not {what}: {text}") from None
                 time.sleep(_PAUSE_S)
+                learn_brokers(self.admin)

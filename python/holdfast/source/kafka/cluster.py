@@ -14,14 +14,19 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka
+from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, passes, question_ms
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
 from holdfast.source.kafka.group_offsets import GroupOffsets
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
 
-ANSWER_WITHIN_MS = 60_000.0
+# As long as the source's tasks wait for records, and a commit for its coordinators: whoever of them gives up first ends
+# the query.
+ANSWER_WITHIN_MS = 120_000.0
+# Offset of a timestamp after that of the last record.
+_NO_RECORD = -1
+_PAUSE_MS = 100
 # How often what is there is asked for once more, where a leader does not know yet of a partition that there is.
 _AGAIN_MAX = 5
 
@@ -45,6 +50,7 @@ class Cluster:
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
         self._admin = admin_client(options.client)
+        self._question_ms = question_ms(options.client)
         self._groups: dict[str, GroupOffsets] = {}
 
     @property
@@ -90,10 +96,7 @@ class Cluster:
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """The offset after the last record that is there for good, visible or not. Gone ones are left out."""
-        specs = dict.fromkeys(partitions, self._kafka.admin.OffsetSpec.latest())
-        asked = partial(self._list_offsets, specs, committed=False)
-        offsets: dict[Partition, int] = self._ask("high watermarks", asked) if partitions else {}
-        return offsets
+        return self._offsets(partitions, self._kafka.admin.OffsetSpec.latest(), "high watermarks", committed=False)
 
     def resolve(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets for a bound, one for each partition.
@@ -137,8 +140,9 @@ class Cluster:
     def _at_timestamps(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         spec = self._kafka.admin.OffsetSpec.for_timestamp
         specs = {key: spec(bound.timestamp_of(key)) for key in partitions}
-        found = self._ask("offsets by timestamp", lambda within_s: self._list_offsets(specs, within_s))
-        after_last = [key for key in partitions if found.get(key, -1) < 0]
+        asked = partial(self._list_offsets, specs, least=_NO_RECORD, committed=self.reads_committed)
+        found = self._ask("offsets by timestamp", asked)
+        after_last = [key for key, offset in found.items() if offset == _NO_RECORD]
         if after_last and not bound.latest_if_none:
             raise InvalidRequest(
                 f"No record at or after the starting timestamp in {_listed(after_last)}. Use an earlier timestamp, or"
@@ -146,25 +150,35 @@ class Cluster:
             )
         return {**found, **self.latest(after_last)}
 
-    def _offsets(self, partitions: Sequence[Partition], spec: Any, what: str) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Sequence[Partition], spec: Any, what: str, committed: bool | None = None
+    ) -> dict[Partition, int]:
         if not partitions:
             return {}
-        specs = dict.fromkeys(partitions, spec)
-        offsets: dict[Partition, int] = self._ask(what, lambda within_s: self._list_offsets(specs, within_s))
+        committed = self.reads_committed if committed is None else committed
+        asked = partial(self._list_offsets, dict.fromkeys(partitions, spec), least=0, committed=committed)
+        offsets: dict[Partition, int] = self._ask(what, asked)
         return offsets
 
     def _list_offsets(
-        self, specs: Mapping[Partition, Any], within_s: float, committed: bool | None = None
+        self, specs: Mapping[Partition, Any], within_s: float, *, least: int, committed: bool
     ) -> dict[Partition, int]:
+        """``least``: what is below was not said. Where a leader does not answer in time, librdkafka gives -1001 for its
+        partitions, and no error.
+        """
         kafka = self._kafka
-        committed = self.reads_committed if committed is None else committed
         futures = self._admin.list_offsets(
             {kafka.TopicPartition(topic, number): spec for (topic, number), spec in specs.items()},
             isolation_level=kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED,
             request_timeout=within_s,
         )
         answers = self._present((place, future) for place, future in futures.items())
-        return {(place.topic, place.partition): answer.offset for place, answer in answers}
+        offsets: dict[Partition, int] = {(place.topic, place.partition): answer.offset for place, answer in answers}
+        silent = [key for key, offset in offsets.items() if offset < least]
+        if silent:
+            code, said = kafka.KafkaError._TIMED_OUT, f"the leaders of {_listed(silent)} did not answer"
+            raise kafka.KafkaException(kafka.KafkaError(code, said))
+        return offsets
 
     def _describe(self, names: Sequence[str], within_s: float) -> dict[str, Any]:
         futures = self._admin.describe_topics(self._kafka.TopicCollection(list(names)), request_timeout=within_s)
@@ -187,22 +201,21 @@ class Cluster:
         deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
         quick_failures = 0
         while True:
-            left_s = (deadline_ms - self._clock.elapsed_ms()) / 1000
+            left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
-                return question(max(1.0, left_s))
+                return question(max(1000.0, min(left_ms, self._question_ms)) / 1000)
             except self._kafka.KafkaException as error:
-                # A client retries what a broker's restart causes, until its own time limit; the rest is asked again a
-                # few times, since a topic's leader may be on its way.
-                quick_failures += 1
-                retriable = error.args[0].retriable()
-                if self._clock.elapsed_ms() >= deadline_ms or (
-                    quick_failures > self._options.fetch_retries and not retriable
-                ):
+                # What goes by itself is waited for; the rest is asked again a few times.
+                is_passing = passes(error.args[0])
+                quick_failures += not is_passing
+                if self._clock.elapsed_ms() >= deadline_ms or quick_failures > self._options.fetch_retries:
                     raise Unavailable(
                         f"Kafka at {self._options.client['bootstrap.servers']} did not say the {what} of"
                         f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}"
                     ) from None
-                time.sleep(max(self._options.fetch_retry_ms / 1000, 0.1 if retriable else 0.0))
+                time.sleep(max(self._options.fetch_retry_ms, _PAUSE_MS if is_passing else 0) / 1000)
+                if is_passing:
+                    learn_brokers(self._admin)
 
 
 def _listed(partitions: Iterable[Partition]) -> str:

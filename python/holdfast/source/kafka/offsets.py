@@ -110,4 +110,8 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
-    return {(topic, int(number)): int(offset) for topic, by in nested.items() for number, offset in by.items()}
+    flat = {(topic, int(number)): int(offset) for topic, by in nested.items() for number, offset in by.items()}
+    for (topic, number), offset in flat.items():
+        if offset < 0:
+            raise ValueError(f"{topic}-{number} is at {offset}, expected 0 or more")
+    return flat
