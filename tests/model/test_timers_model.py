@@ -197,7 +197,7 @@ def check(kind: type, found: list[Fired], expected: list[Fired], alone: dict[str
 
 
 @pytest.mark.parametrize("kind", [Keyed, Vectorised])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(program=_batches(), seed=st.integers(0, 1000))
 def test_timers_are_plain_python_sets(kind: type, program: list[Batch], seed: int) -> None:
     rocksdb_library.load()
