@@ -81,6 +81,21 @@ void BindMapTable(py::module_& module) {
       .def("clear", Bound<MapTable>(&MapTable::Clear), py::arg("keys"));
 }
 
+void BindTimerTable(py::module_& module) {
+  py::class_<TimerTable>(module, "TimerTable", "Timers: (key, time, namespace), in order of time.")
+      .def("register", Bound<TimerTable>(&TimerTable::Register), py::arg("keys"), py::arg("times"),
+           py::arg("namespaces"))
+      .def("delete", Bound<TimerTable>(&TimerTable::Delete), py::arg("keys"), py::arg("times"), py::arg("namespaces"))
+      .def(
+          "take_due",
+          [](TimerTable& table, int64_t until, int64_t limit) {
+            return Give(WithoutGil([&] { return table.TakeDue(until, limit); }));
+          },
+          py::arg("until"), py::arg("limit"))
+      .def("next_due", [](TimerTable& table) { return Unwrap(WithoutGil([&] { return table.NextDue(); })); })
+      .def("list", Bound<TimerTable>(&TimerTable::List), py::arg("keys"));
+}
+
 // Python lets go of a Store with the GIL held, and giving gigabytes back takes a while.
 std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
   std::unique_ptr<Store> store = Unwrap(Store::Make(ImportTypeOf(key_schema), options));
@@ -126,7 +141,8 @@ void BindStates(py::class_<Store, std::shared_ptr<Store>>& store) {
           [](Store& self, int64_t id, const py::object& value, const std::string& function) {
             return Unwrap(self.AggregatingState(id, ImportTypeOf(value), function));
           },
-          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned);
+          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned)
+      .def("timers", [](Store& self, int64_t id) { return Unwrap(self.Timers(id)); }, py::arg("state_id"), kOwned);
 }
 
 void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
@@ -169,6 +185,7 @@ void BindStore(py::module_& module) {
   BindFoldTable<AggregatingTable>(module, "AggregatingTable", "One accumulator a key.");
   BindListTable(module);
   BindMapTable(module);
+  BindTimerTable(module);
   py::class_<Store, std::shared_ptr<Store>> store(module, "Store",
                                                   "The live state of one slot at one version: overlay over a base.");
   store.def(py::init([](const py::object& key_schema, int32_t max_parallelism, int32_t first_key_group,

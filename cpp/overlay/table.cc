@@ -23,6 +23,7 @@ Entry* Table::NewEntry(Slice primary, Slice suffix, uint16_t key_group) {
   entry->flags = complete_ ? Entry::kKnown : 0;
   std::memcpy(entry->key_bytes(), primary.data(), primary.size());
   if (!suffix.empty()) std::memcpy(entry->key_bytes() + primary.size(), suffix.data(), suffix.size());
+  if (order_.has_value()) order_->Add(entry);
   return entry;
 }
 
@@ -144,6 +145,7 @@ void Table::RemoveItems(Head* head) {
 // The key is absent from here on.
 void Table::DropValue(Entry* entry) {
   if (entry->present()) --present_;
+  if (order_.has_value()) order_->Left(*entry);
   entry->value_length = 0;
   entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~Entry::kPresent);
   if ((entry->flags & Entry::kOutlined) == 0 || entry->value_capacity < kKeptBlockMax) return;
@@ -163,7 +165,10 @@ void Table::Write(Entry* entry, Slice value) {
   if (value.size() > entry->value_capacity) GrowValue(entry, value.size());
   std::memcpy(entry->value_bytes(), value.data(), value.size());
   entry->value_length = static_cast<uint32_t>(value.size());
-  if (!entry->present()) ++present_;
+  if (!entry->present()) {
+    ++present_;
+    if (order_.has_value()) order_->Arrived(*entry);
+  }
   entry->flags |= Entry::kKnown | Entry::kPresent;
 }
 

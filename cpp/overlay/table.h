@@ -2,8 +2,9 @@
 // one key. Knows bytes only; what they mean is the states' business.
 //
 // A store key without its four-byte prefix is a primary key (an encoded key of the operator) and a suffix: nothing for
-// values, the encoded map key or the list index otherwise. Hash: XXH64 of the primary key; with a suffix, XXH64 of the
-// suffix seeded with that. Pointers to entries and heads stay good until EvictClean or Clear.
+// values, the encoded map key or the list index otherwise. Hash: IndexHash of the primary key; with a suffix, IndexHash
+// of the suffix under that. Pointers to entries and heads stay good until EvictClean or Clear.
+// The keys of an ordered state begin with what orders them (overlay/layout.h): there, all bytes are the primary key.
 // Thread-safety: none; belongs to the Store.
 #pragma once
 
@@ -11,12 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "codec/xxh64.h"
+#include "codec/index_hash.h"
 #include "container/arena.h"
 #include "container/hash_index.h"
 #include "overlay/entry.h"
+#include "overlay/key_order.h"
+#include "overlay/layout.h"
 #include "overlay/versions.h"
 
 namespace holdfast {
@@ -34,8 +38,10 @@ class Table {
   static constexpr size_t kBytesMax = size_t{1} << 30;
 
   // `complete`: the overlay is everything, a key that is not in it does not exist.
-  Table(uint16_t state_id, Versions* versions, bool complete)
-      : state_id_(state_id), versions_(versions), complete_(complete) {}
+  Table(uint16_t state_id, Versions* versions, bool complete, KeyGroupRange groups)
+      : state_id_(state_id), versions_(versions), complete_(complete) {
+    if (layout::IsOrderedId(state_id)) order_.emplace(groups, complete);
+  }
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
@@ -61,11 +67,7 @@ class Table {
     __builtin_prefetch(bytes, 1);
     __builtin_prefetch(bytes + 40, 1);
   }
-  Entry* Confirm(Entry* guess, const HashedKey& key) {
-    if (guess != nullptr && SameBytes(guess->key(), key.bytes)) [[likely]]
-      return guess;
-    return Intern(key);
-  }
+  static bool IsOf(const Entry* guess, Slice key) { return guess != nullptr && SameBytes(guess->key(), key); }
   Entry* Intern(const HashedKey& key) {
     return entries_.FindOrInsert(
         key.hash, [&key](const Entry& entry) { return SameBytes(entry.key(), key.bytes); },
@@ -79,17 +81,30 @@ class Table {
   }
   static void PrefetchItems(const Head& head) { __builtin_prefetch(head.items + head.count, 1); }
   Head* InternHead(const HashedKey& key);
-  static uint64_t ElementHash(uint64_t key_hash, Slice suffix) {
-    return Xxh64Inline(suffix.data(), suffix.size(), key_hash);
-  }
+  static uint64_t ElementHash(uint64_t key_hash, Slice suffix) { return IndexHash(suffix, key_hash); }
   // New elements of a head that is loaded are known to be absent.
   Entry* InternElement(const HashedKey& key, Slice suffix);
   Entry* InternElementOf(Head* head, uint64_t key_hash, Slice suffix);
   // The head's items in key order, without those known to be absent.
   void Sort(Head* head);
 
+  // --- ordered states: an entry a store key, all of whose bytes are its key
+  // Null for the others.
+  KeyOrder* order() { return order_.has_value() ? &*order_ : nullptr; }
+
+  template <typename Visit>
+  void ForEachEntry(Visit&& visit) const {
+    entries_.ForEach([&visit](uint64_t, Entry* entry) { visit(entry); });
+  }
+
   // --- changes of the batch at hand
   void Put(Entry* entry, Slice value);
+  // Whether it put: not where a value is known to be. Of an entry that is not known, the base is not asked.
+  bool PutIfAbsent(Entry* entry, Slice value) {
+    if (entry->present()) return false;
+    Put(entry, value);
+    return true;
+  }
   void Remove(Entry* entry);
   // Every item of a head that is loaded. They leave its items, so that the next one does not meet them again.
   void RemoveItems(Head* head);
@@ -119,12 +134,13 @@ class Table {
   void ForgetAbsent();
   void Clear();
 
+  size_t LongestProbe() const { return std::max(entries_.LongestProbe(), heads_.LongestProbe()); }
   size_t entry_count() const { return entries_.size(); }
   bool has_elements() const { return has_elements_; }
   bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
   size_t memory_bytes() const {
     return arena_.memory_bytes() + entries_.memory_bytes() + heads_.memory_bytes() +
-           changed_.capacity() * sizeof(Entry*);
+           changed_.capacity() * sizeof(Entry*) + (order_.has_value() ? order_->memory_bytes() : 0);
   }
 
  private:
@@ -161,6 +177,7 @@ class Table {
   Arena arena_;
   HashIndex<Entry> entries_;
   HashIndex<Head> heads_;
+  std::optional<KeyOrder> order_;
   bool has_elements_ = false;  // whether it is of a list or map; heads may all be gone while tombstones stay
   size_t present_ = 0;         // entries with a value
   std::vector<Entry*> changed_;

@@ -47,7 +47,7 @@ void Table::ForgetAbsent() {
 
 template <typename Forgotten>
 void Table::Rebuild(Forgotten forgotten) {
-  Table kept(state_id_, versions_, complete_);
+  Table kept(state_id_, versions_, complete_, order_.has_value() ? order_->groups() : KeyGroupRange());
   kept.value_bytes_hint_ = value_bytes_hint_;
   MoveKept(&kept, forgotten);
   MoveHeads(&kept);
@@ -55,6 +55,7 @@ void Table::Rebuild(Forgotten forgotten) {
   entries_ = std::move(kept.entries_);
   heads_ = std::move(kept.heads_);
   present_ = kept.present_;
+  if (order_.has_value()) order_->TakeEntries(&*kept.order_);
 }
 
 void Table::Clear() {
@@ -64,6 +65,9 @@ void Table::Clear() {
   has_elements_ = false;
   present_ = 0;
   changed_ = {};
+  if (!order_.has_value()) return;
+  order_->DropEntries();
+  if (complete_) order_->Forget();
 }
 
 Entry* Table::CopyInto(Table* target, Entry* entry) {

@@ -1,12 +1,14 @@
 // The byte in front of every stored value. Format: docs/formats/value.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "holdfast/bytes.h"
 
 namespace holdfast::value_header {
 
+inline constexpr size_t kBytes = 1;  // without an expiry
 inline constexpr uint8_t kSchemaVersion = 1;
 inline constexpr uint8_t kSchemaVersionMask = 0x3F;
 inline constexpr uint8_t kNullBit = 0x40;    // a null list element or map value: no row follows

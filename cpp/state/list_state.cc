@@ -47,7 +47,7 @@ class ListState final : public ListTable {
                      const std::vector<bool>& nulls) {
     std::array<uint64_t, KeyReader::kBlockRows> indexes;
     for (size_t i = 0; i < heads.size(); ++i) {
-      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->NextListIndex());
+      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->engine()->NextOrdinal());
       indexes[i] = __builtin_bswap64(index);
       table_->PrefetchIndex(Table::ElementHash(heads[i].hash, Suffix(indexes[i])));
       Table::PrefetchItems(*heads[i].head);

@@ -106,12 +106,12 @@ class MapState final : public MapTable {
     HOLDFAST_ASSIGN_OR_RETURN(const KeyEncoder encoder, KeyEncoder::Make(map_keys_.type(), map_keys_.allow_null(),
                                                                          map_keys.schema(), map_keys.array()));
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
-    store_->CountRows(reader.length());
-    store_->CountLookups(reader.length());
+    store_->engine()->CountRows(reader.length());
     ByteColumn suffixes;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
       const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);
       HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
+      HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
       suffixes.Clear();
       encoder.Append(begin, begin + rows, &suffixes);
       HOLDFAST_RETURN_IF_ERROR(CheckSizes(suffixes, begin, "map key"));

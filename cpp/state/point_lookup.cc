@@ -6,8 +6,7 @@ namespace holdfast {
 
 Result<PointLookup> PointLookup::Make(SlotStore* store, Table* table, const OwnedArray& keys, Need need) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
-  store->CountRows(reader.length());
-  store->CountLookups(reader.length());
+  store->engine()->CountRows(reader.length());
   PointLookup lookup(store, table, std::move(reader), need);
   lookup.entries_.resize(static_cast<size_t>(std::min(lookup.length(), KeyReader::kBlockRows)));
   return lookup;
@@ -19,7 +18,12 @@ Status PointLookup::Intern(int64_t begin, int64_t end, size_t at) {
   Entry** out = entries_.data() + at;
   for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(reader_.hash(i));
   for (int64_t i = 0; i < rows; ++i) out[i] = table_->PrefetchEntry(reader_.hash(i));
-  for (int64_t i = 0; i < rows; ++i) out[i] = table_->Confirm(out[i], reader_[i]);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (Table::IsOf(out[i], reader_.key(i))) [[likely]]
+      continue;
+    HOLDFAST_RETURN_IF_ERROR(reader_.FindGroup(i));
+    out[i] = table_->Intern(reader_[i]);
+  }
   if (need_ == Need::kNothing) return Status::Ok();
   for (int64_t i = 0; i < rows; ++i) {
     if ((out[i]->flags & (Entry::kKnown | Entry::kAsked)) != 0) continue;

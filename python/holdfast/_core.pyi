@@ -102,6 +102,8 @@ class Store:
     def map_state(self, state_id: int, map_key: SchemaExportable, map_value: SchemaExportable) -> MapTable: ...
     def reducing_state(self, state_id: int, value: SchemaExportable, function: str) -> ReducingTable: ...
     def aggregating_state(self, state_id: int, value: SchemaExportable, function: str) -> AggregatingTable: ...
+    def timers(self, state_id: int) -> TimerTable:
+        """Ids from 0x8000 on are those of timers, and of nothing else."""
     # version
     def set_base(self, base: Base | None, sequence: int) -> None:
         """Moves to a base that holds the state at ``sequence``: what is pending from later sequences stays pending, the rest becomes clean."""
@@ -174,3 +176,17 @@ class MapTable:
     def entries(self, keys: ArrayExportable) -> ArrowArray: ...  # map<key, value>, one a row, in map key order
     def count(self, keys: ArrayExportable) -> ArrowArray: ...  # int64: entries of each row's key
     def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class TimerTable:
+    """Timers: (key, time, namespace), each at most once. ``times``: int64 of any unit; ``namespaces``: strings; both as long as ``keys``,
+    without nulls."""
+    def register(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
+    def delete(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
+    def take_due(self, until: int, limit: int) -> ArrowArray:
+        """struct<key: struct of the key columns, time: int64, namespace: string>: the first ``limit`` timers with time <= until, in order of
+        (time, encoded key, namespace). They are removed. Fewer rows than ``limit``: no other is due."""
+    def next_due(self) -> int | None:
+        """Time of the slot's first timer, exact."""
+    def list(self, keys: ArrayExportable) -> ArrowArray:
+        """list<struct<time, namespace>>, one row a key, in order of time. Reads all timers of the keys' key groups."""

@@ -23,6 +23,7 @@ ORACLES = (
     "tests/faults/eos_oracle.py",
     "tests/faults/crash_oracle.py",
     "tests/faults/kill_plan.py",
+    "tests/upgrade/judge.py",
     "examples/flights/check.py",
     "examples/flights/kafka_check.py",
     "examples/flights/kafka_reader.py",

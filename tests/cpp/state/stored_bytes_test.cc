@@ -2,6 +2,9 @@
 // every later version.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
+#include "overlay/layout.h"
 #include "state/arrays.h"
 #include "state/map_base.h"
 
@@ -55,6 +58,35 @@ TEST_F(StoredBytes, Maps) {
   ExpectOk(Value(store_->MapState(2, String(), Int64()))->Put(Keys({1, 1}), Strings({"b", "a"}), Ints({1, {}})));
   EXPECT_EQ(Entries(),
             (Lines{"004f00028000000000000001610001 41", "004f00028000000000000001620001 010100000000000000"}));
+}
+
+TEST_F(StoredBytes, Timers) {
+  ExpectOk(Value(store_->Timers(0x8002))->Register(Keys({1, 1}), Ints({258, -1}), Strings({"", "at"})));
+  EXPECT_EQ(Entries(),
+            (Lines{"004f80027fffffffffffffff80000000000000016174 01", "004f800280000000000001028000000000000001 01"}));
+}
+
+TEST_F(StoredBytes, TheTableOfLayoutsIsThatOfTheFormat) {
+  using layout::Kind;
+  using layout::Suffix;
+  const std::vector<layout::Layout> layouts(layout::kLayouts.begin(), layout::kLayouts.end());
+  const std::vector<std::tuple<Kind, std::string, size_t, Suffix, size_t>> expected = {
+      {Kind::kValue, "value state", 0, Suffix::kNone, 1},
+      {Kind::kReducing, "reducing state", 0, Suffix::kNone, 1},
+      {Kind::kAggregating, "aggregating state", 0, Suffix::kNone, 1},
+      {Kind::kList, "list state", 0, Suffix::kListIndex, 1},
+      {Kind::kMap, "map state", 0, Suffix::kMapKey, 1},
+      {Kind::kTimers, "timers", 8, Suffix::kNamespace, 1},
+  };
+  ASSERT_EQ(layouts.size(), expected.size());
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const layout::Layout& found = layouts[i];
+    EXPECT_EQ(std::tuple(found.kind, std::string(found.name), found.before_key_bytes, found.suffix, found.header_bytes),
+              expected[i]);
+    EXPECT_EQ(&layout::Of(found.kind), &layout::kLayouts[i]);
+  }
+  EXPECT_EQ(layout::BeforeKeyBytes(0x7FFF), 0U);
+  EXPECT_EQ(layout::BeforeKeyBytes(0x8000), 8U);
 }
 
 TEST_F(StoredBytes, Accumulators) {

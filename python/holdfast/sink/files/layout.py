@@ -16,6 +16,7 @@ STAGING = "_staging"
 LOG = "_holdfast"
 README = f"{LOG}/README.txt"
 _STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.parquet")
+_PUBLISHED = re.compile(r"\d{12,}-\d{5,}-")
 _BATCH = re.compile(r"(\d{12,})\.json")
 _FENCE = re.compile(r"(\d{6,})-(\d{6,})")
 
@@ -48,8 +49,15 @@ class Layout:
 
     def published(self, batch_id: int, partition: int) -> str:
         """The same for all attempts: of two that are published, one would be a mistake."""
-        own = f"{quote(self.query_id, safe='')}-{quote(self.sink, safe='')}"
-        return f"{batch_id:012d}-{partition:05d}-{own}.parquet"
+        return f"{batch_id:012d}-{partition:05d}-{self._suffix}"
+
+    def is_published(self, name: str) -> bool:
+        """Whether a name below the folder is one of `published`."""
+        return _PUBLISHED.fullmatch(name.removesuffix(self._suffix)) is not None and name.endswith(self._suffix)
+
+    @property
+    def _suffix(self) -> str:
+        return f"{quote(self.query_id, safe='')}-{quote(self.sink, safe='')}.parquet"
 
     @property
     def manifests(self) -> str:
@@ -80,6 +88,11 @@ def parse_fence(name: str) -> tuple[int, int] | None:
 def batch_of_manifest(name: str) -> int:
     """Of a name that `is_manifest` knows."""
     return int(name.rpartition("/")[2].removesuffix(".json"))
+
+
+def batch_of_published(name: str) -> int:
+    """Of a name that `Layout.is_published` knows."""
+    return int(name.partition("-")[0])
 
 
 def is_manifest(name: str) -> bool:

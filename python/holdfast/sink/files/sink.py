@@ -14,19 +14,20 @@ import pyarrow.parquet as pq
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
 from holdfast.commit.traces import Trace
-from holdfast.errors import InternalError, InvalidRequest, Undecided
+from holdfast.errors import Incompatible, InternalError, InvalidRequest, Undecided
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
+from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
 from holdfast.sink.files.layout import (
     README,
     Layout,
     batch_of_manifest,
+    batch_of_published,
     epoch_of_staged,
     is_manifest,
-    parse_fence,
 )
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
-from holdfast.sink.files.writer import FileWriter, newest_fence
+from holdfast.sink.files.writer import FileWriter
 from holdfast.storage import FileStore, local_path, open_file_store
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -92,22 +93,30 @@ class FileSink:
         self._store().create_if_absent(README, _README)
 
     def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
-        """The fences of drivers, and the newest batch that has a manifest."""
+        """The fences of drivers, and the newest batch of which something is visible."""
         store, layout = self._store(), _layout(scope)
-        where = f"in {store.uri}"
-        fences = [file.name for file in store.list(layout.fences)]
-        epochs = sorted({fence[0] for name in fences if (fence := parse_fence(name)) is not None})
-        found = [Trace(epoch=epoch, said=f"epoch {epoch} {where}") for epoch in epochs]
-        batches = [file.name for file in store.list(layout.manifests) if is_manifest(file.name)]
-        if batches:
-            found.append(Trace(batch_id=batch_of_manifest(max(batches)), said=f"{max(batches)} {where}"))
+        found = fence_traces(store, layout)
+        manifests = [file.name for file in store.list(layout.manifests) if is_manifest(file.name)]
+        if manifests:
+            found.append(Trace(batch_id=batch_of_manifest(max(manifests)), said=f"{max(manifests)} in {store.uri}"))
+        published = [file.name for file in store.list("") if layout.is_published(file.name)]
+        if published:
+            found.append(Trace(batch_id=batch_of_published(max(published)), said=f"{max(published)} in {store.uri}"))
         return found
 
     def claim(
         self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
     ) -> Mapping[str, Any]:
-        """The fence of `recover` is the claim. Two drivers at once meet where they publish, by the names of files."""
+        """See `holdfast.sink.files.fences`."""
+        store, layout = self._store(), _layout(scope)
         check(self.traces(scope, newest))
+        take_over(store, layout, scope)
+        try:
+            self.recover(scope, newest)
+            check(self.traces(scope, newest))
+        except Incompatible:
+            withdraw(store, layout, scope)
+            raise
         return {}
 
     def open(self, task: SinkTask) -> FileWriter:
@@ -120,6 +129,7 @@ class FileSink:
         if len(batches) != 1:
             raise InternalError(f"FileSink {self.name!r} was asked to commit batches {sorted(batches)} at once")
         store, layout, batch_id = self._store(), _layout(scope), int(batches.pop())
+        check_is_owner(store, layout, scope)
         committed = _manifest(store, layout, batch_id)
         outcomes = []
         for one in committables:
@@ -137,8 +147,7 @@ class FileSink:
 
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         store, layout = self._store(), _layout(scope)
-        epoch, number = newest_fence(store, layout)
-        store.create_if_absent(layout.fence(scope.epoch, number + 1 if epoch == scope.epoch else 1), b"")
+        leave_fence(store, layout, scope)
         kept = {str(one.body["staged"]) for one in keep}
         strays = [
             file.name
@@ -146,8 +155,6 @@ class FileSink:
             if file.name not in kept and (epoch_of_staged(file.name) or 0) <= scope.epoch
         ]
         store.delete(strays)
-        newest = layout.fence(*newest_fence(store, layout))
-        store.delete([file.name for file in store.list(layout.fences) if file.name < newest])
         return len(strays) + store.sweep(layout.staging, _ALWAYS_MS)
 
     @staticmethod

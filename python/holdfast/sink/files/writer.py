@@ -13,14 +13,9 @@ import pyarrow.parquet as pq
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
 from holdfast.sealed import checksum_of
-from holdfast.sink.files.layout import Layout, parse_fence
+from holdfast.sink.files.fences import newest_fence
+from holdfast.sink.files.layout import Layout
 from holdfast.storage import FileStore
-
-
-def newest_fence(store: FileStore, layout: Layout) -> tuple[int, int]:
-    """(epoch, number) of the newest recovery; whoever began to write before it may not prepare any more."""
-    fences = (parse_fence(file.name) for file in store.list(layout.fences))
-    return max((fence for fence in fences if fence is not None), default=(0, 0))
 
 
 class FileWriter:

@@ -1,18 +1,19 @@
-// Brings stored entries, of a base or a delta, into the tables of a Store. In blocks: what an entry will touch is asked
-// for from memory while the others of its block are checked, or a delta of many keys would wait for memory twice a key.
-// A worker that meets a slot after others had it applies their deltas, so this is on the way of most batches.
-// Thread-safety: none; belongs to the Store.
+// Brings stored entries, of a base or a delta, into the tables of an engine. In blocks: what an entry will touch is
+// asked for from memory while the others of its block are checked, or a delta of many keys would wait for memory twice
+// a key. A worker that meets a slot after others had it applies their deltas, so this is on the way of most batches.
+// Thread-safety: none; belongs to the engine.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "holdfast/status.h"
 #include "overlay/table.h"
 
 namespace holdfast {
 
-class SlotStore;
+class SlotEngine;
 
 // One entry of a base or a delta.
 struct StoredEntry {
@@ -26,11 +27,11 @@ struct StoredEntry {
 class Restorer {
  public:
   // `mark`: of the entries, as for Table::SetRead.
-  Restorer(SlotStore* store, uint32_t mark) : store_(store), mark_(mark) {}
+  Restorer(SlotEngine* engine, uint32_t mark) : engine_(engine), mark_(mark) {}
   Restorer(const Restorer&) = delete;
   Restorer& operator=(const Restorer&) = delete;
 
-  // Takes an entry; its bytes must stay until Finish. Corrupt, or Incompatible, for one that this Store cannot read:
+  // Takes an entry; its bytes must stay until Finish. Corrupt, or Incompatible, for one that this engine cannot read:
   // this one, or one of its block.
   Status Add(const StoredEntry& stored);
   // The same with bytes that may go at once.
@@ -53,16 +54,17 @@ class Restorer {
   };
 
   Status Read(const StoredEntry& stored, Item* item);
+  Result<size_t> CheckKey(const StoredEntry& stored) const;
   Status Put(const Item& item);
 
-  SlotStore* const store_;
+  SlotEngine* const engine_;
   const uint32_t mark_;
   std::array<Item, kBlockEntries> items_;
   std::array<std::string, kBlockEntries> copies_;
   size_t count_ = 0;
   // Of the state that the last entry was of.
   Table* table_ = nullptr;
-  bool has_values_layout_ = false;
+  bool is_whole_ = false;
 };
 
 }  // namespace holdfast

@@ -1,9 +1,11 @@
-#include "state/restorer.h"
+#include "overlay/restorer.h"
 
 #include <utility>
 
+#include "codec/index_hash.h"
+#include "codec/xxh64.h"
 #include "overlay/base_read.h"
-#include "state/slot_store.h"
+#include "overlay/slot_engine.h"
 
 namespace holdfast {
 
@@ -43,27 +45,21 @@ Status Restorer::Finish() {
 
 Status Restorer::Read(const StoredEntry& stored, Item* item) {
   if (table_ == nullptr || table_->state_id() != stored.state_id) {
-    table_ = store_->TableOf(stored.state_id);
-    has_values_layout_ = store_->HasValuesLayout(stored.state_id);
+    table_ = engine_->TableOf(stored.state_id);
+    is_whole_ = engine_->IsWhole(stored.state_id);
   }
   if (stored.present) {
     HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(stored.value, stored.state_id, stored.key_group));
     table_->ExpectValueBytes(stored.value.size());
   }
   size_t primary_length = stored.key.size();
-  if (!has_values_layout_) {  // declared otherwise, or not yet: the key itself says where a suffix begins
-    const Result<size_t> length = store_->key_codec().EncodedLength(stored.key);
-    if (!length.ok()) return NotRestored(stored, length.status().message());
-    primary_length = length.value();
+  if (engine_->key_length() != nullptr) {
+    HOLDFAST_ASSIGN_OR_RETURN(primary_length, CheckKey(stored));
+  } else if (!engine_->key_groups().Contains(stored.key_group)) {
+    return NotRestored(stored, "its key group is not of this slot");
   }
   const Slice primary = stored.key.substr(0, primary_length);
-  const uint64_t hash = Xxh64Inline(primary.data(), primary.size());
-  const SlotKeyGroups& groups = store_->key_groups();
-  if (groups.Of(hash) != stored.key_group || !groups.Contains(stored.key_group)) {
-    return NotRestored(stored, "the key's group is " + std::to_string(groups.Of(hash)) +
-                                   ", and this slot has key groups " + std::to_string(groups.first()) + " to " +
-                                   std::to_string(groups.end() - 1));
-  }
+  const uint64_t hash = IndexHash(primary);
   *item = {stored, table_, primary_length, {primary, hash, stored.key_group}, hash, nullptr};
   if (item->is_element()) {
     item->entry_hash = Table::ElementHash(hash, stored.key.substr(primary_length));
@@ -73,13 +69,33 @@ Status Restorer::Read(const StoredEntry& stored, Item* item) {
   return Status::Ok();
 }
 
+// That the encoded key is of its key group; how long the primary key is.
+Result<size_t> Restorer::CheckKey(const StoredEntry& stored) const {
+  const size_t before = layout::BeforeKeyBytes(stored.state_id);
+  if (stored.key.size() < before) return NotRestored(stored, "it is too short for what stands before the key");
+  Slice encoded = stored.key.substr(before);
+  if (!is_whole_) {  // declared otherwise, or not yet: the key itself says where a suffix begins
+    const Result<size_t> length = engine_->key_length()(encoded);
+    if (!length.ok()) return NotRestored(stored, length.status().message());
+    encoded = encoded.substr(0, length.value());
+  }
+  const SlotKeyGroups& groups = engine_->key_groups();
+  const uint16_t key_group = groups.Of(Xxh64Inline(encoded.data(), encoded.size()));
+  if (key_group != stored.key_group || !groups.Contains(key_group)) {
+    return NotRestored(stored, "the key's group is " + std::to_string(key_group) + ", and this slot has key groups " +
+                                   std::to_string(groups.first()) + " to " + std::to_string(groups.end() - 1));
+  }
+  return before > 0 ? stored.key.size() : encoded.size();
+}
+
 Status Restorer::Put(const Item& item) {
   Table* const table = item.table;
   if (item.is_element() != table->has_elements() && table->entry_count() > 0) {
     return NotRestored(item.stored, "keys of values and of list or map elements are mixed");
   }
   Entry* const entry = item.is_element() ? table->InternElement(item.key, item.stored.key.substr(item.primary_length))
-                                         : table->Confirm(item.guess, item.key);
+                       : Table::IsOf(item.guess, item.key.bytes) ? item.guess
+                                                                 : table->Intern(item.key);
   table->SetRead(entry, item.stored.value, item.stored.present, mark_);
   return Status::Ok();
 }
