@@ -211,7 +211,8 @@ def test_timers_are_plain_python_sets(kind: type, program: list[Batch], seed: in
             for key, changes in batch.rows:
                 after.change(key, changes)
             alone = {key: after.only(key).fire(batch.until, processor.react, 1) for key in "abcdef"}
-            expected = after.fire(batch.until, processor.react, batch.limit)
+            # What a key's timer deletes does not fire, unless both are in one call of a BatchProcessor.
+            expected = after.fire(batch.until, processor.react, 1 if kind is Keyed else batch.limit)
             check(kind, run_batch(processor, slot, batch, number, model), expected, alone)
             if batch.ends == "abort":  # given up, and run again: as it was
                 slot.end(batch.reopens, committed=False)
