@@ -25,7 +25,7 @@ def main() -> None:
         spark__holdfast__checkpoint__dir=str(folder / "state"),
         spark__holdfast__local__dir=str(folder / "local"),
         # Small limits, so that folds, snapshots and spills come while timers fire.
-        spark__holdfast__memory__batch__max="256 KiB",
+        spark__holdfast__memory__batch__max="1 MiB",
         spark__holdfast__fold__deltas__max="2",
         spark__holdfast__snapshot__deltas__max="3",
         spark__sql__streaming__minBatchesToRetain="3",
