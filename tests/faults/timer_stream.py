@@ -28,7 +28,7 @@ def main() -> None:
         spark__holdfast__memory__batch__max="1 MiB",
         spark__holdfast__fold__deltas__max="2",
         spark__holdfast__snapshot__deltas__max="3",
-        spark__sql__streaming__minBatchesToRetain="3",
+        spark__holdfast__retainedBatches="3",
     )
     events = (
         spark.readStream.schema("user string, ts timestamp")
