@@ -159,10 +159,11 @@ $(VENV)/wheel.stamp: $(VENV)/environment.stamp
 
 # The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
 OLDEST := build/oldest
-oldest: $(OLDEST)/environment.stamp  ## a core of the tests on the oldest supported pyspark, pyarrow and pandas
+oldest: maven $(OLDEST)/environment.stamp  ## a core of the tests on the oldest supported pyspark, pyarrow and pandas
 	PATH=$(CURDIR)/$(OLDEST)/bin:$$PATH PYSPARK_PYTHON=$(CURDIR)/$(OLDEST)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(OLDEST)/bin/python \
 	 $(OLDEST)/bin/python -m pytest -p no:benchmark -m "not slow" tests/unit tests/integration/test_totals.py \
-	 tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py
+	 tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py \
+	 tests/integration/kafka/test_kafka_source_in_spark.py
 
 $(OLDEST)/environment.stamp: pyproject.toml CMakeLists.txt $(CORE_SOURCES) $(shell find python -name '*.py' 2>/dev/null)
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

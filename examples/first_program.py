@@ -26,10 +26,6 @@ events = (
     .selectExpr("concat('user-', value % 10) AS user", "value AS amount")
 )
 totals = events.transform(hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals"))
-query = (
-    totals.writeStream.format("console")
-    .option("checkpointLocation", "/tmp/first-program/spark")
-    .trigger(processingTime="1 second")
-    .start()
-)
+writer = totals.writeStream.format("console").trigger(processingTime="1 second")
+query = hf.start(writer, checkpoint="/tmp/first-program/spark")
 query.awaitTermination()

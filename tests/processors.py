@@ -136,6 +136,21 @@ class OneMore(RunningTotal):
     first = hf.ValueState(pa.int64())
 
 
+class Mispriced(RunningTotal):
+    """Asks for what is not there."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        prices = {"c": 1}
+        return prices["what the user got wrong"]
+
+
+class WithoutTotal(RunningTotal):
+    """Lacks a column of its output."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        return batch
+
+
 class Surroundings(hf.BatchProcessor):
     """One row a slot and batch: its context, and how many rows came."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
     from holdfast.spark.keyed import keyed
+    from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
@@ -53,21 +54,23 @@ __all__ = [
     "KeyedProcessor",
     "ListState",
     "MapState",
+    "Query",
     "ReducingState",
     "Timers",
     "Unavailable",
     "Undecided",
     "ValueState",
     "__version__",
+    "await_termination",
     "fork_checkpoint",
     "keyed",
     "register_sources",
+    "start",
     "write_exactly_once",
 ]
 
-_SPARK_EXPORTS = frozenset(
-    {"keyed", "write_exactly_once"}
-)  # loaded when asked for: the rest of Holdfast does without pyspark
+# Loaded when asked for: the rest of Holdfast does without pyspark.
+_SPARK_EXPORTS = frozenset({"Query", "await_termination", "keyed", "start", "write_exactly_once"})
 
 
 def __getattr__(name: str) -> Any:
@@ -92,3 +95,8 @@ def __getattr__(name: str) -> Any:
 
         return register
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, also those that are loaded when asked for: for completion."""
+    return sorted({*globals(), *__all__})

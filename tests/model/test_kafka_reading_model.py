@@ -5,13 +5,17 @@ A test that knows the log says what is in a range. The client is `LogConsumer`, 
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.partition_log import TOPIC, LogConsumer, Message, PartitionLog
@@ -247,3 +251,101 @@ def test_records_that_come_twice_are_handed_out_once() -> None:
     pool = ConsumerPool(connect=lambda _: Repeating(log))
     assert [at for at, _ in read(options(), part_of(0, 25), pool)] == [*range(25)]
     assert [at for at, _ in read(options(), part_of(25, 30), pool)] == [*range(25, 30)]
+
+
+def truncation(at: int, end: int) -> Message:
+    """As librdkafka 2.16 says it, with auto.offset.reset=error."""
+    said = f"Partition log truncation detected at offset {at} (leader epoch 3): broker end offset is {end} (offset"
+    said += " leader epoch 2). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+    return Message(-1001, error=KafkaError(KafkaError._AUTO_OFFSET_RESET, said))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_log_that_was_truncated_and_has_grown_again_is_told_from_one_that_is_whole(
+    fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was taken for an offset that a namesake did not have, and read on without a word."""
+    log = PartitionLog()
+    log.plain(30)
+
+    class Truncated(LogConsumer):
+        struck = False
+
+        def poll(self, timeout: float) -> Message | None:
+            if self._app_at == 10 and not Truncated.struck:
+                Truncated.struck = True
+                self._queue, self._fetch_at = [], None
+                return truncation(10, 7)
+            return super().poll(timeout)
+
+    pool = ConsumerPool(connect=lambda _: Truncated(log))
+    source = options(failOnDataLoss=str(fail).lower())
+    assert len(read(source, part_of(0, 10), pool)) == 10
+    if fail:
+        with pytest.raises(Corrupt, match=r"\[10, 20\): its log was truncated to offset 7, and was read up to 10"):
+            read(source, part_of(10, 20), pool)
+    else:
+        assert [at for at, _ in read(source, part_of(10, 20), pool)] == [*range(10, 20)]
+        assert "its log was truncated to offset 7" in caplog.text
+
+
+def test_a_client_that_went_by_another_log_is_sent_where_it_was() -> None:
+    """A truncation past what was read, or an epoch that is not known, takes nothing away."""
+    log = PartitionLog()
+    log.plain(30)
+    told = [truncation(10, 10), Message(-1001, error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "No epoch found"))]
+
+    class Mistaken(LogConsumer):
+        def poll(self, timeout: float) -> Message | None:
+            if self._app_at == 10 and told:
+                self._queue, self._fetch_at = [], None
+                return told.pop()
+            return super().poll(timeout)
+
+    pool = ConsumerPool(connect=lambda _: Mistaken(log))
+    assert len(read(options(), part_of(0, 10), pool)) == 10
+    assert [at for at, _ in read(options(), part_of(10, 20), pool)] == [*range(10, 20)]
+    assert not told
+
+
+class Slow(LogConsumer):
+    """Takes its time for each few offsets, and says how far it is in its statistics only."""
+
+    def __init__(self, log: PartitionLog, config: Mapping[str, Any], fetches: int) -> None:
+        super().__init__(log)
+        self._config, self._fetches = config, fetches
+
+    def _fetch(self) -> None:
+        place = self._fetch_at
+        if place is None or place >= self._log.last_stable:
+            super()._fetch()
+            return
+        time.sleep(0.01)
+        if not self._fetches:
+            return
+        self._fetches -= 1
+        self._fetch_at = min(place + 5, self._log.last_stable)
+        self._queue += [Message(at, value) for at, value in self._log.visible(place, self._fetch_at)]
+        if "stats_cb" in self._config:
+            at = {"next_offset": self._fetch_at}
+            self._config["stats_cb"](json.dumps({"topics": {TOPIC: {"partitions": {"0": at}}}}))
+
+
+def test_a_long_stretch_of_aborted_records_is_skipped_for_as_long_as_the_client_gets_further() -> None:
+    log = PartitionLog()
+    log.plain(5)
+    log.transaction(200, commit=False)
+    log.plain(5)
+    clients: list[Mapping[str, Any]] = []
+
+    def connect(config: Mapping[str, Any], fetches: int = 1000) -> LogConsumer:
+        clients.append(config)
+        return Slow(log, config, fetches)
+
+    source = options(**{"kafkaConsumer.pollTimeoutMs": "200"})
+    pool = ConsumerPool(connect=connect)
+    assert [at for at, _ in read(source, part_of(0, 211), pool)] == [*range(5), *range(206, 211)]
+    assert ["stats_cb" in config for config in clients] == [False, True]
+    assert not pool._idle, "what counts is not kept: what it says would pile up"
+    with pytest.raises(Unavailable, match=r"got no further, within 200 ms"):
+        read(source, part_of(0, 211), ConsumerPool(connect=partial(connect, fetches=15)))

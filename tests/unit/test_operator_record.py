@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from holdfast.checkpoint import OperatorRecord, StateRecord, register_operator
+from holdfast.checkpoint import OperatorRecord, StateRecord, check_operator, recorded_operator, register_operator
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import LocalFileStore, run_parallel
 
@@ -151,6 +151,20 @@ def test_added_timers_contradict_like_any_state(store):
         register_operator(store, RECORD)
     with pytest.raises(Incompatible, match=r"state 'due': recorded timers.*event, declared timers.*processing"):
         register_operator(store, replace(RECORD, states=(*RECORD.states, replace(DUE, function="processing"))))
+
+
+def test_the_driver_compares_timers_too_and_adds_none(store):
+    """New ones contradict nothing, and only a worker's batch records them; known ones are compared like any state."""
+    folder = "totals%20per%2Fuser"
+    register_operator(store, RECORD)
+    with_due = replace(RECORD, states=(*RECORD.states, DUE))
+    check_operator(store, folder, recorded_operator(store, folder), with_due)
+    assert recorded_operator(store, folder) == RECORD
+    register_operator(store, with_due)
+    check_operator(store, folder, recorded_operator(store, folder), with_due)
+    for contradiction in (RECORD, replace(RECORD, states=(*RECORD.states, replace(DUE, function="processing")))):
+        with pytest.raises(Incompatible, match="state 'due': recorded timers"):
+            check_operator(store, folder, recorded_operator(store, folder), contradiction)
 
 
 def test_other_states_are_not_added(store):

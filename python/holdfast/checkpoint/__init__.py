@@ -9,7 +9,12 @@ from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
-from holdfast.checkpoint.operator_record import OperatorRecord, register_operator
+from holdfast.checkpoint.operator_record import (
+    OperatorRecord,
+    check_operator,
+    recorded_operator,
+    register_operator,
+)
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
@@ -29,7 +34,9 @@ __all__ = [
     "SlotState",
     "SnapshotRef",
     "StateRecord",
+    "check_operator",
     "operator_prefix",
     "process_background",
+    "recorded_operator",
     "register_operator",
 ]

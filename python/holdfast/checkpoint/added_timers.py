@@ -35,7 +35,7 @@ def added_timers(
     Corrupt
         A file is damaged, or has the id or the name of another.
     """
-    added = _read(store, folder, recorded)
+    added = recorded_timers(store, folder, recorded)
     names = {state.name for state in (*recorded, *added)}
     for state in declared:
         if state.kind != KIND or state.name in names:
@@ -45,11 +45,12 @@ def added_timers(
             next_id = max(next_id, FIRST_TIMERS_ID)
             text = seal(FORMAT, VERSION, state_fields(replace(state, id=next_id)))
             store.create_if_absent(f"{folder}/{timers_name(next_id)}", text.encode())
-            added = _read(store, folder, recorded)
+            added = recorded_timers(store, folder, recorded)
     return added
 
 
-def _read(store: FileStore, folder: str, recorded: Sequence[StateRecord]) -> tuple[StateRecord, ...]:
+def recorded_timers(store: FileStore, folder: str, recorded: Sequence[StateRecord]) -> tuple[StateRecord, ...]:
+    """All timers beside an operator's record, whose states are ``recorded``; raises as :func:`added_timers`."""
     found: list[StateRecord] = []
     for file in store.list(f"{folder}/{timers_name(None)}"):
         where = f"{file.name} in {store.uri}"

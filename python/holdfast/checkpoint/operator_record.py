@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.checkpoint.added_timers import added_timers
+from holdfast.checkpoint.added_timers import KIND as TIMERS
+from holdfast.checkpoint.added_timers import added_timers, recorded_timers
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
@@ -110,29 +111,52 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         The declaration contradicts the record; names each difference and the way out.
     """
     folder = prefix if prefix is not None else encode_operator(declared.name)
-    name = f"{folder}/operator.json"
-    text = declared.to_json().encode()
-    stored = store.get(name)
-    if stored is None:
-        if store.create_if_absent(name, text):
+    recorded = _record(store, folder)
+    if recorded is None:
+        if store.create_if_absent(_record_name(folder), declared.to_json().encode()):
             return declared
-        stored = store.get(name)
-    if stored is None:
-        raise Unavailable(f"{name} in {store.uri} exists but cannot be read; try again")
-    recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+        recorded = _record(store, folder)
+    if recorded is None:
+        raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
     added = added_timers(store, folder, recorded.states, declared.states)
     recorded = replace(recorded, states=(*recorded.states, *added))
-    differences = recorded.differences(declared)
+    check_operator(store, folder, recorded, declared)
+    return recorded
+
+
+def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
+    """What is recorded of the operator in this folder, timers that it got later among it; None before its first run."""
+    recorded = _record(store, prefix)
+    if recorded is None:
+        return None
+    return replace(recorded, states=(*recorded.states, *recorded_timers(store, prefix, recorded.states)))
+
+
+def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
+    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. Timers that are
+    not recorded yet contradict nothing: there are none.
+    """
+    where = f"{_record_name(prefix)} in {store.uri}"
+    names = {state.name for state in recorded.states}
+    states = tuple(state for state in declared.states if state.kind != TIMERS or state.name in names)
+    declared = replace(declared, states=states)
     if recorded.name != declared.name:
-        raise Corrupt(
-            f"{name} in {store.uri} is the record of another operator, {recorded.name!r}; expected {declared.name!r}"
-        )
+        raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
+    differences = recorded.differences(declared)
     if differences:
         raise Incompatible(
-            f"operator {declared.name!r} is not what {name} in {store.uri} recorded at its first run:\n  "
-            + "\n  ".join(differences)
+            f"operator {declared.name!r} is not what {where} recorded at its first run:\n  " + "\n  ".join(differences)
         )
-    return recorded
+
+
+def _record(store: FileStore, prefix: str) -> OperatorRecord | None:
+    name = _record_name(prefix)
+    stored = store.get(name)
+    return None if stored is None else OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+
+
+def _record_name(prefix: str) -> str:
+    return f"{prefix}/operator.json"
 
 
 def _text(schema: pa.Schema) -> str:

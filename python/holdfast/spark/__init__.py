@@ -5,6 +5,7 @@ knows pyspark.
 from __future__ import annotations
 
 from holdfast.spark.keyed import keyed
+from holdfast.spark.query import Query, await_termination, start
 from holdfast.spark.write import write_exactly_once
 
-__all__ = ["keyed", "write_exactly_once"]
+__all__ = ["Query", "await_termination", "keyed", "start", "write_exactly_once"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, tick_source, worker
+from holdfast.spark.declared_operators import declare
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
@@ -34,7 +35,7 @@ def keyed(
     *,
     name: str,
     watermark: tuple[str, str] | None = None,
-    output_mode: str = "append",
+    output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     ticks: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -111,6 +112,7 @@ def keyed(
             )
         plan = _plan(events, key, processor, produced, name, watermark, null_keys, settings)
         check_timers(timers, processor, plan)
+        declare(plan)
         packing, packed_schema = _pack_plan(plan), pack.packed_schema(inherited_ms)
         packed = events.mapInArrow(pack.pack_function(packing), packed_schema)
         if ticks_ms is not None:
@@ -160,7 +162,7 @@ def _plan(
             labels=spread_labels(slot_count, partitions),
             key_schema=schemas.key_schema(input_schema, columns),
             null_keys=null_keys,
-            states=_state_records(processor),
+            states=state_records(processor),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
@@ -193,7 +195,8 @@ def _pack_plan(plan: OperatorPlan) -> pack.PackPlan:
     )
 
 
-def _state_records(processor: Processor) -> tuple[StateRecord, ...]:
+def state_records(processor: Processor) -> tuple[StateRecord, ...]:
+    """The states of a processor as they are recorded."""
     numbers, timers_numbers = itertools.count(1), itertools.count(FIRST_TIMERS_ID)
     return tuple(
         StateRecord(

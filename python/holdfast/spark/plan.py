@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -54,3 +54,11 @@ class OperatorPlan:
     @property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self.declared.key_schema.names)
+
+    def declared_over(self, recorded: OperatorRecord | None) -> OperatorRecord:
+        """What is declared. A number of slots that nobody asked for follows the record, so that a session with other
+        shuffle partitions can go on.
+        """
+        if recorded is None or self.slots_given:
+            return self.declared
+        return replace(self.declared, slots=recorded.slots, labels=recorded.labels)

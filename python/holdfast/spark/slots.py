@@ -11,6 +11,7 @@ rows nor a timer that is due makes no version.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pandas as pd
@@ -23,9 +24,10 @@ from holdfast.fault_points import reach
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPacker
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
-from holdfast.state import BoundProcessor, Context, Processor, Timers, any_due
+from holdfast.state import Context, Processor
 from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
@@ -106,23 +108,21 @@ def _process(
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
-        store = state.open(parent)
-        timers = [(found.id, str(found.function)) for found in live.record.states if found.kind == Timers.kind]
-        if not len(spool) and not any_due(store, timers, ctx):
+        if not len(spool) and not fires(state, parent, live.record, ctx):
             return
-        state.begin(ctx.batch_id, live.version_id(identity))
-        states = [(declared.name, declared.id) for declared in live.record.states]
-        bound_to = (processor, store, live.record.key_schema, states, plan.output_schema)
-        with BoundProcessor(*bound_to, between_chunks=state.spill_if_needed) as bound:
-            for batch in _call_batches(spool, plan.input_schema):
-                for produced in bound.process(batch, ctx):
-                    yield from output.add(produced)
-                reach("mid_batch")
-                state.spill_if_needed()
-            for produced in bound.finish(ctx):
-                yield from output.add(produced)
-                if timers:
-                    reach("mid_timers")
+        produced = run_batch(
+            processor,
+            state,
+            parent,
+            _call_batches(spool, plan.input_schema),
+            ctx,
+            record=live.record,
+            output_schema=plan.output_schema,
+            version_id=live.version_id(identity),
+        )
+        with closing(produced):  # the processor's close() comes before anything else that an error leads to
+            for batch in produced:
+                yield from output.add(batch)
         yield from output.finish()
         handle = _prepare(state, identity, parent)
         reach("before_handle")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import TaskContext
@@ -20,6 +20,7 @@ from holdfast.checkpoint import (
     Runs,
     SlotState,
     operator_prefix,
+    recorded_operator,
     register_operator,
 )
 from holdfast.checkpoint.names import attempt_version_id
@@ -129,10 +130,10 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
     if live is None:
         prefix = operator_prefix(identity.query_id, plan.name)
         store = _stores.setdefault(plan.checkpoint_dir, open_file_store(plan.checkpoint_dir))
-        declared = plan.declared if plan.slots_given else _with_recorded_slots(plan.declared, store, prefix)
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
+        declared = plan.declared_over(recorded_operator(store, prefix))
         record = register_operator(store, declared, prefix=prefix)
         live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir())
         _operators[key] = live
@@ -216,15 +217,3 @@ def _warn_of_whole_states(kept_bytes: int, memory_max_bytes: int) -> None:
         kept_bytes,
         memory_max_bytes,
     )
-
-
-def _with_recorded_slots(declared: OperatorRecord, store: FileStore, prefix: str) -> OperatorRecord:
-    """A number of slots that nobody asked for follows the record, so that a session with other shuffle partitions can
-    go on.
-    """
-    name = f"{prefix}/operator.json"
-    stored = store.get(name)
-    if stored is None:
-        return declared
-    recorded = OperatorRecord.from_json(stored, f"{name} in {store.uri}")
-    return replace(declared, slots=recorded.slots, labels=recorded.labels)

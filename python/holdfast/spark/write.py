@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,6 +25,7 @@ from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
+from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
@@ -43,9 +42,9 @@ def write_exactly_once(
     checkpoint: str | os.PathLike[str],
     query_name: str | None = None,
     trigger: Mapping[str, Any] | None = None,
-    output_mode: str = "append",
+    output_mode: Literal["append", "update", "complete"] = "append",
     settings: Mapping[str, Any] | None = None,
-) -> ExactlyOnceQuery:
+) -> Query:
     """Starts a query that writes each row of ``df`` to each sink exactly once, whatever is killed when.
 
     ``query = hf.write_exactly_once(totals, hf.FileSink("/data/totals"), checkpoint="/data/checkpoint")``
@@ -70,14 +69,16 @@ def write_exactly_once(
 
     Returns
     -------
-    ExactlyOnceQuery
-        Spark's StreamingQuery, whose ``awaitTermination`` raises Holdfast's own error where the driver met one: Fenced
-        (another driver took over), Unavailable (start it again), Incompatible, Undecided, Corrupt.
+    Query
+        Spark's StreamingQuery, whose ``awaitTermination`` raises errors as what they are: Fenced (another driver took
+        over), Unavailable (start it again), Incompatible, Undecided, Corrupt. See :class:`holdfast.Query`.
 
     Raises
     ------
     InvalidRequest
         No sink, two of one name, a wrong trigger, or what a sink's own check finds.
+    Incompatible
+        An operator is not what the checkpoint recorded.
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """
@@ -93,6 +94,7 @@ def write_exactly_once(
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
     schema = schemas.arrow_schema(df.schema, "write_exactly_once")
     store = open_file_store(os.fspath(checkpoint))
+    check_checkpoint(checkpoint)
     store.create_if_absent("holdfast/README.txt", _README)
     for sink in sinks:
         sink.check(schema, limits)
@@ -111,41 +113,7 @@ def write_exactly_once(
     )
     query = (writer.queryName(query_name) if query_name is not None else writer).start()
     output.query = query
-    return ExactlyOnceQuery(query, output)
-
-
-class ExactlyOnceQuery(StreamingQuery):
-    """A query of :func:`write_exactly_once`. Where Spark would wrap an error of Holdfast's driver side in its text, the
-    error itself is raised, with Spark's as its cause.
-    """
-
-    def __init__(self, query: StreamingQuery, output: BatchOutput) -> None:
-        super().__init__(query._jsq)
-        self._output = output
-
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """As Spark's; see there."""
-        with self._own_errors():
-            return super().awaitTermination(timeout)
-
-    def processAllAvailable(self) -> None:  # noqa: N802
-        """As Spark's; see there."""
-        with self._own_errors():
-            super().processAllAvailable()
-
-    def stop(self) -> None:
-        """As Spark's; see there."""
-        super().stop()
-        self._output.close()
-
-    @contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except StreamingQueryException as error:
-            if self._output.error is not None:
-                raise self._output.error from error
-            raise
+    return Query(query, output)
 
 
 class BatchOutput:

@@ -26,6 +26,8 @@ AggregatingTables: TypeAlias = _core.AggregatingTable | FoldTable
 class BatchState(LiveState):
     """What all vectorised states share: where they find keys."""
 
+    _of = ("BatchProcessor", "KeyedProcessor")
+
     def __init__(self, name: str, keys: KeyColumns) -> None:
         super().__init__(name)
         self._keys = keys
@@ -33,6 +35,8 @@ class BatchState(LiveState):
 
 class BatchValueState(BatchState):
     """One value a key."""
+
+    _elsewhere = {"value": "get(keys)", "update": "put(keys, values)"}
 
     def __init__(self, name: str, keys: KeyColumns, table: _core.ValueTable, type: pa.DataType) -> None:
         super().__init__(name, keys)
@@ -168,6 +172,10 @@ class BatchListState(BatchState):
 
 class BatchMapState(BatchState):
     """A map of entries a key. Setting one entry leaves the others alone."""
+
+    _elsewhere = {
+        "get_all": "get(keys, map_keys)", "put_all": "put(keys, map_keys, map_values)", "items": "entries(keys)"
+    }  # fmt: skip
 
     def __init__(
         self, name: str, keys: KeyColumns, table: _core.MapTable, key: pa.DataType, value: pa.DataType

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args, overload
 
 import pyarrow as pa
 import pyarrow.types as is_type
@@ -44,9 +44,11 @@ from holdfast.state.sketch import SketchFold, counting_codec
 if TYPE_CHECKING:
     from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor
 
-REDUCING_FUNCTIONS = ("sum", "min", "max", "product", "first", "last", "bool_and", "bool_or")
-AGGREGATING_FUNCTIONS = ("count", "avg", "variance", "stddev")  # by the core
+ReducingFunction: TypeAlias = Literal["sum", "min", "max", "product", "first", "last", "bool_and", "bool_or"]
+AggregatingFunction: TypeAlias = Literal["count", "avg", "variance", "stddev", "approx_count_distinct"]
+REDUCING_FUNCTIONS: tuple[str, ...] = get_args(ReducingFunction)
 SKETCH_FUNCTION = "approx_count_distinct"
+AGGREGATING_FUNCTIONS = tuple(name for name in get_args(AggregatingFunction) if name != SKETCH_FUNCTION)  # by the core
 PYTHON_FUNCTION = "python"  # what is recorded for a function of the user's own: its code is not
 
 BOUND_STATES = "_holdfast_states"  # in the __dict__ of a processor while it runs
@@ -128,7 +130,11 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
 
 
 class ValueState(StateDeclaration[BatchValueState, KeyedValueState]):
-    """One value of ``type`` a key."""
+    """One value of ``type`` a key.
+
+    In a BatchProcessor: ``get(keys)``, ``put(keys, values)``, ``contains(keys)``, ``clear(keys)``. In a KeyedProcessor:
+    ``value()``, ``update(value)``, ``clear()``.
+    """
 
     kind = "value"
 
@@ -151,6 +157,10 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
     """A list of ``element`` a key.
 
     Each element is stored by itself: appending to a long list costs no more than to a short one.
+
+    In a BatchProcessor: ``get(keys)``, ``add(keys, values)``, ``add_all(keys, lists)``, ``update(keys, lists)``,
+    ``clear(keys)``. In a KeyedProcessor: ``get()``, ``add(value)``, ``add_all(values)``, ``update(values)``,
+    ``clear()``.
     """
 
     kind = "list"
@@ -171,7 +181,14 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
 
 
 class MapState(StateDeclaration[BatchMapState, KeyedMapState]):
-    """A map from ``key`` to ``value`` a key. Each entry is stored by itself."""
+    """A map from ``key`` to ``value`` a key. Each entry is stored by itself.
+
+    In a BatchProcessor: ``get(keys, map_keys)``, ``put(keys, map_keys, map_values)``, ``contains(keys, map_keys)``,
+    ``remove(keys, map_keys)``, ``entries(keys)``, ``keys(keys)``, ``values(keys)``, ``count(keys)``,
+    ``is_empty(keys)``, ``clear(keys)``. In a KeyedProcessor: ``get(k)``, ``get_all(ks)``, ``put(k, v)``,
+    ``put_all(entries)``, ``contains(k)``, ``remove(k)``, ``items()``, ``entries()``, ``keys()``, ``values()``,
+    ``is_empty()``, ``clear()``, and ``state[k]``, ``k in state``.
+    """
 
     kind = "map"
 
@@ -194,6 +211,9 @@ class MapState(StateDeclaration[BatchMapState, KeyedMapState]):
 class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
     """One value of ``type`` a key, to which values of the same type are added.
 
+    In a BatchProcessor: ``add(keys, values)`` gives the result after each row, ``add_only(keys, values)``,
+    ``get(keys)``, ``clear(keys)``. In a KeyedProcessor: ``add(value)``, ``get()``, ``clear()``.
+
     Parameters
     ----------
     type
@@ -206,7 +226,7 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
 
     kind = "reducing"
 
-    def __init__(self, type: pa.DataType, function: str | Callable[[Any, Any], Any]) -> None:
+    def __init__(self, type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any]) -> None:
         super().__init__()
         self.type = _kept(type, "ReducingState(type)")
         self.function = function
@@ -249,6 +269,9 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
 class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingState]):
     """An aggregate of values of ``type`` a key.
 
+    In a BatchProcessor: ``add(keys, values)`` gives the result after each row, ``add_only(keys, values)``,
+    ``get(keys)``, ``clear(keys)``. In a KeyedProcessor: ``add(value)``, ``get()``, ``clear()``.
+
     Parameters
     ----------
     type
@@ -266,7 +289,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
     def __init__(
         self,
         type: pa.DataType,
-        function: str | type[Any],
+        function: AggregatingFunction | type[Any],
         accumulator: pa.DataType | None = None,
         result: pa.DataType | None = None,
     ) -> None:

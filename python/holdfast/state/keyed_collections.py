@@ -121,6 +121,8 @@ class KeyedMapState(KeyedState):
     Entries are found here by the identity of their map keys (python_values.py), which is the core's, not Python's.
     """
 
+    _elsewhere = {"count": "len(keys())"}
+
     def __init__(self, name: str, scope: KeyScope, table: _core.MapTable, key: pa.DataType, value: pa.DataType) -> None:
         super().__init__(name, scope)
         self._table = table

@@ -76,6 +76,8 @@ class KeyedState(LiveState, ABC):
     keeps (python_values.py), so a wrong value is told at the call, or, where only Arrow can tell, when the chunk ends.
     """
 
+    _of = ("KeyedProcessor", "BatchProcessor")
+
     def __init__(self, name: str, scope: KeyScope) -> None:
         super().__init__(name)
         self._scope = scope

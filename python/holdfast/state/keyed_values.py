@@ -47,6 +47,8 @@ class _Cells(KeyedState):
 class KeyedValueState(_Cells):
     """The current key's value."""
 
+    _elsewhere = {"get": "value()", "put": "update(value)", "contains": "value(), which is None where there is none"}
+
     def __init__(self, name: str, scope: KeyScope, table: _core.ValueTable, stored: pa.DataType) -> None:
         super().__init__(name, scope, table, stored)
         self._keep, self._verbatim = keeper(stored), verbatim(stored)
@@ -81,6 +83,8 @@ class KeyedValueState(_Cells):
 
 class KeyedReducingState(KeyedState):
     """What was added to the current key, reduced to one value."""
+
+    _elsewhere = {"add_only": "add(value)"}
 
     @abstractmethod
     def add(self, value: Any) -> None:

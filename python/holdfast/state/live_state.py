@@ -7,8 +7,8 @@ error: the first one is kept, and raised again before anything of the batch leav
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidRequest
 
@@ -16,7 +16,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class LiveState:
-    """A state while its processor runs. ``failure``: the first error of an operation, once there was one."""
+    """A state while its processor runs. ``failure``: the first error of an operation, once there was one.
+
+    ``_elsewhere``: what a state of this kind is asked by in the other kind of processor, and what to call here.
+    """
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+    _of: ClassVar[tuple[str, str]] = ("", "")  # this kind of processor, and the other
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,6 +51,15 @@ class LiveState:
             return operation(*arguments)
         except HoldfastError as error:
             raise self.failed(type(error)(f"state {self.name!r}: {error}")) from None
+
+    if not TYPE_CHECKING:  # a checker shall find a wrong name by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Only for names that there are not: says what this kind of processor calls it."""
+            here = self._elsewhere.get(name)
+            mine, other = self._of
+            hint = f": {name} is a {other}'s; a {mine} calls {here}" if here is not None else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

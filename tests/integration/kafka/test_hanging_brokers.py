@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 from tests.integration.kafka.kafka_world import KafkaWorld
 from tests.kafka_query import KafkaQuery, listen
@@ -50,13 +51,19 @@ def create(three: KafkaCluster, topic: str, partitions: int) -> KafkaWorld:
 
 
 def _wait_until_whole(three: KafkaCluster, topic: str) -> None:
-    deadline = time.monotonic() + 60
+    """Until all replicas are in sync and all leaders answer; one that has just woken up may not, for a while."""
     admin = KafkaWorld(three.brokers[0]).admin
-    while any(len(part.isrs) < 3 for part in admin.list_topics(topic, 10).topics[topic].partitions.values()):
-        assert time.monotonic() < deadline, "not all replicas are in sync"
-        time.sleep(0.2)
-    while unstable(three.bootstrap_servers, topic):
-        assert time.monotonic() < deadline, "not all leaders answer"
+
+    def is_whole() -> bool:
+        try:
+            partitions = admin.list_topics(topic, 10).topics[topic].partitions.values()
+            return all(len(part.isrs) == 3 for part in partitions) and not unstable(three.bootstrap_servers, topic)
+        except KafkaException:
+            return False
+
+    deadline = time.monotonic() + 120
+    while not is_whole():
+        assert time.monotonic() < deadline, f"{topic}: not all replicas are in sync"
         time.sleep(0.2)
 
 

@@ -171,3 +171,22 @@ def test_silence_is_an_error_in_the_end(kafka: KafkaWorld, pool: ConsumerPool) -
             list(read_range(options, Range(topic, 0, 0, 1), pool))
     finally:
         open_transaction.abort_transaction(30)
+
+
+def test_a_watched_client_says_how_far_it_has_skipped(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+    """By which tests/model/test_kafka_reading_model.py goes on past aborted records for as long as it takes."""
+    topic = kafka.topic()
+    kafka.transaction(topic, values(0, 300), commit=False)
+    wanted = Range(topic, 0, 0, 301)
+    consumer = pool.lease(kafka.source(subscribe=topic).client, wanted)
+    pool.watch(consumer, wanted, 200)
+    seen = []
+
+    def has_skipped() -> bool:
+        message = consumer.client.poll(0.1)
+        seen.extend([] if message is None or message.error() else [message])
+        return consumer.fetched_to == 301
+
+    eventually(has_skipped)
+    assert not seen and consumer.cursor.position == 0, "nothing visible came, and nothing is proven by it"
+    pool.give_back(consumer, intact=False)

@@ -10,6 +10,7 @@ Owner: the threads of one process; a forked child starts with an empty pool and 
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -53,6 +54,9 @@ class PooledConsumer:
         self.place: tuple[str, str, int] | None = None
         self.cursor = Cursor(-1)
         self.idle_since_ms = 0.0
+        self.is_watched = False
+        #: How far a watched client has fetched, skipping what nobody may see; -1: it has not said so yet.
+        self.fetched_to = -1
         self._paused = False
 
     def stands_at(self, wanted: Range) -> bool:
@@ -76,6 +80,20 @@ class PooledConsumer:
         self.place = _place(wanted)
         self.cursor.skip_to(offset)
 
+    def go_on_with(self, client: Any, wanted: Range) -> None:
+        """Another client goes on from what is proven, and says how far it gets."""
+        former, self.client, self.is_watched = self.client, client, True
+        former.close()
+        self.go_on_at(wanted, self.cursor.next_offset)
+
+    def told(self, statistics: str) -> None:
+        """librdkafka's statistics: where each partition is fetched next."""
+        if self.place is None:
+            return
+        _, topic, partition = self.place
+        known = json.loads(statistics).get("topics", {}).get(topic, {}).get("partitions", {}).get(str(partition), {})
+        self.fetched_to = max(self.fetched_to, int(known.get("next_offset", -1)))
+
     def rest(self, now_ms: float) -> None:
         """Between two batches: stop asking an idle partition every few ms, keep what is prefetched of a busy one."""
         self.idle_since_ms = now_ms
@@ -95,7 +113,7 @@ class PooledConsumer:
         self.client.close()
 
 
-def connected(config: Mapping[str, str]) -> Any:
+def connected(config: Mapping[str, Any]) -> Any:
     """A client with this configuration, and ours where it says nothing."""
     kafka = confluent_kafka()
     full = {"group.id": "holdfast-kafka-source", **_DEFAULTS, **config, **_FIXED}
@@ -114,7 +132,7 @@ class ConsumerPool:
         Makes a client; tests pass one that behaves as librdkafka's does, and fails when it is told to.
     """
 
-    def __init__(self, clock: Clock | None = None, connect: Callable[[Mapping[str, str]], Any] = connected) -> None:
+    def __init__(self, clock: Clock | None = None, connect: Callable[[Mapping[str, Any]], Any] = connected) -> None:
         self._clock = clock or SystemClock()
         self._connect = connect
         self._lock = threading.Lock()
@@ -138,9 +156,20 @@ class ConsumerPool:
             raise
         return consumer
 
+    def watch(self, consumer: PooledConsumer, wanted: Range, within_ms: int) -> None:
+        """A leased consumer gets a client that says how far it is, some times ``within_ms``. Only for as long as the
+        lease: what a client says is kept until somebody listens.
+        """
+        interval_ms = min(max(within_ms // 4, 50), 5_000)
+        said = {"statistics.interval.ms": str(interval_ms), "stats_cb": consumer.told}
+        consumer.go_on_with(self._connect({**consumer.config, **said}), wanted)
+
     def give_back(self, consumer: PooledConsumer, intact: bool) -> None:
         """``intact``: the range was read to its end."""
         now_ms = self._clock.elapsed_ms()
+        if consumer.is_watched:
+            consumer.close()
+            return
         try:
             if intact:
                 consumer.rest(now_ms)

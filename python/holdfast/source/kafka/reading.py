@@ -8,6 +8,7 @@ keeps what that proves, and what was given beyond the end for the range after.
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -29,6 +30,9 @@ from holdfast.source.kafka.records import record_batch
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
+#: librdkafka's words when a leader's log ends, in the epoch of what was read last, before that. Its code is that of
+#: any offset that is out of range.
+_TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
 
 
 def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL) -> Iterator[pa.RecordBatch]:
@@ -45,7 +49,7 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
         consumer = pool.lease(options.client, wanted)
     intact = False
     try:
-        batches = _batches(options, wanted, consumer)
+        batches = _batches(options, _RangeReader(options, wanted, consumer, pool))
         while True:
             with _refusals(options, wanted), _no_search_for_cycles():
                 batch = next(batches, None)
@@ -70,10 +74,10 @@ def _refusals(options: SourceOptions, wanted: Range) -> Iterator[None]:
         ) from None
 
 
-def _batches(options: SourceOptions, wanted: Range, consumer: PooledConsumer) -> Iterator[pa.RecordBatch]:
+def _batches(options: SourceOptions, reader: _RangeReader) -> Iterator[pa.RecordBatch]:
+    wanted, size_bytes = reader.wanted, 0
     pending: list[Any] = []
-    size_bytes = 0
-    for messages in _RangeReader(options, wanted, consumer).messages():
+    for messages in reader.messages():
         pending = pending + messages if pending else messages
         size_bytes += sum(map(len, messages))
         if len(pending) >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
@@ -100,17 +104,18 @@ def _no_search_for_cycles() -> Iterator[None]:
 class _RangeReader:
     """The state of reading one range."""
 
-    def __init__(self, options: SourceOptions, wanted: Range, consumer: PooledConsumer) -> None:
+    def __init__(self, options: SourceOptions, wanted: Range, consumer: PooledConsumer, pool: ConsumerPool) -> None:
         self._options = options
-        self._wanted = wanted
+        self.wanted = wanted
         self._consumer = consumer
+        self._pool = pool
         self._clock = SystemClock()
         self._errors = confluent_kafka().KafkaError
         self._last_error = "no error"
 
     def messages(self) -> Iterator[list[Any]]:
         """Non-empty lists of messages, all inside the range, in order."""
-        end, before = self._wanted.end, -1
+        end, before = self.wanted.end, (-1, -1)
         progress_ms = self._clock.elapsed_ms()
         while True:
             inside = self._consumer.cursor.hand_out(end)  # first what is parked: it may be all there is
@@ -119,17 +124,28 @@ class _RangeReader:
             position = self._consumer.cursor.position
             if position >= end:
                 return
-            if position > before:
+            reached = position, self._consumer.fetched_to
+            if reached > before:
                 # Time that the consumer of this generator took must not count.
-                before, progress_ms = position, self._clock.elapsed_ms()
+                before, progress_ms = reached, self._clock.elapsed_ms()
             elif self._clock.elapsed_ms() - progress_ms > self._options.poll_timeout_ms:
-                raise Unavailable(
-                    f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self._wanted} at"
-                    f" offset {position} within {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)."
-                    f" Its last word: {self._last_error}{self._consumer.cursor.end_in_words}. A long stretch of aborted"
-                    " records looks the same: if this stays, set kafkaConsumer.pollTimeoutMs to what skipping it takes"
-                )
+                self._suspect(position)
+                progress_ms = self._clock.elapsed_ms()
             self._take(self._fetch(end - position))
+
+    def _suspect(self, position: int) -> None:
+        """Nothing came for so long. A stretch of aborted records is skipped without a word: a client that counts what
+        it fetches takes over, and goes on for as long as it gets further.
+        """
+        if not self._consumer.is_watched:
+            self._pool.watch(self._consumer, self.wanted, self._options.poll_timeout_ms)
+            return
+        raise Unavailable(
+            f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self.wanted} at offset"
+            f" {position}, and the client got no further, within {self._options.poll_timeout_ms} ms"
+            f" (kafkaConsumer.pollTimeoutMs), and before that again. Its last word:"
+            f" {self._last_error}{self._consumer.cursor.end_in_words}"
+        )
 
     def _fetch(self, left: int) -> list[Any]:
         """Wait for one message, then take all that are there: never wait for a batch to be full."""
@@ -154,9 +170,9 @@ class _RangeReader:
 
     def _take_records(self, records: list[Any]) -> None:
         for record in (records[0], records[-1]):
-            if (record.topic(), record.partition()) != (self._wanted.topic, self._wanted.partition):
+            if (record.topic(), record.partition()) != (self.wanted.topic, self.wanted.partition):
                 raise InternalError(
-                    f"Expected records of {self._wanted}, found one of {record.topic()}-{record.partition()} at offset"
+                    f"Expected records of {self.wanted}, found one of {record.topic()}-{record.partition()} at offset"
                     f" {record.offset()}: the client gave what belongs to another assignment"
                 )
         self._consumer.cursor.take(records)
@@ -168,21 +184,32 @@ class _RangeReader:
         error = event.error()
         code = error.code()
         if code == self._errors._PARTITION_EOF:
-            if (event.topic(), event.partition()) == (self._wanted.topic, self._wanted.partition):
+            if (event.topic(), event.partition()) == (self.wanted.topic, self.wanted.partition):
                 self._consumer.cursor.log_ended(event.offset())
         elif code in (self._errors._AUTO_OFFSET_RESET, self._errors.OFFSET_OUT_OF_RANGE):
-            self._out_of_range()
+            self._out_of_range(str(error))
             return True
         elif code in (self._errors.TOPIC_AUTHORIZATION_FAILED, self._errors._AUTHENTICATION) or error.fatal():
-            raise Unavailable(f"Kafka refused to hand over {self._wanted}: {self._shown(error)}")
+            raise Unavailable(f"Kafka refused to hand over {self.wanted}: {self._shown(error)}")
         else:
             self._last_error = self._shown(error)
         return False
 
-    def _out_of_range(self) -> None:
-        """The log does not have the offset that is fetched next any more: retention, or a truncation."""
-        consumer, wanted = self._consumer, self._wanted
+    def _out_of_range(self, said: str) -> None:
+        """The log does not have the offset that is fetched next any more: retention, or a truncation.
+
+        After a truncation it may have that offset again, of another record: the log has grown since. Only the client
+        knows, as it went by the leader's epoch; asked for its offsets, the log looks whole.
+        """
+        consumer, wanted = self._consumer, self.wanted
         missing = consumer.cursor.next_offset
+        truncated = _TRUNCATED.search(said)
+        if truncated is not None and int(truncated[1]) < missing:
+            self._lost(
+                f"{wanted}: its log was truncated to offset {truncated[1]}, and was read up to {missing} before: a"
+                f" leader took over that did not have all of it. Records from {truncated[1]} on that were handed out"
+                " are gone from the log, and others may stand in their place, which are not read"
+            )
         if missing >= wanted.end:
             # All of this range was given; whoever reads the next one asks anew.
             consumer.place = None
@@ -194,21 +221,24 @@ class _RangeReader:
             self._last_error = f"offset {missing} is not there, though the partition has [{first}, {last})"
             consumer.go_on_at(wanted, missing)
             return
-        message = (
-            f"{wanted}: offset {missing} is not there any more, the partition has [{first}, {last}). Retention or a"
-            " truncation overtook the query"
-        )
+        if truncated is None:
+            self._lost(
+                f"{wanted}: offset {missing} is not there any more, the partition has [{first}, {last}). Retention or a"
+                " truncation overtook the query"
+            )
+        if missing < first < wanted.end:
+            consumer.go_on_at(wanted, first)
+        else:
+            consumer.cursor.skip_to(wanted.end)
+            consumer.place = None
+
+    def _lost(self, message: str) -> None:
         if self._options.fail_on_data_loss:
             raise Corrupt(
                 f"{message}. It stops because failOnDataLoss is true. Set it to false to go on with what is left, or"
                 " start with a new checkpoint"
             )
         logger.warning("%s; going on because failOnDataLoss is false", message)
-        if missing < first < wanted.end:
-            consumer.go_on_at(wanted, first)
-        else:
-            consumer.cursor.skip_to(wanted.end)
-            consumer.place = None
 
     def _shown(self, error: Any) -> str:
         return without_secrets(str(error), self._options.client)

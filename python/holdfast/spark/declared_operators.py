@@ -1,0 +1,71 @@
+"""The operators that this program has declared, compared with a checkpoint before a query on it starts.
+
+What contradicts the checkpoint (another key, other states, another number of slots) needs no data to be found. The
+workers find it in any case, at the query's first batch; here it is found on the driver, before anything runs.
+
+Spark does not say which operators a query has. So of all that were declared under a name that the checkpoint has, any
+may be meant: only if each of them contradicts the record is the query refused. Safe for several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+
+from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
+from holdfast.errors import Incompatible, Unavailable
+from holdfast.spark.plan import OperatorPlan
+from holdfast.storage import open_file_store
+
+#: Names, and declarations of one name, that are remembered: a notebook declares the same one again and again.
+_NAMES_MAX, _PLANS_MAX = 256, 16
+
+_LOGGER = logging.getLogger("holdfast.spark")
+_lock = threading.Lock()
+_declared: OrderedDict[tuple[str, str], list[OperatorPlan]] = OrderedDict()
+
+
+def declare(plan: OperatorPlan) -> None:
+    """Remembers an operator."""
+    with _lock:
+        plans = _declared.setdefault((plan.checkpoint_dir, plan.name), [])
+        plans.append(plan)
+        del plans[:-_PLANS_MAX]
+        _declared.move_to_end((plan.checkpoint_dir, plan.name))
+        while len(_declared) > _NAMES_MAX:
+            _declared.popitem(last=False)
+
+
+def check_declared(query_id: str) -> None:
+    """Compares what was declared with what the checkpoint of a query recorded.
+
+    Raises
+    ------
+    Incompatible
+        No declaration of an operator agrees with its record; told is what the newest one contradicts.
+    Corrupt
+        The record is damaged.
+    """
+    with _lock:
+        declared = [(folder, name, list(plans)) for (folder, name), plans in _declared.items()]
+    for folder, name, plans in declared:
+        store = open_file_store(folder)
+        prefix = operator_prefix(query_id, name)
+        try:
+            recorded = recorded_operator(store, prefix)
+        except Unavailable as error:  # perhaps another query's folder; the workers ask theirs
+            _LOGGER.info("operator %r is not compared with its record here: %s", name, error)
+            continue
+        if recorded is None:
+            continue
+        first: Incompatible | None = None
+        for plan in reversed(plans):
+            try:
+                check_operator(store, prefix, recorded, plan.declared_over(recorded))
+                break
+            except Incompatible as error:
+                first = first or error
+        else:
+            if first is not None:
+                raise first

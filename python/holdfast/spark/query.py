@@ -1,0 +1,228 @@
+"""Starting a query, and waiting for it: errors reach the caller as what they are. Runs on the driver.
+
+Spark tells a worker's error as text inside a StreamingQueryException of hundreds of lines. Here the error itself is
+raised, of its own class, with nothing but its message; Spark's stays at hand as its ``__context__``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from holdfast.clock import SystemClock
+from holdfast.commit.timeline import spark_query_id
+from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
+from holdfast.spark.declared_operators import check_declared
+from holdfast.spark.told_errors import told_error
+from holdfast.storage import local_path, open_file_store
+
+_LOGGER = logging.getLogger("holdfast.spark")
+#: How long Ctrl-C may go unnoticed, seconds.
+_LOOK_EVERY_S = 0.5
+
+
+class QueryOutput(Protocol):
+    """Who commits a query's output on the driver. ``error``: what ended the query there, if anything."""
+
+    error: HoldfastError | None
+
+    def close(self) -> None:
+        """The query has ended."""
+
+
+def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None = None) -> Query:
+    """Starts a query into one of Spark's own sinks.
+
+    ``query = hf.start(totals.writeStream.format("console"), checkpoint="/data/checkpoint")``
+
+    Parameters
+    ----------
+    writer
+        What ``DataFrame.writeStream`` gives, with its options.
+    checkpoint
+        The query's ``checkpointLocation``. Given here, operators are compared with what it recorded before the query
+        starts; set as an option of the writer, at the first batch.
+
+    Returns
+    -------
+    Query
+        Spark's StreamingQuery, whose ``awaitTermination`` raises errors as what they are; see :class:`Query`.
+
+    Raises
+    ------
+    Incompatible
+        An operator is not what the checkpoint recorded: names each difference.
+    Unavailable
+        Spark's JVM is gone.
+    """
+    if not isinstance(writer, DataStreamWriter):
+        raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
+    try:
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", os.fspath(checkpoint))
+        return Query(writer.start())
+    except Exception as error:
+        gone = _gone(error)
+        if gone is None:
+            raise
+        raise gone from None
+
+
+def check_checkpoint(checkpoint: str | os.PathLike[str]) -> None:
+    """Compares the operators that were declared with a checkpoint, where the driver can read it and it is no new one.
+
+    Raises
+    ------
+    Incompatible
+        See :func:`holdfast.spark.declared_operators.check_declared`.
+    """
+    try:
+        path = local_path(os.fspath(checkpoint))
+    except InvalidRequest:  # of a file system that only the JVM knows: the workers compare
+        return
+    if os.path.isfile(os.path.join(path, "metadata")):
+        check_declared(spark_query_id(open_file_store(path)))
+
+
+class Query(StreamingQuery):
+    """A streaming query that raises errors as what they are.
+
+    ``awaitTermination`` and ``processAllAvailable`` raise Holdfast's own error where one ended the query, on the driver
+    or in a worker: Fenced (another driver took over), Unavailable (start it again), Incompatible, Undecided, Corrupt,
+    InvalidRequest. An exception of a processor's own code comes as a StreamingQueryException whose text is that
+    exception, with the lines that raised it. All else is Spark's. Ctrl-C stops the query.
+    """
+
+    def __init__(self, query: StreamingQuery, output: QueryOutput | None = None) -> None:
+        super().__init__(query._jsq)
+        self._output = output
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """As Spark's; see there. ``timeout``: seconds."""
+        if timeout is not None and timeout <= 0:
+            raise InvalidRequest(f"awaitTermination: timeout is {timeout!r}; expected seconds above 0, or None")
+        clock = SystemClock()
+        until_ms = math.inf if timeout is None else clock.elapsed_ms() + timeout * 1000
+        with self._plain_errors(), _interruptible(self) as look:
+            while (left_ms := until_ms - clock.elapsed_ms()) > 0:
+                if super().awaitTermination(max(0.001, min(left_ms / 1000, _LOOK_EVERY_S))):  # type: ignore[arg-type]
+                    return None if timeout is None else True
+                look()
+        return False
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """As Spark's; see there."""
+        with self._plain_errors():
+            super().processAllAvailable()
+
+    def stop(self) -> None:
+        """As Spark's; see there."""
+        super().stop()
+        if self._output is not None:
+            self._output.close()
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            own = self._output.error if self._output is not None else None
+            if own is not None:
+                _LOGGER.info("A query ended on the driver", exc_info=own)
+            plain = own or plain_error(error)
+            if plain is None:
+                raise
+            raise plain.with_traceback(None) from None
+
+
+def await_termination(query: StreamingQuery, timeout: float | None = None) -> bool | None:
+    """Waits for a query, however it was started, and raises what ended it as what it is.
+
+    ``hf.await_termination(totals.writeStream.format("console").start())``
+
+    Parameters
+    ----------
+    query
+        Any query of Spark's.
+    timeout
+        Seconds; by default until the query ends.
+
+    Returns
+    -------
+    bool | None
+        With ``timeout``: whether the query has ended.
+
+    Raises
+    ------
+    HoldfastError
+        What ended the query, of its own class; else Spark's StreamingQueryException. See :class:`Query`.
+    """
+    return (query if isinstance(query, Query) else Query(query)).awaitTermination(timeout)
+
+
+def plain_error(error: Exception) -> Exception | None:
+    """What ended a query, out of what pyspark raised; None where that says it best.
+
+    Spark's own text goes to the log, where those find it who need it.
+    """
+    gone = _gone(error)
+    if gone is not None:
+        return gone
+    told = told_error(str(error))
+    if told is None:
+        return None
+    _LOGGER.info("A query ended, of which Spark says: %s", error)
+    return told.as_holdfast() or StreamingQueryException(f"the query failed:\n{told}")
+
+
+def _gone(error: Exception) -> Unavailable | None:
+    """The error for a JVM that does not answer any more; None where it answered."""
+    of_py4j = type(error).__module__.startswith("py4j.") and not hasattr(error, "java_exception")
+    if not of_py4j and not isinstance(error, OSError):
+        return None
+    return Unavailable(
+        "Spark's driver is gone: the connection to its JVM ended. It was killed, ran out of memory, or the session was "
+        "stopped. Start the program again: a query goes on from the last batch that was committed"
+    )
+
+
+@contextmanager
+def _interruptible(query: StreamingQuery) -> Iterator[Any]:
+    """Ctrl-C is kept until ``look()``, which then stops the query and raises KeyboardInterrupt.
+
+    Raised in the middle of a call to the JVM it would come with py4j's traceback, and pyspark's own handler cancels the
+    batch's jobs first: then the query fails, with some hundred lines, in place of being stopped. A handler of the
+    program's own stays.
+    """
+    pressed = threading.Event()
+
+    def look() -> None:
+        if pressed.is_set():
+            signal.signal(signal.SIGINT, before)  # whoever presses again does not want to wait
+            query.stop()
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    replaceable = before is signal.default_int_handler or getattr(before, "__module__", "").startswith("pyspark.")
+    if not replaceable or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield look
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed.is_set():  # also when the query ended by itself at the same moment
+            raise KeyboardInterrupt from None

@@ -1,0 +1,115 @@
+"""What a Python worker raised, taken from the text in which Spark tells it on the driver.
+
+Spark carries an error from a worker as the text of its traceback, inside the text of an error of its own, inside that
+of the query's; foreachBatch adds py4j's and the driver's traceback around it. The class is lost on the way. It stands
+in the text, though, behind the traceback's frames, and so do the message and the notes: they are read back here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+
+_HEADER = "Traceback (most recent call last):\n"
+# Python's own lines between an error and the one that it led to.
+_CHAINED = re.compile(
+    r"\n\n(?:The above exception was the direct cause of the following exception"
+    r"|During handling of the above exception, another exception occurred):\n\n"
+)
+# What Spark writes behind the text of a worker's error. The last is from foreachBatch, by way of py4j.
+_END = re.compile(
+    r"\n?\s*SQLSTATE: \w{5}\b|\n+\tat |\n+Driver stacktrace:|\n+=== Streaming Query ===|\n+JVM stacktrace:"
+    r"|\n+Caused by: |\n+\s*at py4j\."
+)
+_RAISED = re.compile(r"(?P<type>[\w<][\w.<>]*)(?:: (?P<message>.*))?", re.DOTALL)
+_FRAME = re.compile(
+    r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
+    r"(?:    .*\n|  \[Previous line repeated .*\n)*"
+)
+# Where the libraries of the machine that runs the worker are; in development, Holdfast is where it is here.
+_LIBRARIES = re.compile(
+    rf"(?:site|dist)-packages/(?:pyspark|py4j|holdfast)/|/python/pyspark/|/(?:pyspark|py4j-[^/]*)\.zip/|^<frozen "
+    rf"|^{re.escape(os.path.dirname(errors.__file__))}/"
+)
+# Where Python has no notes (3.10), what ran is an error of its own, behind the one that it is about.
+_NOTE = re.compile(r"while \S+ ran operator ")
+#: Libraries whose errors only carry another one, from further down.
+_CARRIERS = ("pyspark.", "py4j.")
+_CLASSES = {
+    f"{errors.__name__}.{name}": found
+    for name, found in vars(errors).items()
+    if isinstance(found, type) and issubclass(found, HoldfastError)
+}
+
+
+@dataclass(frozen=True)
+class ToldError:
+    """An error that a worker raised.
+
+    Attributes
+    ----------
+    type
+        Its class, by its full name.
+    message
+        Its text, with the notes behind it.
+    frames
+        The traceback's frames in the user's own files, as Python prints them.
+    place
+        File, line and function of the innermost of these; empty where there is none.
+    """
+
+    type: str
+    message: str
+    frames: str
+    place: str
+
+    def as_holdfast(self) -> HoldfastError | None:
+        """The error itself, if it is one of Holdfast's; behind its message, the user's line that led to it."""
+        found = _CLASSES.get(self.type)
+        if found is None:
+            return None
+        return found(f"{self.message}\nat {self.place}" if self.place else self.message)
+
+    def __str__(self) -> str:
+        return f"{self.frames}{self.type}: {self.message}" if self.message else f"{self.frames}{self.type}"
+
+
+def told_error(text: str) -> ToldError | None:
+    """The error that a text of Spark's tells; None where no Python worker raised one."""
+    start = text.find(_HEADER)
+    found = None
+    while start >= 0:
+        parsed = _block(text, start + len(_HEADER))
+        if parsed is None:
+            break
+        error, end = parsed
+        if error.type.startswith(_CARRIERS) and _HEADER in error.message:
+            error = told_error(error.message) or error
+        if found is not None and error.type == "RuntimeError" and _NOTE.match(error.message):
+            error = replace(found, message=f"{found.message}\n{error.message}")
+        found = error
+        chained = _CHAINED.match(text, end)
+        start = text.find(_HEADER, chained.end()) if chained is not None else -1
+    return found
+
+
+def _block(text: str, start: int) -> tuple[ToldError, int] | None:
+    """The error of one traceback, whose first frame is at ``start``; and where its text ends."""
+    at = start
+    frames = []
+    while (frame := _FRAME.match(text, at)) is not None:
+        frames.append(frame)
+        at = frame.end()
+    ends = [match.start() for match in (_CHAINED.search(text, at), _END.search(text, at)) if match is not None]
+    end = min(ends, default=len(text))
+    raised = _RAISED.fullmatch(text[at:end].strip())
+    if raised is None:
+        return None
+    own = [frame for frame in frames if not _LIBRARIES.search(frame["file"])]
+    place = f"{own[-1]['file']}, line {own[-1]['line']}, in {own[-1]['function']}" if own else ""
+    shown = "".join(frame.group() for frame in own)
+    return ToldError(raised["type"], (raised["message"] or "").strip(), shown, place), end

@@ -1,0 +1,394 @@
+"""A processor under test, without Spark and without waiting: batches in, output out, time moved by hand.
+
+It runs what a task of Spark runs on one slot (`run_batch` over a `SlotState`, with real files in a folder of its own):
+states are read and written, made durable and recovered by the product's own code. The harness plays Spark: it holds the
+handle of the last committed version. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.checkpoint import (
+    Background,
+    CheckpointSettings,
+    Handle,
+    OperatorRecord,
+    SlotState,
+    operator_prefix,
+    register_operator,
+)
+from holdfast.errors import InvalidRequest
+from holdfast.settings import Settings
+from holdfast.spark import schemas
+from holdfast.spark.keyed import state_records
+from holdfast.spark.slot_batch import fires, run_batch
+from holdfast.state import Context, ListState, MapState, Processor, Timers, declared_states, declared_timers
+from holdfast.state.columns import KeyColumns
+from holdfast.state.python_values import python_of
+from holdfast.storage import open_file_store
+from holdfast.testing.rows import Rows, input_batches, schema_of
+
+QUERY_ID = "00000000-0000-4000-8000-000000000000"
+#: 2027-01-15 08:00 UTC: a time like any other, for tests that set none.
+STARTED_MS = 1_800_000_000_000
+#: No version that a test may go back to is ever deleted.
+_RETAINED_BATCHES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A committed version, and where the harness stood: for :meth:`Harness.restore`. Nothing in it is to be changed."""
+
+    handle: Handle | None
+    next_batch: int
+    timestamp_ms: int
+    watermark_ms: int | None
+    keys: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch as it was given, so that it can run again."""
+
+    before: Snapshot
+    batches: tuple[pa.RecordBatch, ...]
+    attempt: int
+
+
+class Harness:
+    """A processor at work on one slot that has all keys.
+
+    ::
+
+        with Harness(RunningTotal(), "user", "user string, amount long", "user string, amount long, total long") as h:
+            h.process([{"user": "ada", "amount": 1}, {"user": "ada", "amount": 2}])
+            assert h.state("total", "ada") == 3
+
+    Parameters
+    ----------
+    processor
+        A BatchProcessor or KeyedProcessor. As in a query, each batch gets a copy of it.
+    key
+        Key column, or several, of the input.
+    input_schema, output_schema
+        Of the rows that go in and come out: text such as ``"user string, amount long"``, a pyarrow.Schema, or a
+        StructType of Spark's.
+    name
+        The operator's name.
+    null_keys
+        Whether null is a key like any other.
+    backend
+        "rocksdb" or "hashmap".
+    settings
+        As for ``hf.keyed``: ``{"memory.batch.max": "1 MiB", "fold.deltas.max": 4}``.
+    folder
+        Where checkpoint and local copies are kept; by default a temporary folder, removed by :meth:`close`.
+
+    Raises
+    ------
+    InvalidRequest
+        A wrong schema, key, processor or setting.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        key: str | Sequence[str],
+        input_schema: Any,
+        output_schema: Any,
+        *,
+        name: str = "under-test",
+        null_keys: bool = False,
+        backend: str = "rocksdb",
+        settings: Mapping[str, Any] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        where = f"operator {name!r}"
+        self._input_schema = schema_of(input_schema, f"{where}, input")
+        self._output_schema = schema_of(output_schema, f"{where}, output schema")
+        self._key_columns = schemas.key_columns(key, self._input_schema, name)
+        self._name, self._null_keys = name, null_keys
+        given = Settings.from_mapping({}, {"state.backend": backend, **(settings or {})})
+        self._max_parallelism = given.max_parallelism
+        self._settings = replace(CheckpointSettings.of(given), retained_batches=_RETAINED_BATCHES)
+        self._background = Background()
+        self._timestamp_ms = STARTED_MS
+        self._watermark_ms: int | None = None
+        self._handle: Handle | None = None
+        self._next_batch = 0
+        self._keys: dict[tuple[Any, ...], None] = {}  # in the order in which they came
+        self._last: _Batch | None = None
+        self.counters: dict[str, int] = {}  #: what the last batch counted in ``ctx.counters``
+        self._own_folder = tempfile.mkdtemp(prefix="holdfast-harness-") if folder is None else None
+        self._folder = self._own_folder or os.path.abspath(folder or "")
+        self._store = open_file_store(os.path.join(self._folder, "state"))
+        try:
+            self._start(processor)
+        except BaseException:
+            self._remove_folder()
+            raise
+
+    # --- batches
+    def process(self, *rows: Rows) -> pa.Table:
+        """Runs one micro-batch and commits it.
+
+        Parameters
+        ----------
+        rows
+            Rows of the input schema: a list of dicts, a record batch, a table or a frame. Several: the processor gets
+            them one after the other, as it gets the parts of a large batch. None: timers that are due fire.
+
+        Returns
+        -------
+        pa.Table
+            The output, in the output schema.
+
+        Raises
+        ------
+        Exception
+            What the processor raised. Then nothing of the batch is kept, and the next one has its number: as when
+            Spark gave up on it and was started again.
+        """
+        return self._run(_Batch(self.snapshot(), input_batches(rows, self._input_schema), attempt=0))
+
+    def replay(self) -> pa.Table:
+        """Runs the last batch again, as after a crash before Spark committed it: same rows, number, time and chance,
+        from the version that it started from, in a new process. What comes out should be what came out the first time.
+
+        Raises
+        ------
+        InvalidRequest
+            No batch was processed since the start, or since :meth:`restore`.
+        """
+        if self._last is None:
+            raise InvalidRequest("there is no batch to replay; process one first")
+        again = replace(self._last, attempt=self._last.attempt + 1)
+        now = self._timestamp_ms, self._watermark_ms
+        self.kill()
+        self.restore(again.before)
+        try:
+            return self._run(again)
+        finally:
+            self._timestamp_ms, self._watermark_ms = now
+
+    def _run(self, batch: _Batch) -> pa.Table:
+        self._last = batch
+        self.counters = {}
+        output = self._run_slot(batch)
+        self._next_batch += 1
+        for rows in batch.batches:
+            keys = self._columns.tuples(self._columns.of(rows))
+            self._keys.update(dict.fromkeys(tuple(map(_hashable, key)) for key in keys))
+        self._columns.forget()
+        return pa.Table.from_batches(output, self._output_schema)
+
+    def _run_slot(self, batch: _Batch) -> list[pa.RecordBatch]:
+        state, processor = self._state, copy.deepcopy(self._processor)
+        ctx = Context(
+            query_id=QUERY_ID,
+            operator=self._name,
+            batch_id=self._next_batch,
+            timestamp_ms=self._timestamp_ms,
+            slot=0,
+            slots=1,
+            attempt=batch.attempt,
+            watermark_ms=self._watermark_ms,
+        )
+        has_rows = any(rows.num_rows for rows in batch.batches)
+        if not has_rows and not fires(state, self._handle, self._record, ctx):
+            return []  # as in Spark: such a slot is not called
+        produced = run_batch(
+            processor,
+            state,
+            self._handle,
+            batch.batches,
+            ctx,
+            record=self._record,
+            output_schema=self._output_schema,
+        )
+        try:
+            with closing(produced):
+                output = list(produced)
+            handle = state.prepare()
+        except BaseException as error:
+            state.abort(error)
+            raise
+        self._handle = Handle.from_text(handle.to_text())  # as it comes back from Spark's state
+        self.counters = ctx.counters.values
+        return output
+
+    # --- time
+    @property
+    def timestamp_ms(self) -> int:
+        """The next batch's own time, ``ctx.timestamp_ms``: milliseconds since 1970 (UTC). Moves when it is set."""
+        return self._timestamp_ms
+
+    @timestamp_ms.setter
+    def timestamp_ms(self, value: int) -> None:
+        if value < self._timestamp_ms:
+            raise InvalidRequest(f"timestamp_ms is {self._timestamp_ms} and cannot go back to {value}; see restore()")
+        self._timestamp_ms = value
+
+    def advance(self, milliseconds: int) -> None:
+        """Moves the next batch's time on."""
+        self.timestamp_ms = self._timestamp_ms + milliseconds
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The event-time watermark of the next batch, ``ctx.watermark_ms``; None at first: the query has none."""
+        return self._watermark_ms
+
+    @watermark_ms.setter
+    def watermark_ms(self, value: int) -> None:
+        if self._watermark_ms is not None and value < self._watermark_ms:
+            raise InvalidRequest(f"watermark_ms is {self._watermark_ms} and cannot go back to {value}; see restore()")
+        self._watermark_ms = value
+
+    # --- states
+    def state(self, name: str, *key: Any) -> Any:
+        """A state as it was last committed.
+
+        Parameters
+        ----------
+        name
+            Of the state.
+        key
+            The key columns' values. Without them: of all keys that came in.
+
+        Returns
+        -------
+        Any
+            A Python value: the value or result, or None where there is none; a list; a dict; of timers a list of
+            dicts with ``time`` and ``namespace``, in order of time. Without a key: a dict of them by key (a tuple, or
+            the value itself where there is one key column; structs as tuples too), without those that have nothing.
+        """
+        keys = [key] if key else list(self._keys)
+        if key and len(key) != len(self._key_columns):
+            raise InvalidRequest(
+                f"state({name!r}): {key!r} has {len(key)} values; the key columns are {', '.join(self._key_columns)}"
+            )
+        declaration = dict(declared_states(self._processor)).get(name)
+        if declaration is None:
+            known = ", ".join(known for known, _ in declared_states(self._processor))
+            raise InvalidRequest(f"{type(self._processor).__name__} has no state {name!r}; it has {known or 'none'}")
+        if not keys:
+            return {}
+        state_id = next(recorded.id for recorded in self._record.states if recorded.name == name)
+        is_timers = isinstance(declaration, Timers)
+        live: Any = declaration.bind_batch(
+            self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema)
+        )
+        columns = [pa.array([one[i] for one in keys], field.type) for i, field in enumerate(self._record.key_schema)]
+        asked = pa.RecordBatch.from_arrays(columns, schema=self._record.key_schema)
+        read = live.entries if isinstance(declaration, MapState) else live.list if is_timers else live.get
+        found = python_of(read(asked), name)
+        if isinstance(declaration, MapState):
+            found = [dict(entries) for entries in found]
+        if key:
+            return found[0]
+        single = len(self._key_columns) == 1
+        several = isinstance(declaration, (ListState, MapState, Timers))
+        there = [(one, value) for one, value in zip(keys, found) if (value if several else value is not None)]
+        return {one[0] if single else one: value for one, value in there}
+
+    # --- life and death
+    def snapshot(self) -> Snapshot:
+        """The last committed version, and time as it is."""
+        return Snapshot(self._handle, self._next_batch, self._timestamp_ms, self._watermark_ms, tuple(self._keys))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a version, as a restart from a checkpoint does."""
+        self._handle, self._next_batch = snapshot.handle, snapshot.next_batch
+        self._timestamp_ms, self._watermark_ms = snapshot.timestamp_ms, snapshot.watermark_ms
+        self._keys = dict.fromkeys(snapshot.keys)
+        self._last = None
+
+    def kill(self, *, lose_local_copies: bool = False) -> None:
+        """Kills the worker process: what it had in memory is gone, and is read back from files.
+
+        Parameters
+        ----------
+        lose_local_copies
+            The machine is lost too: state is restored from the checkpoint folder alone.
+        """
+        self._background.stop()
+        self._background = Background()
+        if lose_local_copies:
+            shutil.rmtree(os.path.join(self._folder, "local"), ignore_errors=True)
+        self._open_state()
+
+    def restart(self, processor: Processor | None = None) -> None:
+        """Starts the query again, with the same or another processor.
+
+        Raises
+        ------
+        Incompatible
+            The processor's states are not those that were recorded.
+        """
+        self.kill()
+        self._start(processor if processor is not None else self._processor)
+
+    def close(self) -> None:
+        """Ends it, and removes the folder if it is its own."""
+        self._background.stop()
+        self._state.release_memory()
+        self._remove_folder()
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, processor: Processor) -> None:
+        if not isinstance(processor, Processor):
+            raise InvalidRequest(
+                f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
+            )
+        declared_timers(processor)  # those that call nothing are refused, as in a query
+        declared = OperatorRecord(
+            name=self._name,
+            max_parallelism=self._max_parallelism,
+            slots=1,
+            labels=(0,),
+            key_schema=schemas.key_schema(self._input_schema, self._key_columns),
+            null_keys=self._null_keys,
+            states=state_records(processor),
+        )
+        self._record = register_operator(self._store, declared, prefix=operator_prefix(QUERY_ID, self._name))
+        self._processor = processor
+        self._columns = KeyColumns(self._record.key_schema)
+        self._open_state()
+
+    def _remove_folder(self) -> None:
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+
+    def _open_state(self) -> None:
+        self._state = SlotState(
+            record=self._record,
+            slot=0,
+            file_store=self._store,
+            prefix=operator_prefix(QUERY_ID, self._name),
+            local_dir=os.path.join(self._folder, "local"),
+            settings=self._settings,
+            background=self._background,
+        )
+
+
+def _hashable(value: Any) -> Any:
+    """A key column's value with its structs as tuples, which Arrow takes for structs again."""
+    return tuple(map(_hashable, value.values())) if isinstance(value, dict) else value

@@ -1,0 +1,174 @@
+"""Errors of Python workers are read back from the texts that Spark makes of them: as of several releases, from Spark's
+own sinks and from foreachBatch.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+import holdfast as hf
+from holdfast.spark.told_errors import told_error
+
+MESSAGE = """operator 'totals' is not what q/totals/operator.json in /state recorded at its first run:
+  slots: recorded 2, declared 3 (take a savepoint)
+  null keys: recorded False, declared True (a way out)"""
+OURS = f"""Traceback (most recent call last):
+  File "/env/lib/python3.11/site-packages/holdfast/spark/pack.py", line 179, in pack
+    return Pack(plan, plan.labels(), task.partitionId()).run(batches)
+                      ^^^^^^^^^^^^^
+  File "/env/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 9, in main
+holdfast.errors.Incompatible: {MESSAGE}
+"""
+USERS = """Traceback (most recent call last):
+  File "/env/site-packages/holdfast/spark/slots.py", line 117, in _process
+    for produced in bound.process(batch, ctx):
+  File "/home/me/job.py", line 7, in process
+    return price(batch)
+           ^^^^^^^^^^^^
+  File "/home/me/prices.py", line 3, in price
+    return prices["b"]
+           ~~~~~~^^^^^
+KeyError: 'b'
+while Failing ran operator 'totals', slot 1 of 2, batch 0
+"""
+SPARKS_OWN = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: [PYTHON_EXCEPTION] \
+An exception was thrown from the Python worker: {told} SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: [id = 29, runId = d1]"""
+OLDER = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job aborted due to stage failure: \
+Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 2) (host executor 1): \
+org.apache.spark.api.python.PythonException: {told}
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+
+Driver stacktrace: SQLSTATE: XXKST
+=== Streaming Query ==="""
+FOREACH = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch \
+sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/env/site-packages/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "/env/site-packages/holdfast/spark/write.py", line 140, in __call__
+    self._run(batch, batch_id)
+pyspark.errors.exceptions.captured.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: \
+{told} SQLSTATE: 38000
+
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+CLASSES = ["Corrupt", "Fenced", "Incompatible", "InternalError", "InvalidRequest", "Unavailable", "Undecided"]
+TEXTS = [SPARKS_OWN, OLDER, FOREACH]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+def test_an_error_of_holdfast_comes_back_whole(text: str) -> None:
+    told = told_error(text.format(told=OURS))
+    assert told is not None
+    error = told.as_holdfast()
+    assert type(error) is hf.Incompatible
+    assert str(error) == MESSAGE
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+def test_an_error_of_the_users_comes_with_their_lines_and_no_others(text: str) -> None:
+    told = told_error(text.format(told=USERS))
+    assert told is not None
+    assert told.as_holdfast() is None
+    assert str(told).splitlines() == [
+        '  File "/home/me/job.py", line 7, in process',
+        "    return price(batch)",
+        "           ^^^^^^^^^^^^",
+        '  File "/home/me/prices.py", line 3, in price',
+        '    return prices["b"]',
+        "           ~~~~~~^^^^^",
+        "KeyError: 'b'",
+        "while Failing ran operator 'totals', slot 1 of 2, batch 0",
+    ]
+
+
+def test_an_error_that_a_line_of_the_users_led_to_names_the_line() -> None:
+    told = told_error(SPARKS_OWN.format(told=USERS.replace("KeyError: 'b'", "holdfast.errors.InvalidRequest: no")))
+    assert told is not None
+    error = told.as_holdfast()
+    assert type(error) is hf.InvalidRequest
+    assert str(error) == (
+        "no\nwhile Failing ran operator 'totals', slot 1 of 2, batch 0\nat /home/me/prices.py, line 3, in price"
+    )
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+def test_of_errors_that_led_to_each_other_the_last_one_is_told(text: str) -> None:
+    """As Python prints them: what the processor raised in the end, whatever Holdfast said before that."""
+
+    def both(first: Exception, second: Exception, chain: bool) -> str:
+        try:
+            try:
+                raise first
+            except type(first) as error:
+                second.__cause__ = error if chain else None
+                raise second  # noqa: B904
+        except type(second):
+            return traceback.format_exc()
+
+    for chain in (False, True):
+        users = told_error(text.format(told=both(hf.Corrupt("damaged"), ValueError("mine"), chain)))
+        assert users is not None
+        assert (users.type, users.message, users.as_holdfast()) == ("ValueError", "mine", None)
+        ours = told_error(text.format(told=both(OSError("disk"), hf.Unavailable("no room\n\nat all"), chain)))
+        assert ours is not None
+        assert str(ours.as_holdfast()).startswith("no room\n\nat all")
+
+
+def test_where_python_has_no_notes_what_ran_stands_behind_the_error() -> None:
+    """As `BoundProcessor` tells it on Python 3.10."""
+    note = "while Failing ran operator 'totals', slot 1 of 2, batch 0"
+    first, _, _ = USERS.rpartition(note)
+    chained = (
+        f"{first}\nThe above exception was the direct cause of the following exception:\n\n"
+        f"Traceback (most recent call last):\n"
+        f'  File "/env/site-packages/holdfast/state/bound.py", line 164, in _note\n'
+        f"    raise RuntimeError(note) from error\nRuntimeError: {note}\n"
+    )
+    without, with_notes = (told_error(SPARKS_OWN.format(told=told)) for told in (chained, USERS))
+    assert without == with_notes
+
+
+def test_a_recursion_without_end_is_told_too() -> None:
+    def deeper() -> None:
+        deeper()
+
+    with pytest.raises(RecursionError) as caught:
+        deeper()
+    lines = "".join(traceback.format_exception(caught.value))
+    assert "Previous line repeated" in lines
+    told = told_error(SPARKS_OWN.format(told=lines))
+    assert told is not None
+    assert told.type == "RecursionError"
+    assert len(str(told).splitlines()) < 30
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_comes_back(name: str) -> None:
+    told = told_error(SPARKS_OWN.format(told=f"Traceback (most recent call last):\nholdfast.errors.{name}: so it is\n"))
+    assert told is not None
+    assert type(told.as_holdfast()) is getattr(hf, name)
+
+
+@pytest.mark.parametrize("last", ["KeyError", "job.Refused: no", "job.make.<locals>.Refused: no: 'x'"])
+def test_classes_and_texts_of_all_kinds(last: str) -> None:
+    told = told_error(SPARKS_OWN.format(told=f"Traceback (most recent call last):\n{last}\n"))
+    assert told is not None
+    assert str(told) == last
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[TABLE_OR_VIEW_NOT_FOUND] holdfast.errors.Incompatible: in a text without a traceback",
+        "Traceback (most recent call last):\n",
+        "Traceback (most recent call last):\n\n\n=== Streaming Query ===",
+    ],
+)
+def test_a_text_that_tells_none(text: str) -> None:
+    assert told_error(text) is None
