@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from holdfast.checkpoint import (
     StateRecord,
     process_background,
 )
+from holdfast.state import BoundProcessor, Context, Processor
 from holdfast.storage import LocalFileStore
 from holdfast.storage.file_store import Data
 
@@ -53,11 +55,11 @@ class CountingStore(LocalFileStore):
 class Slot:
     """The only slot of an operator, in as many workers of one machine as asked for."""
 
-    def __init__(self, folder: Path, state: StateRecord, *, workers: int = 1, **settings: Any) -> None:
+    def __init__(self, folder: Path, *states: StateRecord, workers: int = 1, **settings: Any) -> None:
         rocksdb_library.load()
         self.store = CountingStore(str(folder / "state"))
         self.record = OperatorRecord(
-            name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=(state,)
+            name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=states
         )
         self.settings = CheckpointSettings(**settings)
         self.handle: Handle | None = None
@@ -93,6 +95,22 @@ class Slot:
         for at in range(0, len(keys), 65536):
             table.put(keys.slice(at, 65536), values.slice(at, 65536))
             state.spill_if_needed()
+        return self._prepare(state, start)
+
+    def process(
+        self,
+        processor: Processor,
+        output: pa.Schema,
+        timestamp_ms: int,
+        calls: Callable[[BoundProcessor, Context], None],
+    ) -> float:
+        """A batch of a processor, which ``calls`` runs. Milliseconds, as above."""
+        start = time.perf_counter()
+        state, store = self._begin()
+        ctx = Context(query_id="q", operator="slot", batch_id=self.batch_id, timestamp_ms=timestamp_ms, slot=0, slots=1)
+        states = [(declared.name, declared.id) for declared in self.record.states]
+        with BoundProcessor(processor, store, KEYS, states, output, between_chunks=state.spill_if_needed) as bound:
+            calls(bound, ctx)
         return self._prepare(state, start)
 
     def settle(self) -> None:

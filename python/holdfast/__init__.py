@@ -25,6 +25,7 @@ from holdfast.state import (
     MapState,
     ReducingState,
     SideOutput,
+    Timers,
     ValueState,
 )
 
@@ -61,6 +62,7 @@ __all__ = [
     "Query",
     "ReducingState",
     "SideOutput",
+    "Timers",
     "Unavailable",
     "Undecided",
     "ValueState",

@@ -12,11 +12,13 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
+from holdfast.checkpoint.added_timers import added_timers
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.storage import LocalFileStore
 
 FOLDER = Path(__file__).parent
 VERSIONS = [f"{n:032x}" for n in range(12)]
@@ -120,6 +122,13 @@ def test_operator_record():
     """The Arrow schemas in it are compared as read: another pyarrow may lay out the same message differently."""
     assert OperatorRecord.from_json(golden("operator_v1.json")) == OPERATOR
     assert OperatorRecord.from_json(golden("operator_v1.json")).differences(OPERATOR) == []
+
+
+def test_added_timers(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/timers/32769.json", golden("timers_v1.json"))
+    silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
+    assert added_timers(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
 
 
 def test_manifest():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import tempfile
 from collections.abc import Iterator
@@ -178,6 +179,40 @@ def test_a_batch_that_fails_leaves_no_trace(backend: str) -> None:
         assert harness.snapshot() == before
         assert harness.state("total") == {"ada": 1}
         assert harness.process(rows(("ada", 1)))["total"].to_pylist() == [2]
+
+
+class Reminders(hf.KeyedProcessor):
+    alarm = hf.Timers("processing")
+    fired = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        for at in rows["at"].to_pylist():
+            self.alarm.register(dt.datetime.fromtimestamp(at, dt.timezone.utc), str(at))
+        return None
+
+    def on_timer(self, key: Any, time: Any, namespace: str, ctx: Any) -> Any:
+        self.fired.add(1)
+        yield key[0], int(namespace), self.fired.get()
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_timers_fire_when_time_is_moved_and_again_in_a_replay(backend: str) -> None:
+    schema = "user string, at long"
+    with Harness(Reminders(), "user", schema, "user string, at long, nth long", backend=backend) as harness:
+        start = harness.timestamp_ms // 1000
+        harness.process([{"user": "ada", "at": start + 10}, {"user": "bob", "at": start + 5}])
+        before = harness.snapshot()
+        assert harness.process().num_rows == 0
+        assert harness.snapshot().handle == before.handle  # a slot that has nothing to do makes no version
+        harness.advance(7_000)
+        due = [{"user": "bob", "at": start + 5, "nth": 1}]
+        assert harness.process().to_pylist() == due
+        assert harness.replay().to_pylist() == due
+        harness.kill()
+        assert list(harness.state("alarm")) == ["ada"]
+        harness.advance(60_000)
+        assert harness.process().to_pylist() == [{"user": "ada", "at": start + 10, "nth": 1}]
+        assert harness.state("alarm") == {}
 
 
 def test_a_processor_keeps_nothing_but_its_states() -> None:

@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 
 from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
 from holdfast.fault_points import reach
-from holdfast.state import BoundProcessor, Context, Input, Processor, TaggedRows, declared_states
+from holdfast.state import (
+    BoundProcessor,
+    Context,
+    Input,
+    Processor,
+    TaggedRows,
+    Timers,
+    any_due,
+    declared_states,
+)
 
 
 def run_batch(
@@ -28,7 +37,8 @@ def run_batch(
     inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
 ) -> Generator[TaggedRows, None, None]:
-    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
+    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output as it comes: for its rows, then
+    for its timers that are due.
 
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 
@@ -54,7 +64,21 @@ def run_batch(
             yield from bound.process(batch, ctx, number)
             reach("mid_batch")
             state.spill_if_needed()
-        yield from bound.finish(ctx)
+        has_timers = bool(_timers(record))
+        for produced in bound.finish(ctx):
+            yield produced
+            if has_timers:
+                reach("mid_timers")
+
+
+def fires(state: SlotState, parent: Handle | None, record: OperatorRecord, ctx: Context) -> bool:
+    """Whether a slot without rows has something to do in the batch: a timer that is due."""
+    timers = _timers(record)
+    return parent is not None and bool(timers) and any_due(state.open(parent), timers, ctx)
+
+
+def _timers(record: OperatorRecord) -> list[tuple[int, str]]:
+    return [(found.id, str(found.function)) for found in record.states if found.kind == Timers.kind]
 
 
 def _lifetimes(processor: Processor, record: OperatorRecord) -> list[Lifetime]:

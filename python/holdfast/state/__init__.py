@@ -24,8 +24,10 @@ from holdfast.state.declarations import (
 from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
+from holdfast.state.live_timers import BatchTimers, KeyedTimers
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
+from holdfast.state.timers import Timers, any_due, declared_timers
 from holdfast.state.ttl import TTL
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "BatchMapState",
     "BatchProcessor",
     "BatchReducingState",
+    "BatchTimers",
     "BatchValueState",
     "BoundProcessor",
     "Context",
@@ -51,6 +54,7 @@ __all__ = [
     "KeyedMapState",
     "KeyedProcessor",
     "KeyedReducingState",
+    "KeyedTimers",
     "KeyedValueState",
     "ListState",
     "MapState",
@@ -60,8 +64,11 @@ __all__ = [
     "SideOutput",
     "StateDeclaration",
     "TaggedRows",
+    "Timers",
     "ValueState",
+    "any_due",
     "check_methods",
     "check_side_outputs",
     "declared_states",
+    "declared_timers",
 ]

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 import pyarrow as pa
@@ -64,6 +65,23 @@ class BatchProcessor(Processor):
         """
         raise NotImplementedError
 
+    def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> Produced:
+        """Called with timers that are due, after the batch's rows, until no more are.
+
+        Parameters
+        ----------
+        batch
+            The key columns, then ``time`` (timestamp, UTC) and ``namespace`` (string); in order of time, then key,
+            then namespace. They have been taken out: one that is set again fires again.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
+        """
+        raise NotImplementedError
+
 
 class KeyedProcessor(Processor):
     """A processor of one key at a time.
@@ -102,6 +120,26 @@ class KeyedProcessor(Processor):
         Rows in the operator's output schema, by ``yield`` or ``return``: a dict by column name, a tuple by position,
         a frame, a table or a record batch; several of them in a list; or None. Key columns are not added by
         themselves.
+        """
+        raise NotImplementedError
+
+    def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: Context) -> Produced:
+        """Called once for each timer that is due, with the key's states, after all rows of the batch.
+
+        One key's timers come in order of time. One that is set meanwhile and is due comes in its place too.
+
+        Parameters
+        ----------
+        key
+            The key columns' values as Python values, in order.
+        time, namespace
+            As they were set; the time is in UTC.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
         """
         raise NotImplementedError
 

@@ -33,7 +33,7 @@ from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.inputs import check_late
 from holdfast.spark.keyed import check_ttls, state_records
-from holdfast.spark.slot_batch import run_batch
+from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.state import (
     KEEP,
     Context,
@@ -43,8 +43,10 @@ from holdfast.state import (
     Processor,
     SideOutput,
     TaggedRows,
+    Timers,
     check_side_outputs,
     declared_states,
+    declared_timers,
 )
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
@@ -175,7 +177,7 @@ class Harness:
         ----------
         rows
             Rows of the input schema: a list of dicts, a record batch, a table or a frame. Several: the processor gets
-            them one after the other, as it gets the parts of a large batch.
+            them one after the other, as it gets the parts of a large batch. None: timers that are due fire.
 
         Returns
         -------
@@ -212,10 +214,8 @@ class Harness:
 
     def _run(self, batch: _Batch) -> pa.Table:
         self._last = batch
-        output: list[TaggedRows] = []
         self.counters, self._aside = {}, []
-        if any(rows.num_rows for rows in batch.batches):  # Spark runs no slot that has none
-            output = self._run_slot(batch)
+        output = self._run_slot(batch)
         self._next_batch += 1
         self._aside = [tagged for tagged in output if tagged[0] is not None]
         for rows in batch.batches:
@@ -262,6 +262,9 @@ class Harness:
             attempt=batch.attempt,
             watermark_ms=self._watermark_ms,
         )
+        has_rows = any(rows.num_rows for rows in batch.batches)
+        if not has_rows and not fires(state, self._handle, self._record, ctx):
+            return []  # as in Spark: such a slot is not called
         produced = run_batch(
             processor,
             state,
@@ -325,9 +328,9 @@ class Harness:
         Returns
         -------
         Any
-            A Python value: the value or result, or None where there is none; a list; a dict. Without a key: a dict of
-            them by key (a tuple, or the value itself where there is one key column; structs as tuples too), without
-            those that have nothing.
+            A Python value: the value or result, or None where there is none; a list; a dict; of timers a list of
+            dicts with ``time`` and ``namespace``, in order of time. Without a key: a dict of them by key (a tuple, or
+            the value itself where there is one key column; structs as tuples too), without those that have nothing.
         """
         keys = [key] if key else list(self._keys)
         if key and len(key) != len(self._key_columns):
@@ -341,16 +344,20 @@ class Harness:
         if not keys:
             return {}
         state_id = next(recorded.id for recorded in self._record.states if recorded.name == name)
-        live = declaration.bind_batch(self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema))
+        is_timers = isinstance(declaration, Timers)
+        live: Any = declaration.bind_batch(
+            self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema)
+        )
         columns = [pa.array([one[i] for one in keys], field.type) for i, field in enumerate(self._record.key_schema)]
         asked = pa.RecordBatch.from_arrays(columns, schema=self._record.key_schema)
-        found = python_of(live.entries(asked) if isinstance(declaration, MapState) else live.get(asked), name)
+        read = live.entries if isinstance(declaration, MapState) else live.list if is_timers else live.get
+        found = python_of(read(asked), name)
         if isinstance(declaration, MapState):
             found = [dict(entries) for entries in found]
         if key:
             return found[0]
         single = len(self._key_columns) == 1
-        several = isinstance(declaration, (ListState, MapState))
+        several = isinstance(declaration, (ListState, MapState, Timers))
         there = [(one, value) for one, value in zip(keys, found) if (value if several else value is not None)]
         return {one[0] if single else one: value for one, value in there}
 
@@ -411,6 +418,7 @@ class Harness:
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
         check_ttls(processor, bool(self._input.time_columns), f"operator {self._name!r}")
+        declared_timers(processor)  # those that call nothing are refused, as in a query
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,
