@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))  # of each pair
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 STEPS = ("mid_timers", "before_delta", "after_delta", "before_handle", "after_handle", "before_record", "after_record")
-SHORT = [("mid_timers", "worker"), ("mid_timers", "group"), ("after_delta", "group"), ("after_record", "group")]
-FILES, USERS, ROWS = 12, 400, 300
+SHORT = [("mid_timers", "worker"), ("after_record", "group")]
+FILES, USERS, ROWS = 8, 400, 300
 
 EVENTS = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 Events = list[list[tuple[str, datetime]]]
