@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint import Handle, OperatorRecord, SlotState
 from holdfast.fault_points import reach
-from holdfast.state import BoundProcessor, Context, Input, Processor, TaggedRows
+from holdfast.state import BoundProcessor, Context, Input, Processor, TaggedRows, fresh_copy
 
 
 def run_batch(
@@ -27,7 +27,8 @@ def run_batch(
     inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
 ) -> Generator[TaggedRows, None, None]:
-    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
+    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes. A copy
+    of the processor is at work: a task may have several slots, and what one of them leaves in it is not the next one's.
 
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 
@@ -43,7 +44,7 @@ def run_batch(
     store = state.open(parent)
     state.begin(ctx.batch_id, version_id)
     states = [(declared.name, declared.id) for declared in record.states]
-    bound_to = (processor, store, record.key_schema, states, output_schema)
+    bound_to = (fresh_copy(processor), store, record.key_schema, states, output_schema)
     with BoundProcessor(
         *bound_to, side_outputs=side_outputs, inputs=inputs, between_chunks=state.spill_if_needed
     ) as bound:

@@ -24,7 +24,7 @@ from holdfast.state.declarations import (
 from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states, fresh_copy
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
 
 __all__ = [
@@ -62,4 +62,5 @@ __all__ = [
     "check_methods",
     "check_side_outputs",
     "declared_states",
+    "fresh_copy",
 ]

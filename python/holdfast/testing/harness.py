@@ -7,7 +7,6 @@ handle of the last committed version. Owner: one thread.
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import tempfile
@@ -43,6 +42,7 @@ from holdfast.state import (
     Processor,
     SideOutput,
     TaggedRows,
+    check_methods,
     check_side_outputs,
     declared_states,
 )
@@ -237,7 +237,14 @@ class Harness:
     def _side_schema(self, tag: SideOutput) -> pa.Schema:
         if tag.schema is None:
             return self._input_schema
-        return schema_of(tag.schema, f"operator {self._name!r}, side output {tag.name!r}")
+        where = f"operator {self._name!r}, side output {tag.name!r}"
+        schema = schema_of(tag.schema, where)
+        if tag == self._input.late and (schema.names, schema.types) != (
+            self._input_schema.names,
+            self._input_schema.types,
+        ):
+            raise InvalidRequest(f"{where}: late rows have the input's columns, not its own. Leave out its schema")
+        return schema
 
     def _event_time(self, column: str | None, late: object, where: str) -> str | None:
         check_late(late, where)
@@ -249,7 +256,7 @@ class Harness:
         return column
 
     def _run_slot(self, batch: _Batch) -> list[TaggedRows]:
-        state, processor = self._state, copy.deepcopy(self._processor)
+        state, processor = self._state, self._processor
         ctx = Context(
             query_id=QUERY_ID,
             operator=self._name,
@@ -408,6 +415,7 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
+        check_methods(processor, (self._input,), f"operator {self._name!r}")
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,
