@@ -27,8 +27,9 @@ def run_batch(
     inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
 ) -> Generator[TaggedRows, None, None]:
-    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes. A copy
-    of the processor is at work: a task may have several slots, and what one of them leaves in it is not the next one's.
+    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
+
+    A copy of the processor is at work: a task may have several slots, and what one leaves in it is not the next one's.
 
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 

@@ -6,7 +6,7 @@ nothing that is kept belongs to the processor any more, which may change a row a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
