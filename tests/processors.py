@@ -172,6 +172,17 @@ class Surroundings(hf.BatchProcessor):
         }
 
 
+class Remembering(hf.BatchProcessor):
+    """Keeps what no processor should rely on: the slots that it has seen."""
+
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> list[dict[str, Any]]:
+        self.slots.append(ctx.slot)
+        return [{"slot": ctx.slot, "seen": slot} for slot in self.slots]
+
+
 class Process(hf.BatchProcessor):
     """Tells which process a slot runs in, and how many objects its collector looks at."""
 

@@ -122,6 +122,8 @@ def test_operator_record():
     """The Arrow schemas in it are compared as read: another pyarrow may lay out the same message differently."""
     assert OperatorRecord.from_json(golden("operator_v1.json")) == OPERATOR
     assert OperatorRecord.from_json(golden("operator_v1.json")).differences(OPERATOR) == []
+    of_several_inputs = replace(OPERATOR, inputs=(("orders", ("user", "at")), ("returns", ("account", "ts"))))
+    assert OperatorRecord.from_json(golden("operator_inputs_v1.json")) == of_several_inputs
 
 
 def test_added_timers(tmp_path):

@@ -219,6 +219,7 @@ def test_a_processor_keeps_nothing_but_its_states() -> None:
     class Remembers(hf.BatchProcessor):
         def __init__(self) -> None:
             self.seen = 0
+            self.arrow = pa  # pickled by its name, so a query takes it
 
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             self.seen += batch.num_rows
@@ -295,6 +296,7 @@ def test_what_is_wrong_is_told_at_once(tmp_path: Any, monkeypatch: pytest.Monkey
     for options, told in (
         ({"key": "usr"}, "key column 'usr' is not in the input, which has user, amount"),
         ({"processor": RunningTotal}, r"a class needs its \(\)"),
+        ({"processor": hf.BatchProcessor()}, r"BatchProcessor lacks the method process\(self, batch, ctx\)"),
         ({"settings": {"slotz": 1}}, "nearest is"),
         ({"backend": "heap"}, "not one of rocksdb, hashmap"),
         ({"output_schema": "user strin"}, "found 'strin'"),
@@ -478,3 +480,12 @@ def test_late_rows_without_a_time_to_tell_them_are_refused() -> None:
         running(late="drop")
     with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp column"):
         running(late="drop", event_time="amount")
+
+
+def test_late_rows_of_other_columns_than_the_inputs_are_refused_as_a_query_refuses_them() -> None:
+    timed = IN + ", at timestamp"
+    for schema, told in ((IN, "late rows have the input's columns"), ("user strin", "found 'strin'")):
+        with pytest.raises(hf.InvalidRequest, match=told):
+            Harness(RunningTotal(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", schema))
+    with Harness(Refusing(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", timed)) as harness:
+        assert harness.side_output(hf.SideOutput("late")).num_rows == 0

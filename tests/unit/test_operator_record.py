@@ -34,6 +34,13 @@ def test_a_record_comes_back_from_its_text():
     assert '"types":{"key":"string","value":"list<item: double>"}' in RECORD.to_json()
 
 
+def test_inputs_are_recorded_only_where_there_are_several():
+    """What is recorded of other operators has not changed: an earlier release reads it too."""
+    assert "inputs" not in RECORD.to_json()
+    several = replace(RECORD, inputs=(("orders", ("user", "at")), ("refunds", ("account", "ts"))))
+    assert OperatorRecord.from_json(several.to_json()) == several
+
+
 def test_a_record_torn_or_changed_is_found():
     text = RECORD.to_json()
     for length in range(0, len(text), 7):
@@ -81,6 +88,10 @@ LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "
             r"'total': recorded reducing\(value: int64\), sum, declared reducing\(value: int64\), max",
         ),
         ({"states": (TOTAL, replace(SEEN, kind="list"))}, "state 'seen'"),
+        (
+            {"inputs": (("orders", ("user", "at")), ("refunds", ("account", "ts")))},
+            r"inputs and their keys: recorded one without a name, declared orders \(user, at\), refunds \(account",
+        ),
     ],
 )
 def test_a_restart_that_contradicts_the_record_names_each_difference_and_a_way_out(store, change, message):

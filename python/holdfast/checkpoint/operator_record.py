@@ -24,7 +24,9 @@ _NEW = "go back to the recorded declaration, give the operator a new name, or st
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """Everything about an operator that its stored state depends on."""
+    """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
+    key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone.
+    """
 
     name: str
     max_parallelism: int
@@ -33,6 +35,7 @@ class OperatorRecord:
     key_schema: pa.Schema
     null_keys: bool
     states: tuple[StateRecord, ...]
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_json(self) -> str:
         return seal(
@@ -40,6 +43,7 @@ class OperatorRecord:
             VERSION,
             {
                 "name": self.name,
+                **({"inputs": dict(self.inputs)} if self.inputs else {}),
                 "max_parallelism": self.max_parallelism,
                 "slots": self.slots,
                 "labels": list(self.labels),
@@ -57,6 +61,7 @@ class OperatorRecord:
         try:
             return cls(
                 name=fields["name"],
+                inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
                 max_parallelism=fields["max_parallelism"],
                 slots=fields["slots"],
                 labels=tuple(fields["labels"]),
@@ -89,6 +94,9 @@ class OperatorRecord:
             old, new = recorded.get(name), given.get(name)
             if old is None or new is None or not _same(old, new):
                 found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({_NEW})")
+        if self.inputs != declared.inputs:
+            old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
+            found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({_NEW})")
         return found
 
 
@@ -161,6 +169,10 @@ def _record_name(prefix: str) -> str:
 
 def _text(schema: pa.Schema) -> str:
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"
+
+
+def _inputs_text(inputs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    return ", ".join(f"{name} ({', '.join(key)})" for name, key in inputs) or "one without a name"
 
 
 def _same(old: StateRecord, new: StateRecord) -> bool:

@@ -217,6 +217,7 @@ def _plan(
             key_schema=common_key(inputs, options.name),
             null_keys=options.null_keys,
             states=state_records(processor),
+            inputs=tuple(sorted((one.met.name, one.key_columns) for one in inputs if one.met.name is not None)),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),

@@ -21,6 +21,7 @@ from holdfast.state import (
     Timers,
     any_due,
     declared_states,
+    fresh_copy,
 )
 
 
@@ -40,6 +41,8 @@ def run_batch(
     """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output as it comes: for its rows, then
     for its timers that are due.
 
+    A copy of the processor is at work: a task may have several slots, and what one leaves in it is not the next one's.
+
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 
     Parameters
@@ -55,7 +58,7 @@ def run_batch(
     time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
     stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
     states = [(declared.name, declared.id) for declared in record.states]
-    bound_to = (processor, store, record.key_schema, states, output_schema)
+    bound_to = (fresh_copy(processor), store, record.key_schema, states, output_schema)
     with BoundProcessor(
         *bound_to, side_outputs=side_outputs, inputs=inputs, between_chunks=state.spill_if_needed
     ) as bound:

@@ -25,7 +25,7 @@ from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
 from holdfast.state.live_timers import BatchTimers, KeyedTimers
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states, fresh_copy
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
 from holdfast.state.timers import Timers, any_due, declared_timers
 from holdfast.state.ttl import TTL
@@ -71,4 +71,5 @@ __all__ = [
     "check_side_outputs",
     "declared_states",
     "declared_timers",
+    "fresh_copy",
 ]

@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Produced = Union[None, "dict[str, Any]", "tuple[Any, ...]", pa.RecordBatch, pa.Table, "pd.DataFrame", Iterable[Any]]
 
 ROW_FORMS = ("arrow", "pandas")
+Kind = TypeVar("Kind", bound="Processor")
 
 
 class Processor:
@@ -142,6 +145,14 @@ class KeyedProcessor(Processor):
         As of :meth:`process`.
         """
         raise NotImplementedError
+
+
+def fresh_copy(processor: Kind) -> Kind:
+    """A processor that shares nothing with this one that either may change. Modules, which travel by their names, are
+    the same.
+    """
+    modules: dict[int, Any] = {id(module): module for module in list(sys.modules.values())}
+    return copy.deepcopy(processor, modules)
 
 
 def declared_states(processor: Processor | type[Processor]) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:

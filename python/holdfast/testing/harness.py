@@ -7,7 +7,6 @@ handle of the last committed version. Owner: one thread.
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import tempfile
@@ -44,6 +43,7 @@ from holdfast.state import (
     SideOutput,
     TaggedRows,
     Timers,
+    check_methods,
     check_side_outputs,
     declared_states,
     declared_timers,
@@ -239,7 +239,14 @@ class Harness:
     def _side_schema(self, tag: SideOutput) -> pa.Schema:
         if tag.schema is None:
             return self._input_schema
-        return schema_of(tag.schema, f"operator {self._name!r}, side output {tag.name!r}")
+        where = f"operator {self._name!r}, side output {tag.name!r}"
+        schema = schema_of(tag.schema, where)
+        if tag == self._input.late and (schema.names, schema.types) != (
+            self._input_schema.names,
+            self._input_schema.types,
+        ):
+            raise InvalidRequest(f"{where}: late rows have the input's columns, not its own. Leave out its schema")
+        return schema
 
     def _only_input(self, column: str | None, late: str | SideOutput, where: str) -> Input:
         check_late(late, where)
@@ -251,7 +258,7 @@ class Harness:
         return Input(None, self._key_columns, column, late, () if column is None else (column,))
 
     def _run_slot(self, batch: _Batch) -> list[TaggedRows]:
-        state, processor = self._state, copy.deepcopy(self._processor)
+        state, processor = self._state, self._processor
         ctx = Context(
             query_id=QUERY_ID,
             operator=self._name,
@@ -417,6 +424,7 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
+        check_methods(processor, (self._input,), f"operator {self._name!r}")
         check_ttls(processor, bool(self._input.time_columns), f"operator {self._name!r}")
         declared_timers(processor)  # those that call nothing are refused, as in a query
         declared = OperatorRecord(
