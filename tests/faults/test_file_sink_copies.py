@@ -24,7 +24,7 @@ from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
-from holdfast.commit.sink import SinkTask
+from holdfast.commit.sink import Scope, SinkTask
 from holdfast.errors import Fenced, HoldfastError, Incompatible, Unavailable
 from holdfast.sink.files import FileSink
 from holdfast.sink.files import sink as sink_module
@@ -240,6 +240,20 @@ def test_of_two_copies_that_start_together_one_goes_on(tmp_path: Path, monkeypat
         if not second:
             break
     assert look > 20
+
+
+def test_a_driver_whose_fences_are_gone_leaves_none_over_those_of_its_successor(tmp_path: Path) -> None:
+    """A third copy had deleted them and was refused. The first one's sweep fenced the second, and both were refused."""
+    sink = FileSink(str(tmp_path))
+    mine, theirs = (Scope(QUERY, run_id, 1, "files") for run_id in ("mine", "theirs"))
+    for scope in (mine, theirs):
+        for fence in tmp_path.glob("_holdfast/*/*/fences/*"):
+            fence.unlink()
+        sink.claim(scope, Driver(scope.run_id, "localhost", 1, 0), [], lambda traces: None)
+    with pytest.raises(Fenced, match="run theirs took sink 'files'"):
+        sink.recover(mine, [])
+    assert {trace.run_id for trace in sink.traces(mine, [])} == {"theirs"}
+    sink.recover(theirs, [])
 
 
 @pytest.mark.slow

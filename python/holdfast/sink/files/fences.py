@@ -61,8 +61,18 @@ def take_over(store: FileStore, layout: Layout, scope: Scope) -> Fence:
 
 
 def leave_fence(store: FileStore, layout: Layout, scope: Scope) -> None:
-    """Another fence of a driver, in place of those before: what its own tasks have begun must not be prepared."""
+    """Another fence of a driver, in place of those before: what its own tasks have begun must not be prepared.
+
+    Raises
+    ------
+    Fenced
+        The newest is of another driver of the same epoch: who was overtaken would fence its own successor.
+    """
     epoch, number = newest_fence(store, layout)
+    if epoch == scope.epoch:
+        run_id = _run_of(store, layout, (epoch, number))
+        if run_id not in (None, scope.run_id):
+            raise _fenced(store, scope, run_id, epoch)
     store.create_if_absent(layout.fence(scope.epoch, number + 1 if epoch == scope.epoch else 1), scope.run_id.encode())
     fences = all_fences(store, layout)
     kept = {fences[-1], (fences[-1][0], 1)} if fences else set()
