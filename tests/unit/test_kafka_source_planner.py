@@ -217,6 +217,13 @@ def test_a_doubt_of_one_partition_forgets_no_other() -> None:
     assert available_now(brokers, [{"stable": {B: 15}}, {}]) == [(0, 10, 12), (1, 10, 15)]
 
 
+def test_a_topic_that_another_broker_takes_for_one_of_long_ago_moves_no_fixed_end() -> None:
+    brokers = Brokers()
+    brokers.stable = {A: 12}
+    later = [{"topic_id": "of long ago", "stable": {A: 3, B: 3}}, {"topic_id": "id", "stable": {A: 20, B: 15}}]
+    assert available_now(brokers, later) == [(0, 10, 12), (1, 10, 15)]
+
+
 def test_a_topic_that_was_of_long_ago_when_the_end_was_fixed_is_looked_at_as_a_whole() -> None:
     brokers = Brokers()
     brokers.topic_id, brokers.stable = "of long ago", {A: 3, B: 3}

@@ -85,21 +85,22 @@ def gone(since: SourceOffset, topics: Topics) -> set[Partition]:
     return {key for key in since.positions if key not in present and key[0] not in others}
 
 
-def refreshed(fixed: Available, now: Available, doubtful: Set[Partition]) -> Available:
+def refreshed(fixed: Available, now: Available, doubtful: Set[Partition], since: SourceOffset) -> Available:
     """An end that was fixed once, with a later answer for nothing but what is in doubt. All else stays: it would move
-    the end, or forget a partition that only the earlier answer had.
+    the end, or forget a partition that only the earlier answer had. So does a topic that was the one that was read,
+    where the later answer has another one: that is a doubt of its own.
     """
     (topics, ends), (topics_now, ends_now) = fixed, now
-    names = {topic for topic, _ in doubtful}
+    strangers = recreated(since, topics_now) - recreated(since, topics)
+    names = {topic for topic, _ in doubtful} - strangers
     asked = {topic: topic_id for topic, topic_id in topics_now.topic_ids.items() if topic in names}
     others = {topic for topic, topic_id in asked.items() if differ(topics.topic_ids.get(topic), topic_id)}
+    wanted = {key for key in topics_now.partitions if key[0] in others or (key in doubtful and key[0] in names)}
     # Of what is in doubt an end that was said stays until another one is.
-    partitions = {key for key in topics.partitions if key[0] not in others and (key in ends or key not in doubtful)}
-    partitions |= {key for key in topics_now.partitions if key in doubtful or key[0] in others}
+    stay = {key for key in topics.partitions if key[0] not in others and (key in ends or key not in doubtful)}
     kept = {key: end for key, end in ends.items() if key[0] not in others}
-    later = {key: end for key, end in ends_now.items() if key in doubtful or key not in kept}
-    kept.update((key, end) for key, end in later.items() if key in partitions)
-    return Topics(sorted(partitions), {**topics.topic_ids, **asked}), kept
+    later = {key: end for key, end in ends_now.items() if key in wanted}
+    return Topics(sorted(stay | wanted), {**topics.topic_ids, **asked}), {**kept, **later}
 
 
 def differ(before: str | None, now: str) -> bool:

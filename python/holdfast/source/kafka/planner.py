@@ -69,7 +69,8 @@ class StreamPlanner:
         doubt = self._doubt()
         found = self._cluster.available()
         while silent(found) and doubt.lasts():
-            found = refreshed(found, self._cluster.available(), silent(found))
+            known = SourceOffset({}, {}, found[0].topic_ids)
+            found = refreshed(found, self._cluster.available(), silent(found), known)
         self._fixed_end = found
         if self._cluster.reads_committed:
             self._stalls.tell_of_one_run(self._fixed_end[1])
@@ -165,7 +166,7 @@ class StreamPlanner:
                 found = self._available()
             return found
         while (doubtful := self._doubtful(since, self._fixed_end)) and doubt.lasts():
-            self._fixed_end = refreshed(self._fixed_end, self._cluster.available(), doubtful)
+            self._fixed_end = refreshed(self._fixed_end, self._cluster.available(), doubtful, since)
         # No later batch of this run would have them.
         if unsaid := silent(self._fixed_end) & since.positions.keys():
             raise Unavailable(
