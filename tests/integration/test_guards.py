@@ -120,7 +120,9 @@ def test_no_checkpoint_folder(stream: FileStream, spark: SparkSession) -> None:
         stream.run(totals())
 
 
-@pytest.mark.parametrize("folder", ["s3://bucket/x", "dbfs:/x", "~/x", "hdfs://name/x"])
+@pytest.mark.parametrize(
+    "folder", ["s3://bucket/x", "s3a:bucket/x", "dbfs:/x", "dbfs:x", "hdfs://name/x", "~/x", "$HOME/x", " /x"]
+)
 def test_a_place_that_cannot_keep_state_is_refused_at_the_call(stream: FileStream, folder: str) -> None:
     stream.write(EVENTS)
     for setting in ("checkpoint.dir", "local.dir"):
@@ -130,6 +132,9 @@ def test_a_place_that_cannot_keep_state_is_refused_at_the_call(stream: FileStrea
         hf.FileSink(folder)
     with pytest.raises(hf.InvalidRequest, match="expected"):
         hf.write_exactly_once(stream.events(), hf.FileSink("out"), checkpoint=folder)
+    if ":" not in folder:  # other schemes are Spark's to know
+        with pytest.raises(hf.InvalidRequest, match="expected"):
+            hf.start(stream.events().writeStream.format("noop"), checkpoint=folder)
     assert not stream.spark.streams.active
 
 

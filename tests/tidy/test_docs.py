@@ -11,6 +11,8 @@ from tests.tidy.sources import ROOT, cpp_files, files, name, text, tree
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_SECTION_LINK = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.*?)\s*$", re.MULTILINE)
 _MAGIC = re.compile(
     r"""^_?k?MAGIC\w*\s*(?::[^=]*)?=\s*b?["']([^"']+)["']|\bk\w*Magic\w*\s*(?:\[\])?\s*(?:=|\{)\s*"([^"]+)\"""",
     re.MULTILINE,
@@ -60,6 +62,23 @@ def test_links_lead_somewhere() -> None:
         for target in _LINK.findall(text(page))
         if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
     ]
+    assert not dead, dead
+
+
+def _sections(page: Path) -> set[str]:
+    """What a heading is called in links: as GitHub and PyPI make it."""
+    headings = _HEADING.findall(re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_to_sections_lead_to_one() -> None:
+    found = [(page, target, section) for page in files(".md") for target, section in _SECTION_LINK.findall(text(page))]
+    dead = [
+        f"{name(page)} → {target}#{section}"
+        for page, target, section in found
+        if section not in _sections(page.parent / target if target else page)
+    ]
+    assert found
     assert not dead, dead
 
 

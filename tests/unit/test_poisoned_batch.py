@@ -1,10 +1,12 @@
-"""A state's call that fails half-way: nothing of its batch can be prepared, even by a processor that catches the error.
+"""A change of a state that fails half-way: nothing of its batch can be prepared, even by a processor that catches the
+error. A read that is refused has changed nothing, and its batch goes on.
 
 Before, a sum that overflowed in row 3 of 5 left rows 1 and 2 counted, and the batch was prepared with them.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,3 +124,129 @@ def test_a_read_that_was_asked_wrongly_changes_nothing_and_ends_nothing(wrong: p
     store.check()
     with pytest.raises(HoldfastError):
         values.get(wrong)
+
+
+class AsksWrongly(hf.BatchProcessor):
+    """Every read of every state, with keys or map keys of another type, amid changes."""
+
+    seen = hf.ValueState(pa.int64())
+    total = hf.ReducingState(pa.int64(), "sum")
+    count = hf.AggregatingState(pa.int64(), "count")
+    amounts = hf.ListState(pa.int64())
+    by_day = hf.MapState(pa.int64(), pa.int64())
+
+    def process(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.RecordBatch]:
+        self.refused = 0
+        wrong, ones = pa.array([1.5] * len(batch)), pa.array([1] * len(batch))
+        reads = [
+            *(state.get for state in (self.seen, self.total, self.count, self.amounts)),
+            self.seen.contains,
+            *(getattr(self.by_day, name) for name in ("entries", "keys", "values", "count", "is_empty")),
+        ]
+        asked = [(read, (wrong,)) for read in reads]
+        monday = pa.array(["monday"] * len(batch))
+        asked += [(read, (batch, monday)) for read in (self.by_day.get, self.by_day.contains)]
+        asked += [(self.by_day.get, (batch, pa.array([1])))]
+        for read, arguments in asked:
+            try:
+                read(*arguments)
+            except InvalidRequest:
+                self.refused += 1
+            self.total.add_only(batch, batch["amount"])
+            self.by_day.put(batch, ones, batch["amount"])
+        assert self.refused == len(asked)
+        yield batch.select(["user"])
+
+
+class AsksWronglyByKey(hf.KeyedProcessor):
+    by_day = hf.MapState(pa.int64(), pa.int64())
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        amount = rows["amount"][0].as_py()
+        self.total.add(amount)
+        self.by_day.put(1, amount)
+        refused = 0
+        for ask in (
+            lambda: self.by_day.get("monday"),
+            lambda: self.by_day.get(None),
+            lambda: self.by_day.contains(1.5),
+            lambda: self.by_day.get_all([1, "monday"]),
+            lambda: self.by_day.get_all("monday"),
+            lambda: self.by_day["monday"],
+        ):
+            try:
+                ask()
+            except InvalidRequest as error:
+                assert "by_day" in str(error)
+                refused += 1
+        assert refused == 6
+        assert self.by_day.get(1) == amount and self.total.get() == amount
+        yield {"user": key[0]}
+
+
+@pytest.mark.parametrize("processor", [AsksWrongly(), AsksWronglyByKey()])
+def test_a_read_that_is_refused_and_caught_leaves_the_batch_good(processor: Any) -> None:
+    store = make_store()
+    run_all(bind(processor, OUTPUT, store), purchases(["a", "b"], [3, 4]))
+    store.check()
+    store.take_delta()
+    store.commit()
+
+
+class ReadsTimesOfDay(hf.KeyedProcessor):
+    """A read that fails in the middle, when the changes before it are in the core already."""
+
+    at = hf.MapState(pa.int64(), pa.time64("ns"))
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        assert self.at.get(2) == NOON
+        self.at.put(2, ONE)
+        self.at.remove(3)
+        with pytest.raises(InvalidRequest, match="at"):
+            self.at.items()
+        self.found = self.at.get(2), self.at.get(3), self.at.contains(2)
+        yield {"user": key[0]}
+
+
+NOON, ONE = datetime.time(12), datetime.time(13)
+
+
+class PutsTimesOfDay(hf.BatchProcessor):
+    at = hf.MapState(pa.int64(), pa.time64("ns"))
+
+    def process(self, batch: pa.RecordBatch, ctx: Any) -> None:
+        nanoseconds = [1, 12 * 3600 * 10**9, 12 * 3600 * 10**9]  # the first has no Python value
+        self.at.put(batch, batch["amount"], pa.array(nanoseconds, pa.time64("ns")))
+
+
+def test_a_read_that_fails_after_it_wrote_forgets_what_it_knew_before() -> None:
+    store = make_store()
+    run_all(bind(PutsTimesOfDay(), OUTPUT, store), purchases(["a", "a", "a"], [1, 2, 3]))
+    processor = ReadsTimesOfDay()
+    run_all(bind(processor, OUTPUT, store), purchases(["a"], [0]))
+    assert processor.found == (ONE, None, True)
+    store.check()
+
+
+class AddsToWhatCannotBeRead(hf.KeyedProcessor):
+    last = hf.ReducingState(pa.time64("ns"), lambda a, b: b)
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        with pytest.raises(InvalidRequest, match="has no Python value"):
+            self.last.add(NOON)
+        yield {"user": key[0]}
+
+
+class PutsLast(hf.BatchProcessor):
+    last = hf.ValueState(pa.time64("ns"))  # kept as the fold keeps what it reduces
+
+    def process(self, batch: pa.RecordBatch, ctx: Any) -> None:
+        self.last.put(batch, pa.array([1], pa.time64("ns")))
+
+
+def test_a_change_that_could_not_read_what_it_adds_to_ends_the_batch() -> None:
+    store = make_store()
+    run_all(bind(PutsLast(), OUTPUT, store), purchases(["a"], [0]))
+    with pytest.raises(InvalidRequest, match="nothing of this batch is kept"):
+        run_all(bind(AddsToWhatCannotBeRead(), OUTPUT, store), purchases(["a"], [0]))

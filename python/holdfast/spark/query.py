@@ -24,7 +24,7 @@ from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.spark.declared_operators import check_declared
 from holdfast.spark.told_errors import told_error
-from holdfast.storage import local_path, open_file_store
+from holdfast.storage import check_spelling, local_path, open_file_store
 
 _LOGGER = logging.getLogger("holdfast.spark")
 #: How long Ctrl-C may go unnoticed, seconds.
@@ -62,12 +62,15 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
     ------
     Incompatible
         An operator is not what the checkpoint recorded: names each difference.
+    InvalidRequest
+        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``.
     Unavailable
         Spark's JVM is gone.
     """
     if not isinstance(writer, DataStreamWriter):
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
+        check_spelling(os.fspath(checkpoint))
         check_checkpoint(checkpoint)
     try:
         if checkpoint is not None:

@@ -43,10 +43,9 @@ class BatchValueState(BatchState):
         self._table = table
         self._values = ValueColumns(type, f"state {name!r}")
 
-    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The value of each row's key, null where there is none."""
-        return pa.array(self._run(self._table.get, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.get, self._keys.of(keys)))
 
     @operation
     def put(self, keys: Keys, values: Values) -> None:
@@ -54,10 +53,9 @@ class BatchValueState(BatchState):
         rows = self._keys.of(keys)
         self._run(self._table.put, rows, self._values.of(values, len(rows)))
 
-    @operation
     def contains(self, keys: Keys) -> pa.Array:
         """Whether each row's key has a value (bool)."""
-        return pa.array(self._run(self._table.contains, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.contains, self._keys.of(keys)))
 
     @operation
     def clear(self, keys: Keys) -> None:
@@ -93,10 +91,9 @@ class BatchReducingState(BatchState):
         rows = self._keys.of(keys)
         self._run(self._table.add_only, rows, self._values.of(values, len(rows)))
 
-    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The result for each row's key, null where nothing was added."""
-        return pa.array(self._run(self._table.get, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.get, self._keys.of(keys)))
 
     @operation
     def clear(self, keys: Keys) -> None:
@@ -132,10 +129,9 @@ class BatchListState(BatchState):
         rows = self._keys.of(keys)
         self._append_lists(rows, self._lists.of(lists, len(rows)))
 
-    @operation
     def get(self, keys: Keys) -> pa.Array:
         """The list of each row's key, empty where there is none."""
-        return pa.array(self._run(self._table.get, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.get, self._keys.of(keys)))
 
     @operation
     def update(self, keys: Keys, lists: Values) -> None:
@@ -159,7 +155,7 @@ class BatchListState(BatchState):
     def _last_rows(self, rows: Any) -> pa.Array:
         """The last row of each distinct key."""
         from_the_end = pa.array(np.arange(len(rows) - 1, -1, -1, dtype=np.int32))
-        _, first_rows = self._run(self._store.distinct, rows.take(from_the_end))
+        _, first_rows = self._ask(self._store.distinct, rows.take(from_the_end))
         return from_the_end.take(pa.array(first_rows))
 
     def _append_lists(self, rows: Any, lists: pa.ListArray) -> None:
@@ -185,11 +181,10 @@ class BatchMapState(BatchState):
         self._map_keys = ValueColumns(key, f"state {name!r}", "map keys")
         self._map_values = ValueColumns(value, f"state {name!r}", "map values")
 
-    @operation
     def get(self, keys: Keys, map_keys: Values) -> pa.Array:
         """The value of each row's entry, null where there is none."""
         rows = self._keys.of(keys)
-        return pa.array(self._run(self._table.get, rows, self._map_keys.of(map_keys, len(rows))))
+        return pa.array(self._ask(self._table.get, rows, self._map_keys.of(map_keys, len(rows))))
 
     @operation
     def put(self, keys: Keys, map_keys: Values, map_values: Values) -> None:
@@ -199,11 +194,10 @@ class BatchMapState(BatchState):
             self._table.put, rows, self._map_keys.of(map_keys, len(rows)), self._map_values.of(map_values, len(rows))
         )
 
-    @operation
     def contains(self, keys: Keys, map_keys: Values) -> pa.Array:
         """Whether each row's entry is there (bool)."""
         rows = self._keys.of(keys)
-        return pa.array(self._run(self._table.contains, rows, self._map_keys.of(map_keys, len(rows))))
+        return pa.array(self._ask(self._table.contains, rows, self._map_keys.of(map_keys, len(rows))))
 
     @operation
     def remove(self, keys: Keys, map_keys: Values) -> None:
@@ -211,27 +205,22 @@ class BatchMapState(BatchState):
         rows = self._keys.of(keys)
         self._run(self._table.remove, rows, self._map_keys.of(map_keys, len(rows)))
 
-    @operation
     def entries(self, keys: Keys) -> pa.Array:
         """All entries of each row's key as map<key, value>, in the order of the map keys."""
-        return pa.array(self._run(self._table.entries, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.entries, self._keys.of(keys)))
 
-    @operation
     def keys(self, keys: Keys) -> pa.Array:
         """The map keys of each row's key as list<key>, in order."""
         return self._part(keys, "keys")
 
-    @operation
     def values(self, keys: Keys) -> pa.Array:
         """The map values of each row's key as list<value>, in the order of the map keys."""
         return self._part(keys, "items")
 
-    @operation
     def count(self, keys: Keys) -> pa.Array:
         """How many entries each row's key has (int64)."""
-        return pa.array(self._run(self._table.count, self._keys.of(keys)))
+        return pa.array(self._ask(self._table.count, self._keys.of(keys)))
 
-    @operation
     def is_empty(self, keys: Keys) -> pa.Array:
         """Whether each row's key has no entries (bool)."""
         return pc.equal(self.count(keys), 0)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
+from holdfast.errors import InvalidRequest
 from holdfast.state.casts import storage_type
 from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
 from holdfast.state.python_values import NotKept, detached, identity, keeper, verbatim
@@ -141,7 +142,7 @@ class KeyedMapState(KeyedState):
     def get(self, map_key: Any) -> Any:
         """The entry's value, or None."""
         index = self._index()
-        entry = self._kept_key(map_key)
+        entry = self._asked_key(map_key)
         changed = self._changes.get(index, _NO_ENTRIES).get(entry[0])
         value = self._unchanged(index, (entry,))[entry[0]] if changed is None else changed[1]
         if value is _REMOVED or value is _NULL_OR_REMOVED:
@@ -151,7 +152,7 @@ class KeyedMapState(KeyedState):
     def get_all(self, map_keys: Iterable[Any]) -> list[Any]:
         """The values of several entries, None where there is none. One call of the core for all of them."""
         index = self._index()
-        wanted = [self._kept_key(map_key) for map_key in self._several(map_keys, ", map keys")]
+        wanted = [self._asked_key(map_key) for map_key in self._asked_several(map_keys, ", map keys")]
         found = self._look_up(index, wanted)
         values = [None if value is _REMOVED or value is _NULL_OR_REMOVED else value for value in found]
         return [detached(value) for value in values] if self._mutable else values
@@ -159,10 +160,10 @@ class KeyedMapState(KeyedState):
     def contains(self, map_key: Any) -> bool:
         """Whether there is such an entry."""
         index = self._index()
-        kept = self._kept_key(map_key)
+        kept = self._asked_key(map_key)
         found = self._look_up(index, [kept])[0]
         if found is _NULL_OR_REMOVED:
-            map_keys = self._map_keys([kept[1]], [index])
+            map_keys = self._asked_map_keys([kept[1]], [index])
             present = self._read(self._table.contains, self._scope.current(), map_keys)[0]
             found = self._known[kept[0]] = None if present else _REMOVED
         return found is not _REMOVED
@@ -247,6 +248,8 @@ class KeyedMapState(KeyedState):
         if index in self._changes or index in self._cleared:
             cleared = [index] if index in self._cleared else []
             self._cleared.pop(index, None)
+            # What was known of the key is no more, also if the read fails and the processor catches that.
+            self._entries[index], self._known_index = UNREAD, NO_KEY
             self._write(cleared, {index: self._changes.pop(index, {})})
             self._entries[index] = self._by_identity(self._read(self._table.entries, self._scope.current())[0])
         elif self._entries[index] is UNREAD:
@@ -278,7 +281,7 @@ class KeyedMapState(KeyedState):
         if missing:
             indices = [index] * len(missing)
             keys = self._scope.several(indices) if len(missing) > 1 else self._scope.current()
-            found = self._read(self._table.get, keys, self._map_keys(list(missing.values()), indices))
+            found = self._read(self._table.get, keys, self._asked_map_keys(list(missing.values()), indices))
             self._known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
         return self._known
 
@@ -300,16 +303,26 @@ class KeyedMapState(KeyedState):
     def _map_keys(self, map_keys: list[Any], indices: list[int]) -> pa.Array:
         return self._arrow(map_keys, self._key, indices, ", map keys")
 
+    def _asked_map_keys(self, map_keys: list[Any], indices: list[int]) -> pa.Array:
+        return self._asked_arrow(map_keys, self._key, indices, ", map keys")
+
     def _kept_key(self, map_key: Any) -> tuple[Any, Any]:
+        """The map key of a change."""
+        try:
+            return self._asked_key(map_key)
+        except InvalidRequest as error:
+            raise self.failed(error) from None
+
+    def _asked_key(self, map_key: Any) -> tuple[Any, Any]:
         """A map key's identity, and what is kept of it."""
         kept = map_key
         if map_key is None or map_key.__class__ not in self._verbatim_keys:
             try:
                 kept = self._keep_key(map_key)
             except NotKept as reason:
-                raise self._refused(map_key, self._key, reason, ", map keys") from None
+                raise self._refusal(map_key, self._key, reason, ", map keys") from None
             if kept is None:
-                raise self._refused(map_key, self._key, "a map key is never null", ", map keys")
+                raise self._refusal(map_key, self._key, "a map key is never null", ", map keys")
         return (kept, kept) if self._identity is None else (self._identity(kept), kept)
 
     def _kept_value(self, map_value: Any) -> Any:

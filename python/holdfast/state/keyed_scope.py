@@ -103,13 +103,20 @@ class KeyedState(LiveState, ABC):
             )
         return index
 
-    def _several(self, values: Any, role: str) -> Iterable[Any]:
+    def _asked_several(self, values: Any, role: str) -> Iterable[Any]:
         """What a caller calls several values: anything but one text, which Python would take for its characters."""
         if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
             key = self._scope.tuples[self._index()]
             error = f"state {self.name!r}{role}: expected several in a list, found {shown(values)}; key {key!r}"
-            raise self.failed(InvalidRequest(error))
+            raise InvalidRequest(error)
         return values
+
+    def _several(self, values: Any, role: str) -> Iterable[Any]:
+        """The same, of values for a change."""
+        try:
+            return self._asked_several(values, role)
+        except InvalidRequest as error:
+            raise self.failed(error) from None
 
     def _read_ahead(self, operation: Callable[..., Any], into: list[Any]) -> list[Any]:
         """Reads the current key, and where that changes nothing those to come, into their places; what was read."""
@@ -121,15 +128,18 @@ class KeyedState(LiveState, ABC):
 
     def _read(self, operation: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Calls the core for an array, and has it as Python values."""
-        array = pa.array(self._run(operation, *arguments))
+        array = pa.array(self._ask(operation, *arguments))
         self._scope.moved_bytes += array.nbytes
+        return python_of(array, f"state {self.name!r}")
+
+    def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
+        """Kept values of the keys at these positions as the core takes them, for a change."""
         try:
-            return python_of(array, f"state {self.name!r}")
+            return self._asked_arrow(kept, type, indices, role)
         except InvalidRequest as error:
             raise self.failed(error) from None
 
-    def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
-        """Kept values of the keys at these positions as the core takes them."""
+    def _asked_arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str) -> pa.Array:
         try:
             array = arrow_of(kept, type, f"state {self.name!r}{role}")
         except InvalidRequest as error:
@@ -139,12 +149,15 @@ class KeyedState(LiveState, ABC):
                     keep(value)
                 except NotKept as reason:
                     self._scope.index = index
-                    raise self._refused(value, type, reason, role) from None
-            raise self.failed(error) from None
+                    raise self._refusal(value, type, reason, role) from None
+            raise error from None
         self._scope.moved_bytes += array.nbytes
         return array
 
     def _refused(self, value: Any, type: pa.DataType, reason: object, role: str = "") -> Exception:
         """The error for a value that the current key's state does not keep."""
+        return self.failed(self._refusal(value, type, reason, role))
+
+    def _refusal(self, value: Any, type: pa.DataType, reason: object, role: str) -> InvalidRequest:
         key = self._scope.tuples[self._scope.index]
-        return self.failed(refusal(f"state {self.name!r}{role}", type, value, f"{reason}; key {key!r}"))
+        return refusal(f"state {self.name!r}{role}", type, value, f"{reason}; key {key!r}")

@@ -231,11 +231,10 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
                 raise self._refused(value, self._fold.input_type, reason) from None
         if value is None:
             return
-        accumulator = self._accumulator(index)
         try:
-            added = self._fold.add(accumulator, value)
+            added = self._fold.add(self._accumulator(index), value)
         except Exception as error:
-            self.failed(error)  # the function may have changed the accumulator already
+            self.failed(error)  # the value is not in, or the function may have changed the accumulator already
             raise
         self._values[index] = self._written[index] = added
 

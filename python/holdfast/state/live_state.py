@@ -1,7 +1,9 @@
-"""What all live states share: their name, and that an operation which failed is never forgotten.
+"""What all live states share: their name, and that a change which failed is never forgotten.
 
 A state may have done a part of what failed, so its batch must not be prepared, whatever the processor makes of the
-error: the first one is kept, and raised again before anything of the batch leaves the processor's hands.
+error: the first one is kept, and raised again before anything of the batch leaves the processor's hands. A read changes
+nothing: one that is refused (InvalidRequest) leaves the batch as good as it was. One that fails otherwise does not, as
+the processor goes on without knowing its state.
 """
 
 from __future__ import annotations
@@ -45,8 +47,17 @@ class LiveState:
             self.failure = error
         return error
 
+    def _ask(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the core for what it only reads; its errors know state ids only."""
+        try:
+            return read(*arguments)
+        except InvalidRequest as refusal:
+            raise InvalidRequest(f"state {self.name!r}: {refusal}") from None
+        except HoldfastError as error:
+            raise self.failed(type(error)(f"state {self.name!r}: {error}")) from None
+
     def _run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls the core; its errors know state ids only."""
+        """Calls the core for a change; its errors know state ids only."""
         try:
             return operation(*arguments)
         except HoldfastError as error:
@@ -66,7 +77,7 @@ class LiveState:
 
 
 def operation(method: Method) -> Method:
-    """A method of a state whose errors are all noted."""
+    """A method that changes a state: its errors are all noted."""
 
     @functools.wraps(method)
     def noting(self: LiveState, *arguments: Any, **named: Any) -> Any:

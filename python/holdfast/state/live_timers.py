@@ -64,13 +64,12 @@ class BatchTimers(BatchState):
         """Removes one timer a row; one that is not there is no error, nor is a time that is null."""
         self._run(self._table.delete, *self._timers(keys, times, namespaces))
 
-    @operation
     def list(self, keys: Keys) -> pa.Array:
         """The timers of each row's key as list<struct<time: timestamp, namespace: string>>, in order of time.
 
         Reads all timers that are stored near the key's: for some keys, not for each row.
         """
-        return pa.array(self._run(self._table.list, self._keys.of(keys))).cast(_LISTED)
+        return pa.array(self._ask(self._table.list, self._keys.of(keys))).cast(_LISTED)
 
     def take_due(self, until: int, limit: int) -> pa.RecordBatch:
         """The first timers up to a time, taken out: key columns, time, namespace. For whoever fires them."""

@@ -5,9 +5,17 @@ from __future__ import annotations
 from holdfast.storage.file_store import FileStore, StoredFile
 from holdfast.storage.local import LocalFileStore
 from holdfast.storage.transfer import run_parallel
-from holdfast.storage.uri import local_path
+from holdfast.storage.uri import check_spelling, local_path
 
-__all__ = ["FileStore", "LocalFileStore", "StoredFile", "local_path", "open_file_store", "run_parallel"]
+__all__ = [
+    "FileStore",
+    "LocalFileStore",
+    "StoredFile",
+    "check_spelling",
+    "local_path",
+    "open_file_store",
+    "run_parallel",
+]
 
 
 def open_file_store(uri: str) -> FileStore:

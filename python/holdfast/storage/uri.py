@@ -17,7 +17,32 @@ _PUBLIC_OPTIONS = frozenset(
     {"region", "endpoint_override", "scheme", "replication", "buffer_size", "allow_bucket_creation"}
 )
 _HIDDEN = "***"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+# Also without a slash: s3a:bucket/x would be a folder of that name below the working directory.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def check_spelling(text: str) -> None:
+    """Refuses what would become an oddly named folder below the working directory, here and for Spark.
+
+    Raises
+    ------
+    InvalidRequest
+        Empty, with blanks around it, or a path below a home folder or a variable that nobody expands.
+    """
+    if not text:
+        raise InvalidRequest("the folder is empty text: expected a path, such as /mnt/shared/state")
+    if text != text.strip():
+        raise InvalidRequest(f"{text!r} has blanks around it: expected a path, such as {text.strip()!r}")
+    if text.startswith("~"):
+        raise InvalidRequest(
+            f"{text!r} begins with '~', which Spark does not expand, and which is another folder on each machine: "
+            f"expected an absolute path. On this machine it is {os.path.expanduser(text)}"
+        )
+    if text.startswith("$"):
+        raise InvalidRequest(
+            f"{text!r} begins with a variable, which Spark does not expand: expected an absolute path. On this "
+            f"machine it is {os.path.expandvars(text)}"
+        )
 
 
 def local_path(text: str) -> str:
@@ -26,15 +51,9 @@ def local_path(text: str) -> str:
     Raises
     ------
     InvalidRequest
-        Empty, a path below a home folder, or a URI of anything but a folder; says what to write instead.
+        See :func:`check_spelling`; or a URI of anything but a folder. Says what to write instead.
     """
-    if not text:
-        raise InvalidRequest("the folder is empty text: expected a path, such as /mnt/shared/state")
-    if text.startswith("~"):
-        raise InvalidRequest(
-            f"{text!r} begins with '~', which Spark does not expand, and which is another folder on each machine: "
-            f"expected an absolute path. On this machine it is {os.path.expanduser(text)}"
-        )
+    check_spelling(text)
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
