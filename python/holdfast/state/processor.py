@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
 import pyarrow as pa
@@ -67,6 +67,23 @@ class BatchProcessor(Processor):
         """
         raise NotImplementedError
 
+    def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> Produced:
+        """Called with timers that are due, after the batch's rows, until no more are.
+
+        Parameters
+        ----------
+        batch
+            The key columns, then ``time`` (timestamp, UTC) and ``namespace`` (string); in order of time, then key,
+            then namespace. They have been taken out: one that is set again fires again.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
+        """
+        raise NotImplementedError
+
 
 class KeyedProcessor(Processor):
     """A processor of one key at a time.
@@ -108,13 +125,41 @@ class KeyedProcessor(Processor):
         """
         raise NotImplementedError
 
+    def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: Context) -> Produced:
+        """Called once for each timer that is due, with the key's states, after all rows of the batch.
+
+        One key's timers come in order of time. One that is set meanwhile and is due comes in its place too.
+
+        Parameters
+        ----------
+        key
+            The key columns' values as Python values, in order.
+        time, namespace
+            As they were set; the time is in UTC.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
+        """
+        raise NotImplementedError
+
 
 def fresh_copy(processor: Kind) -> Kind:
-    """A processor that shares nothing with this one that either may change. Modules, which travel by their names, are
-    the same.
+    """A processor that shares nothing with this one but what cannot be copied where it is: an attribute that has a
+    module in it, or a broadcast variable, of which Spark's workers may read the value and no more.
     """
-    modules: dict[int, Any] = {id(module): module for module in list(sys.modules.values())}
-    return copy.deepcopy(processor, modules)
+    fresh = object.__new__(type(processor))
+    done: dict[int, Any] = {id(processor): fresh}
+    for name, value in vars(processor).items():
+        tried = dict(done)  # of what fails there may be halves, which no other attribute shall get
+        try:
+            fresh.__dict__[name] = copy.deepcopy(value, tried)
+            done = tried
+        except Exception:
+            fresh.__dict__[name] = value
+    return fresh
 
 
 def declared_states(processor: Processor | type[Processor]) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:
