@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
+from holdfast.state import fresh_copy
 from holdfast.testing import Harness
 from holdfast.testing.rows import schema_of
 
@@ -215,11 +216,33 @@ def test_timers_fire_when_time_is_moved_and_again_in_a_replay(backend: str) -> N
         assert harness.state("alarm") == {}
 
 
+class Broadcast:
+    """One of Spark's: where it has arrived it is pickled no more."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("Broadcast can only be serialized in driver")
+
+
+def test_a_copy_of_a_processor_is_one_whole() -> None:
+    class Counting(hf.BatchProcessor):
+        def __init__(self) -> None:
+            self.broken = {"list": (one := [1]), "broadcast": Broadcast()}
+            self.one, self.same = one, one
+            self.again = self.close
+
+    before = Counting()
+    after = fresh_copy(before)
+    assert after.one is after.same and after.one is not before.one and after.one == [1]
+    assert after.again.__self__ is after
+    assert after.broken is before.broken
+
+
 def test_a_processor_keeps_nothing_but_its_states() -> None:
     class Remembers(hf.BatchProcessor):
         def __init__(self) -> None:
             self.seen = 0
             self.arrow = pa  # pickled by its name, so a query takes it
+            self.shared = Broadcast()
 
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             self.seen += batch.num_rows

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
@@ -148,11 +147,19 @@ class KeyedProcessor(Processor):
 
 
 def fresh_copy(processor: Kind) -> Kind:
-    """A processor that shares nothing with this one that either may change. Modules, which travel by their names, are
-    the same.
+    """A processor that shares nothing with this one but what cannot be copied where it is: an attribute that has a
+    module in it, or a broadcast variable, of which Spark's workers may read the value and no more.
     """
-    modules: dict[int, Any] = {id(module): module for module in list(sys.modules.values())}
-    return copy.deepcopy(processor, modules)
+    fresh = object.__new__(type(processor))
+    done: dict[int, Any] = {id(processor): fresh}
+    for name, value in vars(processor).items():
+        tried = dict(done)  # of what fails there may be halves, which no other attribute shall get
+        try:
+            fresh.__dict__[name] = copy.deepcopy(value, tried)
+            done = tried
+        except Exception:
+            fresh.__dict__[name] = value
+    return fresh
 
 
 def declared_states(processor: Processor | type[Processor]) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:
