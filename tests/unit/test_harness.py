@@ -512,3 +512,81 @@ def test_late_rows_of_other_columns_than_the_inputs_are_refused_as_a_query_refus
             Harness(RunningTotal(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", schema))
     with Harness(Refusing(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", timed)) as harness:
         assert harness.side_output(hf.SideOutput("late")).num_rows == 0
+
+
+# --- several inputs
+class Match(hf.BatchProcessor):
+    """Payments with their order; those without one go aside, and an order is told when its time is over."""
+
+    amount = hf.ValueState(pa.int64())
+    due = hf.Timers("event")
+
+    def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.amount.put(batch, batch["amount"])
+        self.due.register(batch, batch["at"])
+
+    def process_payments(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for order, amount in zip(batch["order"].to_pylist(), self.amount.get(batch).to_pylist()):
+            if amount is None:
+                ctx.output(WRONG, {"user": str(order), "why": "no order"})
+            else:
+                yield {"id": order, "amount": amount}
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for order in batch["id"].to_pylist():
+            yield {"id": order, "amount": None}
+
+
+ORDERS = {"orders": "id long, amount long, at timestamp", "payments": "order long"}
+KEYS = {"orders": "id", "payments": "order"}
+
+
+def order(number: int, amount: int, second: int) -> dict[str, Any]:
+    return {"id": number, "amount": amount, "at": datetime.fromtimestamp(second, UTC)}
+
+
+def test_inputs_by_name_come_in_their_order(backend: str) -> None:
+    given: dict[str, Any] = {"event_time": {"orders": "at"}, "late": {"orders": LATE}, "side_outputs": [WRONG]}
+    with Harness(Match(), KEYS, ORDERS, "id long, amount long", backend=backend, **given) as h:
+        out = h.process(payments=[{"order": 1}, {"order": 2}], orders=[order(1, 10, 50)])
+        assert out.to_pylist() == [{"id": 1, "amount": 10}]
+        assert h.side_output(WRONG).to_pylist() == [{"user": "2", "why": "no order"}]
+        assert h.state("amount") == {1: 10}
+        assert h.process(payments=[{"order": 3}]).num_rows == 0
+        h.watermark_ms = 50_000
+        out = h.process(orders=[order(2, 20, 60), order(3, 30, 40)])
+        assert out.to_pylist() == [{"id": 1, "amount": None}]
+        assert h.side_output(LATE).to_pylist() == [order(3, 30, 40)]
+        assert h.state("amount") == {1: 10, 2: 20}
+        h.kill(lose_local_copies=True)
+        assert h.replay() == out
+        h.watermark_ms = 60_000
+        assert h.process().to_pylist() == [{"id": 2, "amount": None}]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": {"orders": "id"}}, "input 'payments': key names no key columns of it"),
+        ({"key": {"orders": "at", "payments": "order"}}, "expected the same types"),
+        ({"input_schema": {"orders": "id long"}}, "1 inputs; expected 2 to 16"),
+        ({"late": {"payments": "drop"}}, "input 'payments': late rows are told by event_time="),
+        ({"event_time": {"refunds": "at"}}, "event_time= names 'refunds'; the inputs are orders, payments"),
+        ({"side_outputs": [hf.SideOutput("x")]}, "it takes the late rows of no input, so it needs a schema"),
+        ({"processor": RunningTotal()}, "lacks the method process_orders"),
+    ],
+)
+def test_wrong_inputs_are_refused(change: dict[str, Any], message: str) -> None:
+    given = {"processor": Match(), "key": KEYS, "input_schema": ORDERS, "output_schema": "id long, amount long"}
+    with pytest.raises(hf.InvalidRequest, match=message):
+        Harness(**{**given, **change})
+
+
+def test_rows_for_no_input_are_refused() -> None:
+    with Harness(Match(), KEYS, ORDERS, "id long, amount long") as h:
+        with pytest.raises(hf.InvalidRequest, match="rows for refunds; the inputs are orders, payments"):
+            h.process(refunds=[])
+        with pytest.raises(hf.InvalidRequest, match=r"rows that name no input.*process\(orders=rows\)"):
+            h.process([])
+    with running() as h, pytest.raises(hf.InvalidRequest, match=r"the only input has no name: process\(rows\)"):
+        h.process(orders=[])

@@ -11,11 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from holdfast.errors import InvalidRequest
-from holdfast.spark.inputs import InputFrame, check_late, check_watermark
+from holdfast.spark.inputs import InputFrame, by_input, check_late, check_watermark, input_names
 from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
 from holdfast.state import KEEP, Input, Processor, SideOutput, check_side_outputs
-
-_INPUTS_MAX = 16
 
 
 def connect(
@@ -70,9 +68,9 @@ def connect(
     """
     where = f"operator {name!r}"
     names = _input_names(inputs, where)
-    keys = _by_input("key", key, names, where)
-    watermarks = _by_input("watermark", {} if watermark is None else watermark, names, where)
-    lates = _by_input("late", late, names, where)
+    keys = by_input("key", key, names, where)
+    watermarks = by_input("watermark", {} if watermark is None else watermark, names, where)
+    lates = by_input("late", late, names, where)
     tags = check_side_outputs(side_outputs, where)
     options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, settings)
     check_operator(processor, tuple(Input(one) for one in names), options)
@@ -90,26 +88,4 @@ def connect(
 def _input_names(inputs: Any, where: str) -> list[str]:
     if not isinstance(inputs, Mapping) or not all(isinstance(frame, DataFrame) for frame in inputs.values()):
         raise InvalidRequest(f'{where}: inputs is {inputs!r}; expected DataFrames by name, {{"orders": orders, …}}')
-    if not 2 <= len(inputs) <= _INPUTS_MAX:
-        raise InvalidRequest(f"{where}: {len(inputs)} inputs; expected 2 to {_INPUTS_MAX} (one is for hf.keyed)")
-    for name in inputs:
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidRequest(
-                f"{where}: an input is named {name!r}; expected a Python identifier, for the processor's method "
-                "process_<name>"
-            )
-    return list(inputs)
-
-
-def _by_input(argument: str, given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
-    """What an argument says of each input: a mapping says it of each, anything else is for all."""
-    if not isinstance(given, Mapping):
-        if argument == "watermark":
-            raise InvalidRequest(f'{where}: watermark is {given!r}; expected {{"{names[0]}": (column, delay), …}}')
-        return dict.fromkeys(names, given)
-    strangers = [name for name in given if name not in names]
-    if strangers:
-        raise InvalidRequest(
-            f"{where}: {argument}= names {', '.join(map(repr, strangers))}; the inputs are {', '.join(names)}"
-        )
-    return dict(given)
+    return input_names(inputs, where)

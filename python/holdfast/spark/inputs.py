@@ -4,8 +4,9 @@ checked before anything runs. Then each is packed, and what is packed is one str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,6 +19,7 @@ from holdfast.state import DROP, KEEP, Input, SideOutput
 
 _EVENT_TIME = pa.timestamp("us", "UTC")
 _POLICIES = (KEEP, DROP)
+_INPUTS_MAX = 16
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,34 @@ class InputFrame:
     def where(self, operator: str) -> str:
         """For errors."""
         return f"operator {operator!r}" + (f", input {self.name!r}" if self.name is not None else "")
+
+
+def input_names(inputs: Iterable[Any], where: str) -> list[str]:
+    """Names of several inputs, in their order; InvalidRequest where they are too many or no names."""
+    names = list(inputs)
+    if not 2 <= len(names) <= _INPUTS_MAX:
+        raise InvalidRequest(f"{where}: {len(names)} inputs; expected 2 to {_INPUTS_MAX} (one is for hf.keyed)")
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidRequest(
+                f"{where}: an input is named {name!r}; expected a Python identifier, for the processor's method "
+                "process_<name>"
+            )
+    return names
+
+
+def by_input(argument: str, given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+    """What an argument says of each input: a mapping says it of each, anything else is for all."""
+    if not isinstance(given, Mapping):
+        if argument == "watermark":
+            raise InvalidRequest(f'{where}: watermark is {given!r}; expected {{"{names[0]}": (column, delay), …}}')
+        return dict.fromkeys(names, given)
+    strangers = [name for name in given if name not in names]
+    if strangers:
+        raise InvalidRequest(
+            f"{where}: {argument}= names {', '.join(map(repr, strangers))}; the inputs are {', '.join(names)}"
+        )
+    return dict(given)
 
 
 def check_watermark(watermark: object, where: str) -> None:

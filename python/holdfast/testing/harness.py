@@ -29,14 +29,11 @@ from holdfast.checkpoint import (
 )
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
-from holdfast.spark import schemas
-from holdfast.spark.inputs import check_late
 from holdfast.spark.keyed import check_ttls, state_records
 from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.state import (
     KEEP,
     Context,
-    Input,
     ListState,
     MapState,
     Processor,
@@ -51,12 +48,12 @@ from holdfast.state import (
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
 from holdfast.storage import open_file_store
-from holdfast.testing.rows import Rows, input_batches, schema_of
+from holdfast.testing.inputs import HarnessInputs, NumberedRows
+from holdfast.testing.rows import Rows, schema_of
 
 QUERY_ID = "00000000-0000-4000-8000-000000000000"
 #: 2027-01-15 08:00 UTC: a time like any other, for tests that set none.
 STARTED_MS = 1_800_000_000_000
-_EVENT_TIME = pa.timestamp("us", "UTC")
 #: No version that a test may go back to is ever deleted.
 _RETAINED_BATCHES = 1_000_000
 
@@ -77,7 +74,7 @@ class _Batch:
     """A batch as it was given, so that it can run again."""
 
     before: Snapshot
-    batches: tuple[pa.RecordBatch, ...]
+    batches: tuple[NumberedRows, ...]
     attempt: int
 
 
@@ -95,10 +92,10 @@ class Harness:
     processor
         A BatchProcessor or KeyedProcessor. As in a query, each batch gets a copy of it.
     key
-        Key column, or several, of the input.
+        Key column, or several, of the input; or by input.
     input_schema, output_schema
         Of the rows that go in and come out: text such as ``"user string, amount long"``, a pyarrow.Schema, or a
-        StructType of Spark's.
+        StructType of Spark's. For a processor of ``hf.connect`` that of each input by name.
     name
         The operator's name.
     side_outputs, late
@@ -106,7 +103,7 @@ class Harness:
     event_time
         The column of timestamps that the watermark goes by, as in ``hf.keyed(watermark=(column, delay))``: late rows
         are told by it, and states whose TTL goes by event time need it. The watermark itself moves by hand:
-        :attr:`watermark_ms`.
+        :attr:`watermark_ms`. With several inputs by input, as ``late`` may be.
     null_keys
         Whether null is a key like any other.
     backend
@@ -125,29 +122,24 @@ class Harness:
     def __init__(
         self,
         processor: Processor,
-        key: str | Sequence[str],
+        key: str | Sequence[str] | Mapping[str, str | Sequence[str]],
         input_schema: Any,
         output_schema: Any,
         *,
         name: str = "under-test",
         side_outputs: Sequence[SideOutput] = (),
-        event_time: str | None = None,
-        late: str | SideOutput = KEEP,
+        event_time: str | Mapping[str, str] | None = None,
+        late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
         null_keys: bool = False,
         backend: str = "rocksdb",
         settings: Mapping[str, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         where = f"operator {name!r}"
-        self._input_schema = schema_of(input_schema, f"{where}, input")
+        self._inputs = HarnessInputs(input_schema, key, event_time, late, name)
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
-        self._key_columns = schemas.key_columns(key, self._input_schema, name)
         self._name, self._null_keys = name, null_keys
-        self._input = self._only_input(event_time, late, where)
-        tags = check_side_outputs(side_outputs, where)
-        if isinstance(late, SideOutput) and late not in tags:
-            tags = check_side_outputs((*tags, late), where)
-        self._sides = {tag.name: self._side_schema(tag) for tag in tags}
+        self._sides = self._inputs.side_schemas(check_side_outputs(side_outputs, where))
         self._aside: list[TaggedRows] = []
         given = Settings.from_mapping({}, {"state.backend": backend, **(settings or {})})
         self._max_parallelism = given.max_parallelism
@@ -170,7 +162,7 @@ class Harness:
             raise
 
     # --- batches
-    def process(self, *rows: Rows) -> pa.Table:
+    def process(self, *rows: Rows, **by_input: Rows) -> pa.Table:
         """Runs one micro-batch and commits it.
 
         Parameters
@@ -178,6 +170,9 @@ class Harness:
         rows
             Rows of the input schema: a list of dicts, a record batch, a table or a frame. Several: the processor gets
             them one after the other, as it gets the parts of a large batch. None: timers that are due fire.
+        by_input
+            With several inputs the rows of each, by name: ``process(orders=[…], payments=[…])``. They come in the order
+            of the inputs.
 
         Returns
         -------
@@ -190,7 +185,7 @@ class Harness:
             What the processor raised. Then nothing of the batch is kept, and the next one has its number: as when
             Spark gave up on it and was started again.
         """
-        return self._run(_Batch(self.snapshot(), input_batches(rows, self._input_schema), attempt=0))
+        return self._run(_Batch(self.snapshot(), self._inputs.batches(rows, by_input), attempt=0))
 
     def replay(self) -> pa.Table:
         """Runs the last batch again, as after a crash before Spark committed it: same rows, number, time and chance,
@@ -218,10 +213,8 @@ class Harness:
         output = self._run_slot(batch)
         self._next_batch += 1
         self._aside = [tagged for tagged in output if tagged[0] is not None]
-        for rows in batch.batches:
-            keys = self._columns.tuples(self._columns.of(rows))
-            self._keys.update(dict.fromkeys(tuple(map(_hashable, key)) for key in keys))
-        self._columns.forget()
+        keys = self._inputs.keys(KeyColumns(self._record.key_schema), batch.batches)
+        self._keys.update(dict.fromkeys(tuple(map(_hashable, key)) for key in keys))
         return pa.Table.from_batches([rows for side, rows in output if side is None], self._output_schema)
 
     def side_output(self, tag: SideOutput) -> pa.Table:
@@ -236,27 +229,6 @@ class Harness:
             raise InvalidRequest(f"side_output: {tag!r} is none; there are {', '.join(self._sides) or 'none'}")
         return pa.Table.from_batches([rows for side, rows in self._aside if side == tag.name], self._sides[tag.name])
 
-    def _side_schema(self, tag: SideOutput) -> pa.Schema:
-        if tag.schema is None:
-            return self._input_schema
-        where = f"operator {self._name!r}, side output {tag.name!r}"
-        schema = schema_of(tag.schema, where)
-        if tag == self._input.late and (schema.names, schema.types) != (
-            self._input_schema.names,
-            self._input_schema.types,
-        ):
-            raise InvalidRequest(f"{where}: late rows have the input's columns, not its own. Leave out its schema")
-        return schema
-
-    def _only_input(self, column: str | None, late: str | SideOutput, where: str) -> Input:
-        check_late(late, where)
-        if column is None:
-            if late != KEEP:
-                raise InvalidRequest(f"{where}: late rows are told by event_time=, which is missing")
-        elif column not in self._input_schema.names or self._input_schema.field(column).type != _EVENT_TIME:
-            raise InvalidRequest(f"{where}: event_time is {column!r}; expected a timestamp column of the input")
-        return Input(None, self._key_columns, column, late, () if column is None else (column,))
-
     def _run_slot(self, batch: _Batch) -> list[TaggedRows]:
         state, processor = self._state, self._processor
         ctx = Context(
@@ -269,19 +241,19 @@ class Harness:
             attempt=batch.attempt,
             watermark_ms=self._watermark_ms,
         )
-        has_rows = any(rows.num_rows for rows in batch.batches)
+        has_rows = any(rows.num_rows for _, rows in batch.batches)
         if not has_rows and not fires(state, self._handle, self._record, ctx):
             return []  # as in Spark: such a slot is not called
         produced = run_batch(
             processor,
             state,
             self._handle,
-            ((0, rows) for rows in batch.batches),
+            batch.batches,
             ctx,
             record=self._record,
             output_schema=self._output_schema,
             side_outputs=self._sides,
-            inputs=[self._input],
+            inputs=self._inputs.met,
         )
         try:
             with closing(produced):
@@ -340,9 +312,10 @@ class Harness:
             the value itself where there is one key column; structs as tuples too), without those that have nothing.
         """
         keys = [key] if key else list(self._keys)
-        if key and len(key) != len(self._key_columns):
+        key_columns = self._inputs.key_schema.names
+        if key and len(key) != len(key_columns):
             raise InvalidRequest(
-                f"state({name!r}): {key!r} has {len(key)} values; the key columns are {', '.join(self._key_columns)}"
+                f"state({name!r}): {key!r} has {len(key)} values; the key columns are {', '.join(key_columns)}"
             )
         declaration = dict(declared_states(self._processor)).get(name)
         if declaration is None:
@@ -363,7 +336,7 @@ class Harness:
             found = [dict(entries) for entries in found]
         if key:
             return found[0]
-        single = len(self._key_columns) == 1
+        single = len(key_columns) == 1
         several = isinstance(declaration, (ListState, MapState, Timers))
         there = [(one, value) for one, value in zip(keys, found) if (value if several else value is not None)]
         return {one[0] if single else one: value for one, value in there}
@@ -424,21 +397,20 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
-        check_methods(processor, (self._input,), f"operator {self._name!r}")
-        check_ttls(processor, bool(self._input.time_columns), f"operator {self._name!r}")
+        check_methods(processor, self._inputs.met, f"operator {self._name!r}")
+        check_ttls(processor, any(one.time_columns for one in self._inputs.met), f"operator {self._name!r}")
         declared_timers(processor)  # those that call nothing are refused, as in a query
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,
             slots=1,
             labels=(0,),
-            key_schema=schemas.key_schema(self._input_schema, self._key_columns),
+            key_schema=self._inputs.key_schema,
             null_keys=self._null_keys,
             states=state_records(processor),
         )
         self._record = register_operator(self._store, declared, prefix=operator_prefix(QUERY_ID, self._name))
         self._processor = processor
-        self._columns = KeyColumns(self._record.key_schema)
         self._open_state()
 
     def _remove_folder(self) -> None:
