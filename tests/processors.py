@@ -175,10 +175,12 @@ class Surroundings(hf.BatchProcessor):
 class Remembering(hf.BatchProcessor):
     """Keeps what no processor should rely on: the slots that it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, broadcast: Any) -> None:
+        self.broadcast = broadcast
         self.slots: list[int] = []
 
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> list[dict[str, Any]]:
+        assert self.broadcast.value == "has arrived"
         self.slots.append(ctx.slot)
         return [{"slot": ctx.slot, "seen": slot} for slot in self.slots]
 

@@ -45,9 +45,12 @@ def test_a_replay_is_told_the_same(stream: FileStream) -> None:
 
 
 def test_each_slot_of_a_task_has_a_processor_of_its_own(stream: FileStream) -> None:
-    """Two tasks run eight slots: what the processor kept of one slot was there in the next."""
+    """Two tasks run eight slots: what the processor kept of one slot was there in the next. A broadcast variable is all
+    of theirs: where it has arrived, Spark lets nobody copy it.
+    """
     stream.write(pa.table({"k": list(range(200))}))
-    operator = hf.keyed("k", Remembering(), "slot int, seen int", name="here", settings={"slots": 8})
+    broadcast = stream.spark.sparkContext.broadcast("has arrived")
+    operator = hf.keyed("k", Remembering(broadcast), "slot int, seen int", name="here", settings={"slots": 8})
     [rows] = seen(stream.run(operator))
     assert [(row["slot"], row["seen"]) for row in rows] == [(slot, slot) for slot in range(8)]
 
