@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,17 @@ import pyarrow as pa
 
 from holdfast import rocksdb_library
 from holdfast._core import Store
-from holdfast.checkpoint import CheckpointSettings, Handle, OperatorRecord, SlotState, StateRecord, process_background
+from holdfast.checkpoint import (
+    BatchTime,
+    CheckpointSettings,
+    Handle,
+    Lifetime,
+    OperatorRecord,
+    SlotState,
+    StateRecord,
+    process_background,
+)
+from holdfast.state import BoundProcessor, Context, Processor
 from holdfast.storage import LocalFileStore
 from holdfast.storage.file_store import Data
 
@@ -44,15 +55,17 @@ class CountingStore(LocalFileStore):
 class Slot:
     """The only slot of an operator, in as many workers of one machine as asked for."""
 
-    def __init__(self, folder: Path, state: StateRecord, *, workers: int = 1, **settings: Any) -> None:
+    def __init__(self, folder: Path, *states: StateRecord, workers: int = 1, **settings: Any) -> None:
         rocksdb_library.load()
         self.store = CountingStore(str(folder / "state"))
         self.record = OperatorRecord(
-            name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=(state,)
+            name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=states
         )
         self.settings = CheckpointSettings(**settings)
         self.handle: Handle | None = None
         self.batch_id = 0
+        self.lifetimes: tuple[Lifetime, ...] = ()
+        self.now_ms = 1_700_000_000_000
         self._local = str(folder / "local")
         self._workers = [self.worker() for _ in range(workers)]
 
@@ -84,6 +97,22 @@ class Slot:
             state.spill_if_needed()
         return self._prepare(state, start)
 
+    def process(
+        self,
+        processor: Processor,
+        output: pa.Schema,
+        timestamp_ms: int,
+        calls: Callable[[BoundProcessor, Context], None],
+    ) -> float:
+        """A batch of a processor, which ``calls`` runs. Milliseconds, as above."""
+        start = time.perf_counter()
+        state, store = self._begin()
+        ctx = Context(query_id="q", operator="slot", batch_id=self.batch_id, timestamp_ms=timestamp_ms, slot=0, slots=1)
+        states = [(declared.name, declared.id) for declared in self.record.states]
+        with BoundProcessor(processor, store, KEYS, states, output, between_chunks=state.spill_if_needed) as bound:
+            calls(bound, ctx)
+        return self._prepare(state, start)
+
     def settle(self) -> None:
         """Waits until folds and uploads are done."""
         process_background().drain()
@@ -91,7 +120,7 @@ class Slot:
     def _begin(self) -> tuple[SlotState, Store]:
         state = self._workers[self.batch_id % len(self._workers)]
         store = state.open(self.handle)
-        state.begin(self.batch_id)
+        state.begin(self.batch_id, None, self.lifetimes, BatchTime(self.now_ms))
         return state, store
 
     def _prepare(self, state: SlotState, start: float) -> float:

@@ -66,6 +66,9 @@ class FaultyFileStore:
     def list(self, prefix) -> list[StoredFile]:
         return self._do("list", prefix, lambda: self.inner.list(prefix))
 
+    def names(self, folder) -> list[str]:
+        return self._do("names", folder, lambda: self.inner.names(folder))
+
     def delete(self, names):
         return self._do("delete", ",".join(names), lambda: self.inner.delete(names))
 

@@ -172,6 +172,17 @@ class Surroundings(hf.BatchProcessor):
         }
 
 
+class Remembering(hf.BatchProcessor):
+    """Keeps what no processor should rely on: the slots that it has seen."""
+
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> list[dict[str, Any]]:
+        self.slots.append(ctx.slot)
+        return [{"slot": ctx.slot, "seen": slot} for slot in self.slots]
+
+
 class Process(hf.BatchProcessor):
     """Tells which process a slot runs in, and how many objects its collector looks at."""
 
@@ -186,6 +197,36 @@ class Process(hf.BatchProcessor):
 def with_pid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+
+class RecentByBatch(hf.BatchProcessor):
+    """How often a user was seen within ten minutes, by event time."""
+
+    seen = hf.AggregatingState(pa.string(), "count", ttl=hf.TTL("10 min", time="event"))
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        yield pa.record_batch({"user": batch["user"], "n": self.seen.add(batch, batch["user"])})
+
+
+class RecentByKey(hf.KeyedProcessor):
+    """The same a key at a time."""
+
+    seen = hf.ListState(pa.int64(), ttl=hf.TTL("10 min", time="event"))
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        self.seen.add_all([ctx.batch_id] * rows.num_rows)
+        yield {"user": key[0], "n": len(self.seen.get())}
+
+
+class BriefAndLong(hf.BatchProcessor):
+    """Ten times a count that lives for a day, and one that lives for a moment."""
+
+    brief = hf.AggregatingState(pa.string(), "count", ttl="1 ms")
+    long = hf.AggregatingState(pa.string(), "count", ttl="1 d")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        n = [10 * a + b for a, b in zip(self.long.add(batch, "x").to_pylist(), self.brief.add(batch, "x").to_pylist())]
+        yield {"user": batch["user"].to_pylist()[0], "n": n[0]}
 
 
 LATE = hf.SideOutput("late")

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
@@ -89,9 +91,16 @@ struct PyBaseWriter {
   std::unique_ptr<std::atomic<bool>> busy = std::make_unique<std::atomic<bool>>(false);
 };
 
+// (state id, cutoff, since, merge step), as StateExpiry
+using PyStateExpiry = std::tuple<uint16_t, int64_t, int64_t, int64_t>;
+
 PyBaseWriter MakePyBaseWriter(const std::optional<std::string>& parent, const std::string& directory,
-                              const BaseOptions& options) {
-  return {.writer = WithoutGil([&] { return BaseWriter::Make(parent.value_or(""), directory, options); })};
+                              const BaseOptions& options, const std::vector<PyStateExpiry>& expiry) {
+  std::vector<StateExpiry> states;
+  for (const auto& [state_id, cutoff_ms, since_ms, merge_step_ms] : expiry) {
+    states.push_back({state_id, {cutoff_ms, since_ms}, merge_step_ms});
+  }
+  return {.writer = WithoutGil([&] { return BaseWriter::Make(parent.value_or(""), directory, options, states); })};
 }
 
 void AddToPyBaseWriter(PyBaseWriter& self, const py::object& delta) {
@@ -133,7 +142,8 @@ void BindRocksDb(py::module_& module) {
            py::arg("batch_rows") = 65536)
       .def("close", &ClosePyBase);
   py::class_<PyBaseWriter>(module, "BaseWriter", "Makes the next base: the old one's tables, shared, plus changes.")
-      .def(py::init(&MakePyBaseWriter), py::arg("parent").none(true), py::arg("directory"), py::arg("options"))
+      .def(py::init(&MakePyBaseWriter), py::arg("parent").none(true), py::arg("directory"), py::arg("options"),
+           py::arg("expiry") = std::vector<PyStateExpiry>())
       .def("add", &AddToPyBaseWriter, py::arg("delta"))
       .def_property_readonly("memory_bytes",
                              [](const PyBaseWriter& self) {

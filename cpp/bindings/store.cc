@@ -4,6 +4,8 @@
 
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
 
@@ -81,6 +83,21 @@ void BindMapTable(py::module_& module) {
       .def("clear", Bound<MapTable>(&MapTable::Clear), py::arg("keys"));
 }
 
+void BindTimerTable(py::module_& module) {
+  py::class_<TimerTable>(module, "TimerTable", "Timers: (key, time, namespace), in order of time.")
+      .def("register", Bound<TimerTable>(&TimerTable::Register), py::arg("keys"), py::arg("times"),
+           py::arg("namespaces"))
+      .def("delete", Bound<TimerTable>(&TimerTable::Delete), py::arg("keys"), py::arg("times"), py::arg("namespaces"))
+      .def(
+          "take_due",
+          [](TimerTable& table, int64_t until, int64_t limit) {
+            return Give(WithoutGil([&] { return table.TakeDue(until, limit); }));
+          },
+          py::arg("until"), py::arg("limit"))
+      .def("next_due", [](TimerTable& table) { return Unwrap(WithoutGil([&] { return table.NextDue(); })); })
+      .def("list", Bound<TimerTable>(&TimerTable::List), py::arg("keys"));
+}
+
 // Python lets go of a Store with the GIL held, and giving gigabytes back takes a while.
 std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
   std::unique_ptr<Store> store = Unwrap(Store::Make(ImportTypeOf(key_schema), options));
@@ -126,7 +143,8 @@ void BindStates(py::class_<Store, std::shared_ptr<Store>>& store) {
           [](Store& self, int64_t id, const py::object& value, const std::string& function) {
             return Unwrap(self.AggregatingState(id, ImportTypeOf(value), function));
           },
-          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned);
+          py::arg("state_id"), py::arg("value"), py::arg("function"), kOwned)
+      .def("timers", [](Store& self, int64_t id) { return Unwrap(self.Timers(id)); }, py::arg("state_id"), kOwned);
 }
 
 void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
@@ -154,6 +172,16 @@ void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
           py::arg("delta"), py::arg("sequence"))
       .def(
           "begin", [](Store& self, int64_t sequence) { Raise(self.Begin(sequence)); }, py::arg("sequence"))
+      .def(
+          "set_expiry",
+          [](Store& self, int64_t state_id, std::optional<int64_t> cutoff_ms, std::optional<int64_t> since_ms,
+             std::optional<int64_t> stamp_ms, bool refresh_on_read) {
+            const Expiry none;
+            const Expiry expiry{cutoff_ms.value_or(none.cutoff_ms), since_ms.value_or(none.since_ms)};
+            Raise(self.SetExpiry(state_id, {expiry, stamp_ms.has_value(), stamp_ms.value_or(0), refresh_on_read}));
+          },
+          py::arg("state_id"), py::kw_only(), py::arg("cutoff_ms"), py::arg("since_ms"), py::arg("stamp_ms"),
+          py::arg("refresh_on_read") = false)
       .def("take_delta", [](Store& self) { return Give(WithoutGil([&] { return self.TakeDelta(); })); })
       .def("commit", [](Store& self) { Raise(self.Commit()); })
       .def("check", [](Store& self) { Raise(self.Check()); })
@@ -169,6 +197,7 @@ void BindStore(py::module_& module) {
   BindFoldTable<AggregatingTable>(module, "AggregatingTable", "One accumulator a key.");
   BindListTable(module);
   BindMapTable(module);
+  BindTimerTable(module);
   py::class_<Store, std::shared_ptr<Store>> store(module, "Store",
                                                   "The live state of one slot at one version: overlay over a base.");
   store.def(py::init([](const py::object& key_schema, int32_t max_parallelism, int32_t first_key_group,

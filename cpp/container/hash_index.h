@@ -1,9 +1,10 @@
 // Open addressing over records that live elsewhere: a power of two of slots, linear probing, the whole hash beside the
 // pointer, so that a probe touches one cache line and growing touches no record. Nothing is ever erased.
-// Slots are chosen by the high bits of the hash: the low ones choose the key group and are alike within a slot of
-// Spark.
+// Slots are chosen by the high bits of the hash, which is keyed (codec/index_hash.h): runs are short, whoever chose the
+// keys.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,15 @@ class HashIndex {
   // The first record of the probe sequence whose hash is equal, or null: a guess, for prefetching.
   Record* Guess(uint64_t hash) const {
     return Find(hash, [](const Record&) { return true; });
+  }
+
+  // How far the farthest record lies from where its hash sends it: what finding it takes, beyond the first probe.
+  size_t LongestProbe() const {
+    size_t longest = 0;
+    for (size_t i = 0; i < slot_count_; ++i) {
+      if (slots_[i].record != nullptr) longest = std::max(longest, (i - (slots_[i].hash >> shift_)) & mask_);
+    }
+    return longest;
   }
 
   // Room for `count` records. Needed before records are inserted in the order of another index: without it they would
@@ -76,6 +86,16 @@ class HashIndex {
     for (size_t i = 0; i < slot_count_; ++i) {
       if (slots_[i].record != nullptr) visit(slots_[i].hash, slots_[i].record);
     }
+  }
+  // The same for `count` slots from `begin` on, or fewer at the end; where to go on, from 0 after the last.
+  template <typename Visit>
+  size_t ForSome(size_t begin, size_t count, Visit&& visit) const {
+    if (begin >= slot_count_) begin = 0;
+    const size_t end = count < slot_count_ - begin ? begin + count : slot_count_;
+    for (size_t i = begin; i < end; ++i) {
+      if (slots_[i].record != nullptr) visit(slots_[i].record);
+    }
+    return end == slot_count_ ? 0 : end;
   }
 
  private:

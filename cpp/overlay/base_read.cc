@@ -5,48 +5,20 @@
 #include <string>
 
 #include "codec/store_key.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
+#include "overlay/sort_key.h"
 
 namespace holdfast {
 
 namespace {
 
-// Sixteen bytes of a store key in the order of the keys, so that most comparisons touch no entry.
-struct SortItem {
-  uint64_t high;  // key group and the key's first six bytes
-  uint64_t low;   // the key's next eight
-  Entry* entry;
-};
-
-uint64_t BigEndian(const char* bytes, size_t length) {
-  char padded[8] = {};
-  std::memcpy(padded, bytes, std::min(length, sizeof(padded)));
-  uint64_t word;
-  std::memcpy(&word, padded, sizeof(word));
-  return __builtin_bswap64(word);
-}
-
-SortItem ItemOf(Entry* entry) {
-  constexpr size_t kHighBytes = 6;
-  const Slice key = entry->key();
-  const uint64_t high = static_cast<uint64_t>(entry->key_group) << 48 | BigEndian(key.data(), key.size()) >> 16;
-  const size_t rest = key.size() > kHighBytes ? key.size() - kHighBytes : 0;
-  return {high, BigEndian(key.data() + (key.size() - rest), rest), entry};
-}
-
-bool Before(const SortItem& a, const SortItem& b) {
-  if (a.high != b.high) return a.high < b.high;
-  if (a.low != b.low) return a.low < b.low;
-  return a.entry->key() < b.entry->key();
-}
-
 // Key groups spread evenly: one pass by key group, then each group's few keys are sorted in the processor's cache.
-std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
+std::vector<SortKey> Sorted(const std::vector<Entry*>& entries) {
   constexpr size_t kFewEntries = 4096;
-  std::vector<SortItem> items(entries.size());
+  std::vector<SortKey> items(entries.size());
   if (entries.size() <= kFewEntries) {
-    std::transform(entries.begin(), entries.end(), items.begin(), ItemOf);
-    std::sort(items.begin(), items.end(), Before);
+    std::transform(entries.begin(), entries.end(), items.begin(), [](Entry* entry) { return SortKey::Of(entry); });
+    std::sort(items.begin(), items.end());
     return items;
   }
   std::vector<uint32_t> ends(size_t{1} << 16, 0);
@@ -57,10 +29,10 @@ std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
     end = total;
     total += count;
   }
-  for (Entry* entry : entries) items[ends[entry->key_group]++] = ItemOf(entry);
+  for (Entry* entry : entries) items[ends[entry->key_group]++] = SortKey::Of(entry);
   uint32_t begin = 0;
   for (const uint32_t end : ends) {
-    if (end > begin) std::sort(items.begin() + begin, items.begin() + end, Before);
+    if (end > begin) std::sort(items.begin() + begin, items.begin() + end);
     begin = end;
   }
   return items;
@@ -68,7 +40,7 @@ std::vector<SortItem> Sorted(const std::vector<Entry*>& entries) {
 
 class EntrySink final : public GetSink {
  public:
-  EntrySink(Table* table, std::span<const SortItem> items) : table_(table), items_(items) {}
+  EntrySink(Table* table, std::span<const SortKey> items) : table_(table), items_(items) {}
 
   void Found(size_t index, Slice value) override {
     Entry* entry = items_[index].entry;
@@ -86,15 +58,15 @@ class EntrySink final : public GetSink {
 
  private:
   Table* table_;
-  std::span<const SortItem> items_;
+  std::span<const SortKey> items_;
   int64_t found_ = 0;
   Status status_;
 };
 
-Status ReadSorted(BaseReader* base, Table* table, std::span<const SortItem> items, ReadCounters* counters) {
+Status ReadSorted(BaseReader* base, Table* table, std::span<const SortKey> items, ReadCounters* counters) {
   std::vector<char> bytes;
   size_t total = 0;
-  for (const SortItem& item : items) total += store_key::kPrefixBytes + item.entry->key_length;
+  for (const SortKey& item : items) total += store_key::kPrefixBytes + item.entry->key_length;
   bytes.resize(total);
   std::vector<Slice> keys(items.size());
   char* next = bytes.data();
@@ -118,7 +90,7 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
   const std::string prefix = store_key::Make(head->key_group, table->state_id(), head->key());
   HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator,
                             base->Scan(prefix, store_key::Successor(prefix)));
-  const uint64_t key_hash = Xxh64Inline(head->key_bytes(), head->key_length);
+  const uint64_t key_hash = IndexHash(head->key());
   for (; iterator->Valid(); iterator->Next()) {
     const Slice suffix = iterator->key().substr(prefix.size());
     if (suffix.empty()) {
@@ -126,14 +98,17 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
                              std::to_string(head->key_group) +
                              ": the base has a key of a list or map without an element");
     }
+    // A value that cannot be read is no reason to leave it: it is about to be said.
+    const Slice value = iterator->value();
+    if (scan_for == ScanFor::kValues && IsStoredValue(value) && table->IsExpired(value)) continue;
     Entry* entry = table->InternElementOf(head, key_hash, suffix);
     if (entry->known()) continue;  // changed since the base was made
     if (scan_for == ScanFor::kTombstones) {
       table->SetRead(entry, value_header::kNullValue, /*present=*/true, /*mark=*/0);
       continue;
     }
-    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(iterator->value(), table->state_id(), head->key_group));
-    table->SetRead(entry, iterator->value(), /*present=*/true, /*mark=*/0);
+    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(value, table->state_id(), head->key_group));
+    table->SetRead(entry, value, /*present=*/true, /*mark=*/0);
   }
   return iterator->status();
 }
@@ -147,19 +122,18 @@ void SettleAbsent(Table* table, Head* head) {
 
 }  // namespace
 
-Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
-  if (value_header::IsReadable(value) && value.size() <= Table::kBytesMax) return Status::Ok();
+Status StoredValueError(Slice value, uint16_t state_id, uint16_t key_group) {
   const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
   if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
   const auto header = static_cast<uint8_t>(value[0]);
-  if ((header & value_header::kExpiryBit) != 0) {
-    return Status::Incompatible(place +
-                                "a stored value carries an expiry, which this version of Holdfast does not read; " +
-                                "use the version that wrote it, or a later one");
-  }
-  if (value.size() > Table::kBytesMax) {
+  const size_t stamp_bytes = value_header::HeaderBytes(value) - value_header::kBytes;
+  if (value.size() > Table::kBytesMax + stamp_bytes) {
     return Status::Corrupt(place + "a stored value has " + std::to_string(value.size()) + " bytes, at most " +
-                           std::to_string(Table::kBytesMax) + " are possible; restore from another version");
+                           std::to_string(Table::kBytesMax + stamp_bytes) +
+                           " are possible; restore from another version");
+  }
+  if (value.size() < value_header::HeaderBytes(value)) {
+    return Status::Corrupt(place + "a stored value ends within its stamp; restore from another version");
   }
   const int version = header & value_header::kSchemaVersionMask;
   if (version == value_header::kSchemaVersion) {
@@ -172,7 +146,7 @@ Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
 Status ReadEntries(BaseReader* base, Table* table, std::vector<Entry*>* entries, ReadCounters* counters) {
   Status status;
   if (base != nullptr && !entries->empty()) {
-    const std::vector<SortItem> items = Sorted(*entries);
+    const std::vector<SortKey> items = Sorted(*entries);
     status = ReadSorted(base, table, items, counters);
   }
   for (Entry* entry : *entries) {

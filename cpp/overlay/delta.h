@@ -1,36 +1,30 @@
-// Deltas: the entries that a batch changed, as a record batch (key_group: uint16, state: uint16, key: binary,
-// value: binary, null for a tombstone). The key is a store key without its prefix; the value has its header.
+// What a batch changed, as bytes. Format of the files they go to: docs/formats/delta.md.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
-#include "codec/array_view.h"
-#include "holdfast/array.h"
+#include "holdfast/bytes.h"
 #include "overlay/table.h"
 
 namespace holdfast {
 
-const Type& DeltaType();
+// One piece of a delta: a change a row, a later one of a key wins over an earlier one.
+struct DeltaPiece {
+  std::vector<uint16_t> key_groups;
+  std::vector<uint16_t> states;
+  ByteColumn keys;             // store keys without their prefix
+  ByteColumn values;           // with their headers; empty for a tombstone
+  std::vector<uint8_t> valid;  // a bit a row, the lowest first: whether there is a value
+  int64_t tombstones = 0;
+
+  int64_t rows() const { return static_cast<int64_t>(key_groups.size()); }
+  bool has_value(int64_t i) const { return ((valid[static_cast<size_t>(i) >> 3] >> (i & 7)) & 1) != 0; }
+};
 
 // The changed entries of these tables, table after table, each in the order of their first change since the last delta:
 // as many as fit into `bytes_max` of keys and of values, but one at least. Forgets that those were changed.
-OwnedArray TakeChanged(std::span<Table* const> tables, size_t bytes_max);
-
-// The columns of a delta that somebody else keeps alive.
-class DeltaView {
- public:
-  static Result<DeltaView> Make(const OwnedArray& delta);
-
-  int64_t length() const { return view_.length(); }
-  uint16_t key_group(int64_t i) const { return view_.child(0).Value<uint16_t>(i); }
-  uint16_t state_id(int64_t i) const { return view_.child(1).Value<uint16_t>(i); }
-  Slice key(int64_t i) const { return view_.child(2).Bytes(i); }
-  bool has_value(int64_t i) const { return !view_.child(3).IsNull(i); }
-  Slice value(int64_t i) const { return view_.child(3).Bytes(i); }
-
- private:
-  explicit DeltaView(ArrayView view) : view_(std::move(view)) {}
-  ArrayView view_;
-};
+DeltaPiece TakeChanged(std::span<Table* const> tables, size_t bytes_max);
 
 }  // namespace holdfast

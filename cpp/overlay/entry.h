@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "codec/value_header.h"
 #include "holdfast/bytes.h"
 
 namespace holdfast {
@@ -51,9 +52,11 @@ struct Entry {
   static constexpr uint16_t kLinked = 16;
   // The value did not fit behind the key: a pointer to it stands there.
   static constexpr uint16_t kOutlined = 32;
+  // Of an entry that is present: its stamp follows the value. (64: table_evict.cc)
+  static constexpr uint16_t kStamped = 128;
 
   uint32_t key_length;      // with the map key or list index
-  uint32_t value_length;    // with the value header; 0 when absent
+  uint32_t value_length;    // with the value header, without the stamp; 0 when absent
   uint32_t value_capacity;  // of where the value is; behind the key there are at least kInlineMin bytes
   uint32_t mark;            // Versions::mark() of the last change; 0: as it was read
   uint16_t key_group;
@@ -76,6 +79,11 @@ struct Entry {
   }
   const char* value_bytes() const { return const_cast<Entry*>(this)->value_bytes(); }
   Slice value() const { return {value_bytes(), value_length}; }
+
+  bool stamped() const { return (flags & kStamped) != 0; }
+  int64_t stamp() const { return value_header::GetStamp(value_bytes() + value_length); }
+  // Of the value as deltas and bases have it.
+  size_t stored_length() const { return value_length + (stamped() ? value_header::kStampBytes : 0); }
 };
 static_assert(sizeof(Entry) == 20);
 

@@ -1,6 +1,7 @@
 #include "overlay/table.h"
 
 #include <algorithm>
+#include <string>
 
 namespace holdfast {
 
@@ -23,6 +24,7 @@ Entry* Table::NewEntry(Slice primary, Slice suffix, uint16_t key_group) {
   entry->flags = complete_ ? Entry::kKnown : 0;
   std::memcpy(entry->key_bytes(), primary.data(), primary.size());
   if (!suffix.empty()) std::memcpy(entry->key_bytes() + primary.size(), suffix.data(), suffix.size());
+  if (order_.has_value()) order_->Add(entry);
   return entry;
 }
 
@@ -88,6 +90,7 @@ void Table::Link(Head* head, Entry* entry) {
 }
 
 void Table::Prune(Head* head) {
+  SettleItems(head, /*refresh=*/false);
   uint32_t kept = 0;
   for (uint32_t i = 0; i < head->count; ++i) {
     Entry* entry = head->items[i];
@@ -144,8 +147,9 @@ void Table::RemoveItems(Head* head) {
 // The key is absent from here on.
 void Table::DropValue(Entry* entry) {
   if (entry->present()) --present_;
+  if (order_.has_value()) order_->Left(*entry);
   entry->value_length = 0;
-  entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~Entry::kPresent);
+  entry->flags = static_cast<uint16_t>((entry->flags | Entry::kKnown) & ~(Entry::kPresent | Entry::kStamped));
   if ((entry->flags & Entry::kOutlined) == 0 || entry->value_capacity < kKeptBlockMax) return;
   arena_.FreeBlock(entry->value_bytes(), entry->value_capacity);
   entry->value_capacity = Entry::kInlineMin;
@@ -153,18 +157,52 @@ void Table::DropValue(Entry* entry) {
 }
 
 void Table::Put(Entry* entry, Slice value) {
-  Touch(entry);
+  if (entry->mark != versions_->mark()) TouchFirst(entry);
   const size_t bytes = AccountedBytes(*entry);
-  Write(entry, value);
+  SetStamped(entry, expiry_.stamps);
+  Write(entry, value[0], value.substr(value_header::kBytes), expiry_.stamp_ms);
   if (AccountedBytes(*entry) != bytes) versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
 }
 
-void Table::Write(Entry* entry, Slice value) {
-  if (value.size() > entry->value_capacity) GrowValue(entry, value.size());
-  std::memcpy(entry->value_bytes(), value.data(), value.size());
-  entry->value_length = static_cast<uint32_t>(value.size());
-  if (!entry->present()) ++present_;
+void Table::Write(Entry* entry, char header, Slice row, int64_t stamp_ms) {
+  const size_t length = value_header::kBytes + row.size();
+  const size_t bytes = length + (entry->stamped() ? value_header::kStampBytes : 0);
+  if (bytes > entry->value_capacity) GrowValue(entry, bytes);
+  char* const to = entry->value_bytes();
+  to[0] = header;
+  if (!row.empty()) std::memcpy(to + value_header::kBytes, row.data(), row.size());
+  if (entry->stamped()) value_header::PutStamp(stamp_ms, to + length);
+  entry->value_length = static_cast<uint32_t>(length);
+  if (!entry->present()) {
+    ++present_;
+    if (order_.has_value()) order_->Arrived(*entry);
+  }
   entry->flags |= Entry::kKnown | Entry::kPresent;
+}
+
+// What is there stays, unless it has no room for a stamp: then it moves.
+void Table::Stamp(Entry* entry) {
+  if (!entry->present()) return;
+  if (!entry->stamped()) {
+    const size_t bytes = AccountedBytes(*entry);
+    const size_t needed = entry->value_length + value_header::kStampBytes;
+    if (needed > entry->value_capacity) {
+      const std::string value(entry->value());
+      GrowValue(entry, needed);
+      std::memcpy(entry->value_bytes(), value.data(), value.size());
+    }
+    SetStamped(entry, true);
+    versions_->Account(entry->mark, bytes, AccountedBytes(*entry));
+  }
+  value_header::PutStamp(expiry_.stamp_ms, entry->value_bytes() + entry->value_length);
+}
+
+// No change: whoever meets the value in a base or a delta finds it expired too. Its mark stays, so that an entry which
+// the base may hold an older value of is known to be absent until the base has it.
+void Table::Expire(Entry* entry) {
+  const size_t bytes = AccountedBytes(*entry);
+  DropValue(entry);
+  versions_->Account(entry->mark, bytes - AccountedBytes(*entry), 0);
 }
 
 void Table::GrowValue(Entry* entry, size_t bytes) {
@@ -185,7 +223,10 @@ void Table::SetRead(Entry* entry, Slice value, bool present, uint32_t mark) {
   entry->mark = mark;
   entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kAsked);
   if (present) {
-    Write(entry, value);
+    const bool stamped = value_header::IsStamped(value);
+    SetStamped(entry, stamped);
+    Write(entry, value_header::PlainHeader(value), value.substr(value_header::HeaderBytes(value)),
+          stamped ? value_header::StampOf(value) : 0);
   } else {
     DropValue(entry);
   }

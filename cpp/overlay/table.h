@@ -2,8 +2,9 @@
 // one key. Knows bytes only; what they mean is the states' business.
 //
 // A store key without its four-byte prefix is a primary key (an encoded key of the operator) and a suffix: nothing for
-// values, the encoded map key or the list index otherwise. Hash: XXH64 of the primary key; with a suffix, XXH64 of the
-// suffix seeded with that. Pointers to entries and heads stay good until EvictClean or Clear.
+// values, the encoded map key or the list index otherwise. Hash: IndexHash of the primary key; with a suffix, IndexHash
+// of the suffix under that. Pointers to entries and heads stay good until EvictClean or Clear.
+// The keys of an ordered state begin with what orders them (overlay/layout.h): there, all bytes are the primary key.
 // Thread-safety: none; belongs to the Store.
 #pragma once
 
@@ -11,12 +12,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "codec/xxh64.h"
+#include "codec/index_hash.h"
 #include "container/arena.h"
 #include "container/hash_index.h"
+#include "holdfast/expiry.h"
 #include "overlay/entry.h"
+#include "overlay/key_order.h"
+#include "overlay/layout.h"
 #include "overlay/versions.h"
 
 namespace holdfast {
@@ -28,14 +33,23 @@ struct HashedKey {
   uint16_t key_group;
 };
 
+// A raw key says nothing of its key group: equal bytes in two of them are two keys, and have two hashes.
+inline HashedKey RawKey(Slice bytes, uint16_t key_group) {
+  char group[sizeof(key_group)];
+  std::memcpy(group, &key_group, sizeof(group));
+  return {bytes, IndexHash(bytes, IndexHash({group, sizeof(group)})), key_group};
+}
+
 class Table {
  public:
   // Of one key, and of one value with its header.
   static constexpr size_t kBytesMax = size_t{1} << 30;
 
   // `complete`: the overlay is everything, a key that is not in it does not exist.
-  Table(uint16_t state_id, Versions* versions, bool complete)
-      : state_id_(state_id), versions_(versions), complete_(complete) {}
+  Table(uint16_t state_id, Versions* versions, bool complete, KeyGroupRange groups)
+      : state_id_(state_id), versions_(versions), complete_(complete) {
+    if (layout::IsOrderedId(state_id)) order_.emplace(groups, complete);
+  }
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
@@ -61,14 +75,14 @@ class Table {
     __builtin_prefetch(bytes, 1);
     __builtin_prefetch(bytes + 40, 1);
   }
-  Entry* Confirm(Entry* guess, const HashedKey& key) {
-    if (guess != nullptr && SameBytes(guess->key(), key.bytes)) [[likely]]
-      return guess;
-    return Intern(key);
+  // Of an encoded key, which says its key group itself.
+  static bool IsOf(const Entry* guess, Slice key) { return guess != nullptr && SameBytes(guess->key(), key); }
+  static bool IsOf(const Entry* guess, const HashedKey& key) {
+    return IsOf(guess, key.bytes) && guess->key_group == key.key_group;
   }
   Entry* Intern(const HashedKey& key) {
     return entries_.FindOrInsert(
-        key.hash, [&key](const Entry& entry) { return SameBytes(entry.key(), key.bytes); },
+        key.hash, [&key](const Entry& entry) { return IsOf(&entry, key); },
         [&] { return NewEntry(key.bytes, {}, key.key_group); });
   }
 
@@ -79,26 +93,74 @@ class Table {
   }
   static void PrefetchItems(const Head& head) { __builtin_prefetch(head.items + head.count, 1); }
   Head* InternHead(const HashedKey& key);
-  static uint64_t ElementHash(uint64_t key_hash, Slice suffix) {
-    return Xxh64Inline(suffix.data(), suffix.size(), key_hash);
-  }
+  static uint64_t ElementHash(uint64_t key_hash, Slice suffix) { return IndexHash(suffix, key_hash); }
   // New elements of a head that is loaded are known to be absent.
   Entry* InternElement(const HashedKey& key, Slice suffix);
   Entry* InternElementOf(Head* head, uint64_t key_hash, Slice suffix);
   // The head's items in key order, without those known to be absent.
   void Sort(Head* head);
 
+  // --- ordered states: an entry a store key, all of whose bytes are its key
+  // Null for the others.
+  KeyOrder* order() { return order_.has_value() ? &*order_ : nullptr; }
+
+  template <typename Visit>
+  void ForEachEntry(Visit&& visit) const {
+    entries_.ForEach([&visit](uint64_t, Entry* entry) { visit(entry); });
+  }
+
   // --- changes of the batch at hand
   void Put(Entry* entry, Slice value);
+  // Whether it put: not where a value is known to be, unless it has expired. Of an entry that is not known, the base is
+  // not asked.
+  bool PutIfAbsent(Entry* entry, Slice value) {
+    if (IsLive(*entry)) return false;
+    Put(entry, value);
+    return true;
+  }
   void Remove(Entry* entry);
   // Every item of a head that is loaded. They leave its items, so that the next one does not meet them again.
   void RemoveItems(Head* head);
-  // Marks a present entry as changed; its value bytes may then be overwritten in place.
+  // Marks a present entry as changed and stamps it; its value bytes may then be overwritten in place. They may have
+  // moved.
   void Touch(Entry* entry) {
     if (entry->mark != versions_->mark()) TouchFirst(entry);
+    if (expiry_.stamps) Stamp(entry);
   }
 
-  // --- what is read: from the base (mark 0) or from a delta (the mark at hand)
+  // --- time to live
+  // From here on. The cutoff never goes back.
+  void SetExpiry(const BatchExpiry& expiry) { expiry_ = expiry; }
+  const BatchExpiry& expiry() const { return expiry_; }
+  // Whether the entry, which is known, has a value that has not expired.
+  bool IsLive(const Entry& entry) const { return entry.present() && !IsExpired(entry); }
+  // Whether entries must be settled before they are looked at.
+  bool settles() const { return expiry_.expiry.any() || expiry_.refresh_on_read; }
+  // An entry that is known and about to be looked at: absent once it is expired; else, with `refresh` and in a batch,
+  // stamped anew where the state says so.
+  void Settle(Entry* entry, bool refresh) {
+    if (!entry->present()) return;
+    if (IsExpired(*entry)) {
+      Expire(entry);
+    } else if (refresh && expiry_.refresh_on_read && versions_->in_batch()) {
+      Touch(entry);
+    }
+  }
+  void SettleItems(Head* head, bool refresh) {
+    if (!settles()) return;
+    for (uint32_t i = 0; i < head->count; ++i) Settle(head->items[i], refresh);
+  }
+  // A write that leaves the value as it is.
+  void Refresh(Entry* entry) {
+    if (expiry_.stamps) Touch(entry);
+  }
+  // Of a stored value that may be read.
+  bool IsExpired(Slice stored) const {
+    const bool stamped = value_header::IsStamped(stored);
+    return expiry_.expiry.IsExpired(stamped, stamped ? value_header::StampOf(stored) : 0);
+  }
+
+  // --- what is read: from the base (mark 0) or from a delta (the mark at hand), as it is stored
   void SetRead(Entry* entry, Slice value, bool present, uint32_t mark);
 
   // Entries changed since the last take_delta, in the order of their first change.
@@ -117,14 +179,18 @@ class Table {
   // Forgets keys that are absent and need not be known to be, and heads without items, once they are most of the table:
   // what a slot holds goes by what is alive, not by how many keys came and went. Costs nothing in the mean.
   void ForgetAbsent();
+  // Looks for expired entries in a part of a complete table that goes by how many were changed, from where it left off:
+  // nobody else may ever touch them.
+  void ExpireSome();
   void Clear();
 
+  size_t LongestProbe() const { return std::max(entries_.LongestProbe(), heads_.LongestProbe()); }
   size_t entry_count() const { return entries_.size(); }
   bool has_elements() const { return has_elements_; }
   bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
   size_t memory_bytes() const {
     return arena_.memory_bytes() + entries_.memory_bytes() + heads_.memory_bytes() +
-           changed_.capacity() * sizeof(Entry*);
+           changed_.capacity() * sizeof(Entry*) + (order_.has_value() ? order_->memory_bytes() : 0);
   }
 
  private:
@@ -133,15 +199,27 @@ class Table {
   static constexpr size_t kFewFreeBytes = size_t{1} << 20;
   // Blocks of this size or more do not wait behind an absent key for its next value.
   static constexpr size_t kKeptBlockMax = 256;
+  // Places of the index that ExpireSome looks at: at least, and for each entry that was changed.
+  static constexpr size_t kExpirePlacesMin = 1024;
+  static constexpr size_t kExpirePlacesPerChange = 8;
 
   // What an entry costs, to say how much is pending.
-  static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.value_length; }
+  static size_t AccountedBytes(const Entry& entry) { return sizeof(Entry) + entry.key_length + entry.stored_length(); }
+  bool IsExpired(const Entry& entry) const {
+    return expiry_.expiry.IsExpired(entry.stamped(), entry.stamped() ? entry.stamp() : 0);
+  }
 
   Entry* NewEntry(Slice primary, Slice suffix, uint16_t key_group);
   Entry* NewElement(Head* head, Slice suffix);
   void Link(Head* head, Entry* entry);
   void TouchFirst(Entry* entry);
-  void Write(Entry* entry, Slice value);
+  void Stamp(Entry* entry);
+  void Expire(Entry* entry);
+  // `value`: a plain header and a row, in two pieces. `stamp` is looked at with kStamped in the entry's flags.
+  void Write(Entry* entry, char header, Slice row, int64_t stamp_ms);
+  static void SetStamped(Entry* entry, bool stamped) {
+    entry->flags = static_cast<uint16_t>((entry->flags & ~Entry::kStamped) | (stamped ? Entry::kStamped : 0));
+  }
   void GrowValue(Entry* entry, size_t bytes);
   void Prune(Head* head);
   void DropValue(Entry* entry);
@@ -161,9 +239,12 @@ class Table {
   Arena arena_;
   HashIndex<Entry> entries_;
   HashIndex<Head> heads_;
+  std::optional<KeyOrder> order_;
   bool has_elements_ = false;  // whether it is of a list or map; heads may all be gone while tombstones stay
   size_t present_ = 0;         // entries with a value
   std::vector<Entry*> changed_;
+  BatchExpiry expiry_;
+  size_t expire_from_ = 0;  // where ExpireSome left off
 };
 
 }  // namespace holdfast

@@ -45,9 +45,16 @@ void Table::ForgetAbsent() {
   if (garbage > records / 4 || fragmented) Rebuild([this](const Entry& entry) { return IsGarbage(entry); });
 }
 
+void Table::ExpireSome() {
+  if (!expiry_.expiry.any() || entries_.size() == 0) return;
+  const size_t places = std::max(kExpirePlacesMin, kExpirePlacesPerChange * changed_.size());
+  expire_from_ = entries_.ForSome(expire_from_, places, [this](Entry* entry) { Settle(entry, /*refresh=*/false); });
+}
+
 template <typename Forgotten>
 void Table::Rebuild(Forgotten forgotten) {
-  Table kept(state_id_, versions_, complete_);
+  Table kept(state_id_, versions_, complete_, order_.has_value() ? order_->groups() : KeyGroupRange());
+  expire_from_ = 0;
   kept.value_bytes_hint_ = value_bytes_hint_;
   MoveKept(&kept, forgotten);
   MoveHeads(&kept);
@@ -55,6 +62,7 @@ void Table::Rebuild(Forgotten forgotten) {
   entries_ = std::move(kept.entries_);
   heads_ = std::move(kept.heads_);
   present_ = kept.present_;
+  if (order_.has_value()) order_->TakeEntries(&*kept.order_);
 }
 
 void Table::Clear() {
@@ -64,13 +72,16 @@ void Table::Clear() {
   has_elements_ = false;
   present_ = 0;
   changed_ = {};
+  if (!order_.has_value()) return;
+  order_->DropEntries();
+  if (complete_) order_->Forget();
 }
 
 Entry* Table::CopyInto(Table* target, Entry* entry) {
   Entry* copy = target->NewEntry(entry->key(), {}, entry->key_group);
-  const Slice value = entry->value();
-  if (value.size() > copy->value_capacity) target->GrowValue(copy, value.size());
-  std::memcpy(copy->value_bytes(), value.data(), value.size());
+  const size_t bytes = entry->present() ? entry->stored_length() : 0;
+  if (bytes > copy->value_capacity) target->GrowValue(copy, bytes);
+  std::memcpy(copy->value_bytes(), entry->value_bytes(), bytes);
   copy->value_length = entry->value_length;
   copy->mark = entry->mark;
   if (entry->present()) ++target->present_;

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rocksdb/expiry_filter.h"
+
 namespace holdfast::rocks {
 
 namespace {
@@ -77,13 +79,19 @@ Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::str
   HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(directory));
   const std::string manifest = CurrentManifest(directory);
   for (const std::string& name : names) {
-    const bool keep = name == "CURRENT" || name == manifest || live_tables.contains(name);
+    const bool keep = name == "CURRENT" || name == manifest || name == kExpiryName || live_tables.contains(name);
     if (keep) continue;
     std::error_code error;
     fs::remove(fs::path(directory) / name, error);
     if (error) return FileError(error, "removing the obsolete file", fs::path(directory) / name);
   }
   return Status::Ok();
+}
+
+Status RemoveFile(const std::string& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  return error ? FileError(error, "removing", path) : Status::Ok();
 }
 
 Result<uint64_t> FileSize(const std::string& path) {

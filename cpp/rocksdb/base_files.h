@@ -24,6 +24,8 @@ Status ShareFiles(const std::string& parent, const std::vector<std::string>& nam
 // in `live_tables` (file names).
 Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::string>& live_tables);
 
+// One that is not there is no error.
+Status RemoveFile(const std::string& path);
 // Size in bytes; Corrupt when there is no such file.
 Result<uint64_t> FileSize(const std::string& path);
 // All of a small file; Corrupt when there is none.

@@ -6,6 +6,7 @@
 #include "rocksdb/base_files.h"
 #include "rocksdb/changes.h"
 #include "rocksdb/errors.h"
+#include "rocksdb/expiry_filter.h"
 #include "rocksdb/handles.h"
 #include "rocksdb/seal.h"
 
@@ -20,8 +21,13 @@ constexpr const char* kPendingTable = "changes.pending";
 
 class Writer final : public BaseWriter {
  public:
-  Writer(const CApi& api, bool has_parent, std::string directory, BaseOptions options)
-      : api_(api), has_parent_(has_parent), directory_(std::move(directory)), options_(std::move(options)) {}
+  Writer(const CApi& api, bool has_parent, std::string directory, BaseOptions options, std::vector<StateExpiry> expiry)
+      : api_(api),
+        has_parent_(has_parent),
+        directory_(std::move(directory)),
+        options_(std::move(options)),
+        expiry_(std::move(expiry)),
+        filter_(expiry_) {}
 
   Status Add(std::span<const Change> changes) override {
     HOLDFAST_RETURN_IF_ERROR(refusal_);
@@ -45,10 +51,18 @@ class Writer final : public BaseWriter {
     const std::string table = directory_ + "/" + kPendingTable;
     HOLDFAST_ASSIGN_OR_RETURN(const size_t entries, WriteTable(table));
     changes_.reset();  // before compaction, which wants memory too
+    HOLDFAST_ASSIGN_OR_RETURN(auto merged, ReadMerged(directory_));
+    const bool merge_all = MoveMerged(expiry_, &merged);
     // A parent that nothing changed is a base as it stands.
-    if (entries > 0 || !has_parent_) HOLDFAST_RETURN_IF_ERROR(TakeIn(table, entries));
+    if (entries > 0 || !has_parent_ || merge_all) HOLDFAST_RETURN_IF_ERROR(TakeIn(table, entries, merge_all));
+    if (!merged.empty()) HOLDFAST_RETURN_IF_ERROR(ReplaceMerged(merged));
     HOLDFAST_RETURN_IF_ERROR(WriteSeal(directory_));
     return ListFiles(directory_);
+  }
+
+  Status ReplaceMerged(const std::map<uint16_t, int64_t>& merged) {
+    HOLDFAST_RETURN_IF_ERROR(RemoveFile(directory_ + "/" + kExpiryName));
+    return WriteMerged(directory_, merged);
   }
 
   // Writes the changes to `path`, unless there are none; how many there are.
@@ -59,10 +73,11 @@ class Writer final : public BaseWriter {
                                         api_.sstfilewriter_destroy);
     size_t entries = 0;
     const Status written = changes_->Drain([&](const Change& change) -> Status {
-      if (change.deleted && !has_parent_) return Status::Ok();  // nothing below to hide
+      const bool deleted = change.deleted || filter_.IsExpired(change.key, change.value);
+      if (deleted && !has_parent_) return Status::Ok();  // nothing below to hide
       char* error = nullptr;
       if (entries++ == 0) api_.sstfilewriter_open(writer.get(), path.c_str(), &error);
-      if (error == nullptr && change.deleted) {
+      if (error == nullptr && deleted) {
         api_.sstfilewriter_delete(writer.get(), change.key.data(), change.key.size(), &error);
       } else if (error == nullptr) {
         api_.sstfilewriter_put(writer.get(), change.key.data(), change.key.size(), change.value.data(),
@@ -79,9 +94,13 @@ class Writer final : public BaseWriter {
   }
 
   // Opens the folder for writing, takes the table in, waits for the merges that follow, closes and cleans up.
-  Status TakeIn(const std::string& table, size_t entries) {
-    HOLDFAST_ASSIGN_OR_RETURN(auto database, Database::Open(api_, directory_, options_, OpenMode::kReadWrite));
+  Status TakeIn(const std::string& table, size_t entries, bool merge_all) {
+    const Handle<CCompactionFilter> filter = filter_.ForCompaction(api_);
+    HOLDFAST_ASSIGN_OR_RETURN(auto database, Database::Open(api_, directory_, options_, OpenMode::kReadWrite,
+                                                            filter_.any() ? filter.get() : nullptr));
     if (entries > 0) HOLDFAST_RETURN_IF_ERROR(Ingest(*database, table));
+    // What goes wrong in it is an error in the background, which waiting tells.
+    if (merge_all) api_.compact_range_cf(database->db(), database->family(), nullptr, 0, nullptr, 0);
     HOLDFAST_RETURN_IF_ERROR(WaitForMerges(*database));
     const std::set<std::string> live_tables = LiveTables(*database);
     database.reset();
@@ -122,6 +141,8 @@ class Writer final : public BaseWriter {
   const bool has_parent_;
   const std::string directory_;
   const BaseOptions options_;
+  const std::vector<StateExpiry> expiry_;
+  const ExpiryFilter filter_;
   std::unique_ptr<Changes> changes_ = std::make_unique<Changes>();  // null: written
   Status refusal_;  // of whatever comes after Finish, and of a Finish after one that failed
 };
@@ -131,7 +152,7 @@ class Writer final : public BaseWriter {
 }  // namespace rocks
 
 Result<std::unique_ptr<BaseWriter>> BaseWriter::Make(const std::string& parent, const std::string& directory,
-                                                     const BaseOptions& options) {
+                                                     const BaseOptions& options, std::vector<StateExpiry> expiry) {
   HOLDFAST_ASSIGN_OR_RETURN(const rocks::CApi* api, rocks::LoadedApi());
   HOLDFAST_RETURN_IF_ERROR(rocks::MakeOptions(*api, options).status());  // refuse before anything is made
   std::vector<std::string> names;
@@ -141,7 +162,8 @@ Result<std::unique_ptr<BaseWriter>> BaseWriter::Make(const std::string& parent, 
   }
   HOLDFAST_RETURN_IF_ERROR(rocks::CreateNewFolder(directory));
   HOLDFAST_RETURN_IF_ERROR(rocks::ShareFiles(parent, names, directory));
-  return std::unique_ptr<BaseWriter>(std::make_unique<rocks::Writer>(*api, !parent.empty(), directory, options));
+  return std::unique_ptr<BaseWriter>(
+      std::make_unique<rocks::Writer>(*api, !parent.empty(), directory, options, std::move(expiry)));
 }
 
 }  // namespace holdfast

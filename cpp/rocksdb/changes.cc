@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "codec/xxh64.h"
+#include "codec/index_hash.h"
 
 namespace holdfast::rocks {
 
@@ -50,7 +50,7 @@ size_t Changes::memory_bytes() const {
 void Changes::AddBlock(std::span<const Change> block) {
   std::array<uint64_t, kBlockChanges> hashes;
   for (size_t i = 0; i < block.size(); ++i) {
-    hashes[i] = Xxh64Inline(block[i].key.data(), block[i].key.size());
+    hashes[i] = IndexHash(block[i].key);
     index_.Prefetch(hashes[i]);
   }
   for (size_t i = 0; i < block.size(); ++i) {

@@ -6,9 +6,10 @@
 namespace holdfast::rocks {
 
 Result<std::unique_ptr<Database>> Database::Open(const CApi& api, const std::string& directory,
-                                                 const BaseOptions& options, OpenMode mode) {
+                                                 const BaseOptions& options, OpenMode mode, CCompactionFilter* filter) {
   HOLDFAST_ASSIGN_OR_RETURN(OptionsHandle made, MakeOptions(api, options));
   if (mode == OpenMode::kReadOnly) HOLDFAST_RETURN_IF_ERROR(CheckSeal(directory).status());
+  if (filter != nullptr) api.options_set_compaction_filter(made.get(), filter);
   std::unique_ptr<Database> database(new Database(api, directory, std::move(made)));
   const char* const names[] = {"default"};
   const COptions* const family_options[] = {database->options_.get()};

@@ -21,11 +21,13 @@ Result<OptionsHandle> MakeOptions(const CApi& api, const BaseOptions& options);
 
 enum class OpenMode { kReadOnly, kReadWrite };
 
-// An open database. kReadOnly wants a sealed base; kReadWrite creates a database when `directory` holds none.
+// An open database. kReadOnly wants a sealed base; kReadWrite creates a database when `directory` holds none, and
+// merges by `filter`, which stays the caller's and must outlive it.
 class Database {
  public:
   static Result<std::unique_ptr<Database>> Open(const CApi& api, const std::string& directory,
-                                                const BaseOptions& options, OpenMode mode);
+                                                const BaseOptions& options, OpenMode mode,
+                                                CCompactionFilter* filter = nullptr);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

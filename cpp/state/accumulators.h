@@ -5,32 +5,27 @@
 #include <cstdint>
 #include <cstring>
 
-#include "overlay/value_header.h"
-
 namespace holdfast {
 
 // int64
 struct CountAccumulator {
-  static constexpr size_t kStoredBytes = 1 + 8;
+  static constexpr size_t kRowBytes = 8;
   using Output = int64_t;
   int64_t count = 0;
 
   void Add(double /*value*/) { ++count; }
   bool HasOutput() const { return true; }
   Output Result() const { return count; }
-  bool Load(const char* stored) {
-    std::memcpy(&count, stored + 1, sizeof(count));
+  bool Load(const char* row) {
+    std::memcpy(&count, row, sizeof(count));
     return true;
   }
-  void Save(char* stored) const {
-    stored[0] = value_header::kRow;
-    std::memcpy(stored + 1, &count, sizeof(count));
-  }
+  void Save(char* row) const { std::memcpy(row, &count, sizeof(count)); }
 };
 
 // struct<sum: double not null, count: int64 not null>: a null bitmap of one byte comes first
 struct MeanAccumulator {
-  static constexpr size_t kStoredBytes = 1 + 1 + 8 + 8;
+  static constexpr size_t kRowBytes = 1 + 8 + 8;
   using Output = double;
   double sum = 0;
   int64_t count = 0;
@@ -41,23 +36,22 @@ struct MeanAccumulator {
   }
   bool HasOutput() const { return count > 0; }
   Output Result() const { return sum / static_cast<double>(count); }
-  bool Load(const char* stored) {
-    std::memcpy(&sum, stored + 2, sizeof(sum));
-    std::memcpy(&count, stored + 10, sizeof(count));
-    return stored[1] == 0;
+  bool Load(const char* row) {
+    std::memcpy(&sum, row + 1, sizeof(sum));
+    std::memcpy(&count, row + 9, sizeof(count));
+    return row[0] == 0;
   }
-  void Save(char* stored) const {
-    stored[0] = value_header::kRow;
-    stored[1] = 0;
-    std::memcpy(stored + 2, &sum, sizeof(sum));
-    std::memcpy(stored + 10, &count, sizeof(count));
+  void Save(char* row) const {
+    row[0] = 0;
+    std::memcpy(row + 1, &sum, sizeof(sum));
+    std::memcpy(row + 9, &count, sizeof(count));
   }
 };
 
 // struct<count: int64 not null, mean: double not null, m2: double not null>, by Welford's algorithm (Technometrics 4,
 // 1962)
 struct VarianceAccumulator {
-  static constexpr size_t kStoredBytes = 1 + 1 + 8 + 8 + 8;
+  static constexpr size_t kRowBytes = 1 + 8 + 8 + 8;
   using Output = double;
   int64_t count = 0;
   double mean = 0;
@@ -71,18 +65,17 @@ struct VarianceAccumulator {
   }
   bool HasOutput() const { return count > 1; }
   Output Result() const { return m2 / static_cast<double>(count - 1); }
-  bool Load(const char* stored) {
-    std::memcpy(&count, stored + 2, sizeof(count));
-    std::memcpy(&mean, stored + 10, sizeof(mean));
-    std::memcpy(&m2, stored + 18, sizeof(m2));
-    return stored[1] == 0;
+  bool Load(const char* row) {
+    std::memcpy(&count, row + 1, sizeof(count));
+    std::memcpy(&mean, row + 9, sizeof(mean));
+    std::memcpy(&m2, row + 17, sizeof(m2));
+    return row[0] == 0;
   }
-  void Save(char* stored) const {
-    stored[0] = value_header::kRow;
-    stored[1] = 0;
-    std::memcpy(stored + 2, &count, sizeof(count));
-    std::memcpy(stored + 10, &mean, sizeof(mean));
-    std::memcpy(stored + 18, &m2, sizeof(m2));
+  void Save(char* row) const {
+    row[0] = 0;
+    std::memcpy(row + 1, &count, sizeof(count));
+    std::memcpy(row + 9, &mean, sizeof(mean));
+    std::memcpy(row + 17, &m2, sizeof(m2));
   }
 };
 

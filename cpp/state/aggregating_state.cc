@@ -5,6 +5,7 @@
 
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
+#include "codec/value_header.h"
 #include "state/accumulators.h"
 #include "state/fold.h"
 #include "state/key_reader.h"
@@ -91,16 +92,18 @@ class AggregateCall final : public FoldCall {
   }
 
  private:
+  static constexpr size_t kStoredBytes = value_header::kBytes + Accumulator::kRowBytes;
+
   static bool Load(const Entry& entry, Accumulator* accumulator) {
-    return entry.value_length == Accumulator::kStoredBytes && accumulator->Load(entry.value_bytes());
+    return entry.value_length == kStoredBytes && accumulator->Load(entry.value_bytes() + value_header::kBytes);
   }
   void Save(Entry* entry, const Accumulator& accumulator) {
     if (entry->present()) {
       request_.table->Touch(entry);
-      accumulator.Save(entry->value_bytes());
+      accumulator.Save(entry->value_bytes() + value_header::kBytes);
     } else {
-      char stored[Accumulator::kStoredBytes];
-      accumulator.Save(stored);
+      char stored[kStoredBytes] = {value_header::kRow};
+      accumulator.Save(stored + value_header::kBytes);
       request_.table->Put(entry, {stored, sizeof(stored)});
     }
   }
@@ -113,7 +116,7 @@ class AggregateCall final : public FoldCall {
       validity_.AppendNull();
     }
   }
-  Status Wrong(const Entry& entry) const { return WrongAccumulator(*request_.table, entry, Accumulator::kStoredBytes); }
+  Status Wrong(const Entry& entry) const { return WrongAccumulator(*request_.table, entry, kStoredBytes); }
 
   FoldRequest request_;
   const Type& output_;
@@ -146,7 +149,7 @@ class Aggregate final : public Fold {
 
 template <typename Accumulator>
 std::unique_ptr<Fold> MakeAggregate(const Type& type, Table* table) {
-  table->ExpectValueBytes(Accumulator::kStoredBytes);
+  table->ExpectValueBytes(value_header::kBytes + Accumulator::kRowBytes);
   return std::make_unique<Aggregate<Accumulator>>(type);
 }
 

@@ -38,6 +38,7 @@ Elements CollectElements(Table* table, const std::vector<HeadKey>& heads) {
     const HeadKey& key = heads[i];
     if (i + kPrefetchDistance < heads.size()) Table::PrefetchItems(*heads[i + kPrefetchDistance].head);
     table->Sort(key.head);
+    table->SettleItems(key.head, /*refresh=*/true);
     for (uint32_t j = 0; j < key.head->count; ++j) {
       if (key.head->items[j]->present()) elements.entries.push_back(key.head->items[j]);
     }

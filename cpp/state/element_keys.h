@@ -20,12 +20,12 @@ struct HeadKey {
 template <typename Visit>
 Status ForEachHeadBlock(SlotStore* store, Table* table, const OwnedArray& keys, Visit&& visit) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
-  store->CountRows(reader.length());
-  store->CountLookups(reader.length());
+  store->engine()->CountRows(reader.length());
   std::array<HeadKey, KeyReader::kBlockRows> heads;
   for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
     const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);
     HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
+    HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
     for (int64_t i = 0; i < rows; ++i) table->PrefetchHeadIndex(reader.hash(i));
     for (int64_t i = 0; i < rows; ++i) table->PrefetchHead(reader.hash(i));
     for (int64_t i = 0; i < rows; ++i) {

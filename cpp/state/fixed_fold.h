@@ -9,7 +9,7 @@
 
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/fold.h"
 
 namespace holdfast {
@@ -47,7 +47,7 @@ class FixedFoldCall final : public FoldCall {
   }
 
  private:
-  static constexpr size_t kStoredBytes = 1 + sizeof(T);
+  static constexpr size_t kStoredBytes = value_header::kBytes + sizeof(T);
 
   template <bool kWithResults>
   Status AddRows(std::span<Entry* const> entries, int64_t begin) {
@@ -64,15 +64,14 @@ class FixedFoldCall final : public FoldCall {
       }
       T value = ValueAt(row);
       if (present) {
-        char* const stored = entry->value_bytes() + 1;
         T folded;
-        std::memcpy(&folded, stored, sizeof(folded));
+        std::memcpy(&folded, entry->value_bytes() + value_header::kBytes, sizeof(folded));
         if (!function_.Fold(folded, value, &value)) return OutOfRange(*entry, row);
         table->Touch(entry);
-        std::memcpy(stored, &value, sizeof(value));
+        std::memcpy(entry->value_bytes() + value_header::kBytes, &value, sizeof(value));
       } else {
         char stored[kStoredBytes] = {value_header::kRow};
-        std::memcpy(stored + 1, &value, sizeof(value));
+        std::memcpy(stored + value_header::kBytes, &value, sizeof(value));
         table->Put(entry, {stored, kStoredBytes});
       }
       if constexpr (kWithResults) results[i] = value;
@@ -90,7 +89,7 @@ class FixedFoldCall final : public FoldCall {
   void Note(const Entry& entry, int64_t row) {
     T& result = results_[static_cast<size_t>(row)];
     if (entry.present()) {
-      std::memcpy(&result, entry.value_bytes() + 1, sizeof(result));
+      std::memcpy(&result, entry.value_bytes() + value_header::kBytes, sizeof(result));
       return;
     }
     result = T{};

@@ -1,40 +1,47 @@
 #include "state/key_reader.h"
 
+#include "codec/index_hash.h"
+#include "codec/xxh64.h"
 #include "state/key_text.h"
 
 namespace holdfast {
 
 Result<KeyReader> KeyReader::Make(const SlotStore& store, const OwnedArray& keys) {
-  HOLDFAST_ASSIGN_OR_RETURN(KeyEncoder encoder,
-                            KeyEncoder::Make(store.key_codec().type(), store.null_keys(), keys.schema(), keys.array()));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      KeyEncoder encoder,
+      KeyEncoder::Make(store.key_codec().type(), store.key_codec().allow_null(), keys.schema(), keys.array()));
   return KeyReader(store, std::move(encoder));
 }
 
 Status KeyReader::Read(int64_t begin, int64_t end) {
   keys_.Clear();
+  begin_ = begin;
   encoder_.Append(begin, end, &keys_);
   HOLDFAST_RETURN_IF_ERROR(CheckSizes(keys_, begin, "key"));
-  const SlotKeyGroups& groups = store_->key_groups();
   const auto rows = static_cast<size_t>(end - begin);
-  bool all_of_slot = true;
-  for (size_t i = 0; i < rows; ++i) {
-    const Slice key = keys_[static_cast<int64_t>(i)];
-    hashes_[i] = Xxh64Inline(key.data(), key.size());
-    key_groups_of_[i] = groups.Of(hashes_[i]);
-    all_of_slot = all_of_slot && groups.Contains(key_groups_of_[i]);
-  }
-  if (all_of_slot) return Status::Ok();
-  size_t i = 0;
-  while (groups.Contains(key_groups_of_[i])) ++i;
-  return NotOfSlot(begin + static_cast<int64_t>(i), static_cast<int64_t>(i));
+  for (size_t i = 0; i < rows; ++i) hashes_[i] = IndexHash(keys_[static_cast<int64_t>(i)]);
+  return Status::Ok();
 }
 
-Status KeyReader::NotOfSlot(int64_t row, int64_t i) const {
+Status KeyReader::FindGroup(int64_t i) {
   const SlotKeyGroups& groups = store_->key_groups();
-  return Status::InvalidRequest("row " + std::to_string(row) + ": key " + KeyText(store_->key_codec(), keys_[i]) +
-                                " is of key group " + std::to_string(key_groups_of_[static_cast<size_t>(i)]) +
-                                ", this slot has key groups " + std::to_string(groups.first()) + " to " +
-                                std::to_string(groups.end() - 1) +
+  const Slice key = keys_[i];
+  const uint16_t key_group = groups.Of(Xxh64Inline(key.data(), key.size()));
+  key_groups_of_[static_cast<size_t>(i)] = key_group;
+  return groups.Contains(key_group) ? Status::Ok() : NotOfSlot(i);
+}
+
+Status KeyReader::FindGroups() {
+  for (int64_t i = 0; i < block_rows(); ++i) HOLDFAST_RETURN_IF_ERROR(FindGroup(i));
+  return Status::Ok();
+}
+
+Status KeyReader::NotOfSlot(int64_t i) const {
+  const SlotKeyGroups& groups = store_->key_groups();
+  return Status::InvalidRequest("row " + std::to_string(begin_ + i) + ": key " +
+                                KeyText(store_->key_codec(), keys_[i]) + " is of key group " +
+                                std::to_string(key_groups_of_[static_cast<size_t>(i)]) + ", this slot has key groups " +
+                                std::to_string(groups.first()) + " to " + std::to_string(groups.end() - 1) +
                                 "; ask states with the operator's own key columns, as they came in");
 }
 

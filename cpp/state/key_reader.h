@@ -17,23 +17,29 @@ class KeyReader {
   static Result<KeyReader> Make(const SlotStore& store, const OwnedArray& keys);
 
   int64_t length() const { return encoder_.length(); }
-  // Reads rows [begin, end), at most kBlockRows. InvalidRequest for a key that is not of the slot.
+  // Encodes and hashes rows [begin, end), at most kBlockRows.
   Status Read(int64_t begin, int64_t end);
+  // Finds the key group of row begin + i of the block, or of all of them: what makes a record needs it. A record that
+  // is there already has been asked. InvalidRequest for a key that is not of the slot.
+  Status FindGroup(int64_t i);
+  Status FindGroups();
   int64_t block_rows() const { return keys_.size(); }
-  // The key of row begin + i of the block.
+  // The key of row begin + i of the block; its key group once that was found.
   HashedKey operator[](int64_t i) const {
     const auto at = static_cast<size_t>(i);
     return {keys_[i], hashes_[at], key_groups_of_[at]};
   }
+  Slice key(int64_t i) const { return keys_[i]; }
   uint64_t hash(int64_t i) const { return hashes_[static_cast<size_t>(i)]; }
 
  private:
   KeyReader(const SlotStore& store, KeyEncoder encoder) : store_(&store), encoder_(std::move(encoder)) {}
-  Status NotOfSlot(int64_t row, int64_t i) const;
+  Status NotOfSlot(int64_t i) const;
 
   const SlotStore* store_;
   KeyEncoder encoder_;
   ByteColumn keys_;
+  int64_t begin_ = 0;
   std::array<uint64_t, kBlockRows> hashes_ = {};
   std::array<uint16_t, kBlockRows> key_groups_of_ = {};
 };

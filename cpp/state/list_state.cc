@@ -1,6 +1,6 @@
 // List states: each element is a key of its own, under an index that grows with every append. Appending reads nothing.
 #include "codec/array_builder.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/element_keys.h"
 #include "state/states.h"
 #include "state/stored_rows.h"
@@ -47,7 +47,7 @@ class ListState final : public ListTable {
                      const std::vector<bool>& nulls) {
     std::array<uint64_t, KeyReader::kBlockRows> indexes;
     for (size_t i = 0; i < heads.size(); ++i) {
-      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->NextListIndex());
+      HOLDFAST_ASSIGN_OR_RETURN(const uint64_t index, store_->engine()->NextOrdinal());
       indexes[i] = __builtin_bswap64(index);
       table_->PrefetchIndex(Table::ElementHash(heads[i].hash, Suffix(indexes[i])));
       Table::PrefetchItems(*heads[i].head);
@@ -73,7 +73,7 @@ class ListState final : public ListTable {
 
 Result<std::unique_ptr<ListTable>> MakeListState(SlotStore* store, Table* table, const Type& element) {
   HOLDFAST_ASSIGN_OR_RETURN(RowCodec codec, RowCodec::Make(element));
-  if (codec.fixed_width() > 0) table->ExpectValueBytes(1 + codec.fixed_width());
+  if (codec.fixed_width() > 0) table->ExpectValueBytes(value_header::kBytes + codec.fixed_width());
   return std::unique_ptr<ListTable>(std::make_unique<ListState>(store, table, std::move(codec)));
 }
 

@@ -3,7 +3,7 @@
 
 #include "codec/array_builder.h"
 #include "codec/key_encoder.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/element_keys.h"
 #include "state/key_text.h"
 #include "state/states.h"
@@ -85,6 +85,7 @@ class MapState final : public MapTable {
       HOLDFAST_ASSIGN_OR_RETURN(const std::vector<HeadKey> heads, LoadElements(store_, table_, keys, ScanFor::kValues));
       std::vector<int64_t> counts(heads.size(), 0);
       for (size_t i = 0; i < heads.size(); ++i) {
+        table_->SettleItems(heads[i].head, /*refresh=*/true);
         const Head& head = *heads[i].head;
         counts[i] =
             std::count_if(head.items, head.items + head.count, [](const Entry* entry) { return entry->present(); });
@@ -106,12 +107,12 @@ class MapState final : public MapTable {
     HOLDFAST_ASSIGN_OR_RETURN(const KeyEncoder encoder, KeyEncoder::Make(map_keys_.type(), map_keys_.allow_null(),
                                                                          map_keys.schema(), map_keys.array()));
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
-    store_->CountRows(reader.length());
-    store_->CountLookups(reader.length());
+    store_->engine()->CountRows(reader.length());
     ByteColumn suffixes;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
       const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);
       HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
+      HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
       suffixes.Clear();
       encoder.Append(begin, begin + rows, &suffixes);
       HOLDFAST_RETURN_IF_ERROR(CheckSizes(suffixes, begin, "map key"));
@@ -124,9 +125,10 @@ class MapState final : public MapTable {
 
   Status ReadPoints(const OwnedArray& keys, const OwnedArray& map_keys, std::vector<const Entry*>* entries) {
     std::vector<Entry*> unknown;
-    entries->reserve(static_cast<size_t>(keys.length()));
+    std::vector<Entry*> points;
+    points.reserve(static_cast<size_t>(keys.length()));
     Status status = ForEachPoint(keys, map_keys, [&](int64_t /*row*/, Entry* entry) {
-      entries->push_back(entry);
+      points.push_back(entry);
       if ((entry->flags & (Entry::kKnown | Entry::kAsked)) != 0) return;
       entry->flags |= Entry::kAsked;
       unknown.push_back(entry);
@@ -135,7 +137,12 @@ class MapState final : public MapTable {
       for (Entry* entry : unknown) entry->flags = static_cast<uint16_t>(entry->flags & ~Entry::kAsked);
       return status;
     }
-    return ReadEntries(store_->base(), table_, &unknown, store_->read_counters());
+    HOLDFAST_RETURN_IF_ERROR(ReadEntries(store_->base(), table_, &unknown, store_->read_counters()));
+    if (table_->settles()) {
+      for (Entry* entry : points) table_->Settle(entry, /*refresh=*/true);
+    }
+    entries->assign(points.begin(), points.end());
+    return Status::Ok();
   }
 
   Result<OwnedArray> DecodeMapKeys(const std::vector<Slice>& encoded) const {
@@ -158,7 +165,7 @@ Result<std::unique_ptr<MapTable>> MakeMapState(SlotStore* store, Table* table, c
                                                const Type& map_value) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyCodec keys, KeyCodec::Make(map_key, /*allow_null=*/false));
   HOLDFAST_ASSIGN_OR_RETURN(RowCodec values, RowCodec::Make(map_value));
-  if (values.fixed_width() > 0) table->ExpectValueBytes(1 + values.fixed_width());
+  if (values.fixed_width() > 0) table->ExpectValueBytes(value_header::kBytes + values.fixed_width());
   return std::unique_ptr<MapTable>(std::make_unique<MapState>(store, table, std::move(keys), std::move(values)));
 }
 

@@ -6,8 +6,7 @@ namespace holdfast {
 
 Result<PointLookup> PointLookup::Make(SlotStore* store, Table* table, const OwnedArray& keys, Need need) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
-  store->CountRows(reader.length());
-  store->CountLookups(reader.length());
+  store->engine()->CountRows(reader.length());
   PointLookup lookup(store, table, std::move(reader), need);
   lookup.entries_.resize(static_cast<size_t>(std::min(lookup.length(), KeyReader::kBlockRows)));
   return lookup;
@@ -19,7 +18,12 @@ Status PointLookup::Intern(int64_t begin, int64_t end, size_t at) {
   Entry** out = entries_.data() + at;
   for (int64_t i = 0; i < rows; ++i) table_->PrefetchIndex(reader_.hash(i));
   for (int64_t i = 0; i < rows; ++i) out[i] = table_->PrefetchEntry(reader_.hash(i));
-  for (int64_t i = 0; i < rows; ++i) out[i] = table_->Confirm(out[i], reader_[i]);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (Table::IsOf(out[i], reader_.key(i))) [[likely]]
+      continue;
+    HOLDFAST_RETURN_IF_ERROR(reader_.FindGroup(i));
+    out[i] = table_->Intern(reader_[i]);
+  }
   if (need_ == Need::kNothing) return Status::Ok();
   for (int64_t i = 0; i < rows; ++i) {
     if ((out[i]->flags & (Entry::kKnown | Entry::kAsked)) != 0) continue;
@@ -52,12 +56,18 @@ Result<std::span<Entry* const>> PointLookup::Next() {
   if (rows == 0) return std::span<Entry* const>();
   if (!interned_) {
     HOLDFAST_RETURN_IF_ERROR(Intern(begin_, end_, 0));
-    if (unknown_.empty()) return std::span<Entry* const>(entries_.data(), rows);
+    if (unknown_.empty()) return Settled({entries_.data(), rows});
     HOLDFAST_RETURN_IF_ERROR(InternRest());
   }
   Entry* const* block = entries_.data() + (begin_ - first_row_);
   for (size_t i = 0; i < rows; ++i) __builtin_prefetch(block[i], 1);
-  return std::span<Entry* const>(block, rows);
+  return Settled({block, rows});
+}
+
+std::span<Entry* const> PointLookup::Settled(std::span<Entry* const> block) {
+  if (need_ == Need::kNothing || !table_->settles()) return block;
+  for (Entry* entry : block) table_->Settle(entry, /*refresh=*/true);
+  return block;
 }
 
 Status CollectEntries(SlotStore* store, Table* table, const OwnedArray& keys, std::vector<const Entry*>* entries) {

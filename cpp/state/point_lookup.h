@@ -30,6 +30,8 @@ class PointLookup {
   // Looks up rows [begin, end); their entries go to entries_[at …].
   Status Intern(int64_t begin, int64_t end, size_t at);
   Status InternRest();
+  // What is handed out to be looked at is not expired.
+  std::span<Entry* const> Settled(std::span<Entry* const> block);
 
   SlotStore* store_;
   Table* table_;

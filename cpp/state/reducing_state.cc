@@ -138,7 +138,7 @@ Result<std::unique_ptr<ReducingTable>> MakeReducingState(SlotStore* store, Table
                                                          const std::string& function) {
   HOLDFAST_ASSIGN_OR_RETURN(std::unique_ptr<Fold> fold, MakeFold(value, function));
   if (value.children.empty() && value.byte_width > 0)
-    table->ExpectValueBytes(1 + static_cast<size_t>(value.byte_width));
+    table->ExpectValueBytes(value_header::kBytes + static_cast<size_t>(value.byte_width));
   return MakeReducingTable(store, table, std::move(fold));
 }
 

@@ -1,7 +1,7 @@
 #include "state/row_fold.h"
 
 #include "codec/row_format.h"
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 #include "state/key_reader.h"
 
 namespace holdfast {
@@ -11,7 +11,7 @@ namespace {
 // The bytes that a stored string, binary or fixed-size binary compares by. A row that does not parse compares as it is:
 // the decoder will refuse it.
 Slice Comparable(const Type& type, Slice stored) {
-  const Slice row = stored.substr(1);
+  const Slice row = stored.substr(value_header::kBytes);
   if (type.id == TypeId::kFixedSizeBinary) return row;
   uint64_t length = 0;
   const char* bytes = row_format::GetVarint(row.data(), row.data() + row.size(), &length);
@@ -34,7 +34,13 @@ class RowFoldCall final : public FoldCall {
     for (size_t i = 0; i < entries.size(); ++i) {
       Entry* entry = entries[i];
       const int64_t row = begin + static_cast<int64_t>(i);
-      if (!nulls_[static_cast<size_t>(row)] && Replaces(*entry, rows_[row])) request_.table->Put(entry, rows_[row]);
+      if (!nulls_[static_cast<size_t>(row)]) {
+        if (Replaces(*entry, rows_[row])) {
+          request_.table->Put(entry, rows_[row]);
+        } else {
+          request_.table->Refresh(entry);
+        }
+      }
       if (request_.with_results) Note(*entry);
     }
     return Status::Ok();

@@ -19,4 +19,7 @@ Result<std::unique_ptr<ReducingTable>> MakeReducingState(SlotStore* store, Table
 Result<std::unique_ptr<AggregatingTable>> MakeAggregatingState(SlotStore* store, Table* table, const Type& value,
                                                                const std::string& function);
 
+// Namespaces are text, times whatever the caller counts in.
+Result<std::unique_ptr<TimerTable>> MakeTimers(SlotStore* store, Table* table);
+
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #include "state/stored_rows.h"
 
-#include "overlay/value_header.h"
+#include "codec/value_header.h"
 
 namespace holdfast {
 

@@ -15,6 +15,7 @@ from holdfast.errors import (
     Undecided,
 )
 from holdfast.state import (
+    TTL,
     AggregateFunction,
     AggregatingState,
     BatchProcessor,
@@ -24,6 +25,7 @@ from holdfast.state import (
     MapState,
     ReducingState,
     SideOutput,
+    Timers,
     ValueState,
 )
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "TTL",
     "AggregateFunction",
     "AggregatingState",
     "BatchProcessor",
@@ -59,6 +62,7 @@ __all__ = [
     "Query",
     "ReducingState",
     "SideOutput",
+    "Timers",
     "Unavailable",
     "Undecided",
     "ValueState",

@@ -1,5 +1,6 @@
 """The native core. Thin bindings, no logic: see cpp/include/holdfast. Arrow crosses by the C data interface (PyCapsules)."""
 
+from collections.abc import Sequence
 from typing import Protocol, final
 
 class SchemaExportable(Protocol):
@@ -65,7 +66,14 @@ class Base:
 
 @final
 class BaseWriter:
-    def __init__(self, parent: str | None, directory: str, options: BaseOptions) -> None: ...
+    def __init__(
+        self,
+        parent: str | None,
+        directory: str,
+        options: BaseOptions,
+        expiry: Sequence[tuple[int, int, int, int]] = ...,
+    ) -> None:
+        """``expiry``: by state (id, cutoff, since, how far the cutoff moves from one merge of all tables to the next)."""
     def add(self, delta: ArrayExportable) -> None:
         """A delta batch (key_group: uint16, state: uint16, key: binary, value: binary or null). Later calls win over earlier ones."""
     @property
@@ -102,6 +110,8 @@ class Store:
     def map_state(self, state_id: int, map_key: SchemaExportable, map_value: SchemaExportable) -> MapTable: ...
     def reducing_state(self, state_id: int, value: SchemaExportable, function: str) -> ReducingTable: ...
     def aggregating_state(self, state_id: int, value: SchemaExportable, function: str) -> AggregatingTable: ...
+    def timers(self, state_id: int) -> TimerTable:
+        """Ids from 0x8000 on are those of timers, and of nothing else."""
     # version
     def set_base(self, base: Base | None, sequence: int) -> None:
         """Moves to a base that holds the state at ``sequence``: what is pending from later sequences stays pending, the rest becomes clean."""
@@ -111,6 +121,16 @@ class Store:
     @property
     def sequence(self) -> int: ...
     def begin(self, sequence: int) -> None: ...
+    def set_expiry(
+        self,
+        state_id: int,
+        *,
+        cutoff_ms: int | None,
+        since_ms: int | None,
+        stamp_ms: int | None,
+        refresh_on_read: bool = False,
+    ) -> None:
+        """What becomes of a state's entries with time, from here on: of the version at hand, or in the batch."""
     def take_delta(self) -> ArrowArray:
         """As many changes as fit into one piece; ``dirty_bytes`` is 0 when none is left."""
     def check(self) -> None:
@@ -174,3 +194,17 @@ class MapTable:
     def entries(self, keys: ArrayExportable) -> ArrowArray: ...  # map<key, value>, one a row, in map key order
     def count(self, keys: ArrayExportable) -> ArrowArray: ...  # int64: entries of each row's key
     def clear(self, keys: ArrayExportable) -> None: ...
+
+@final
+class TimerTable:
+    """Timers: (key, time, namespace), each at most once. ``times``: int64 of any unit; ``namespaces``: strings; both as long as ``keys``,
+    without nulls."""
+    def register(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
+    def delete(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
+    def take_due(self, until: int, limit: int) -> ArrowArray:
+        """struct<key: struct of the key columns, time: int64, namespace: string>: the first ``limit`` timers with time <= until, in order of
+        (time, encoded key, namespace). They are removed. Fewer rows than ``limit``: no other is due."""
+    def next_due(self) -> int | None:
+        """Time of the slot's first timer, exact."""
+    def list(self, keys: ArrayExportable) -> ArrowArray:
+        """list<struct<time, namespace>>, one row a key, in order of time. Reads all timers of the keys' key groups."""

@@ -119,6 +119,18 @@ def test_list_of_nothing_is_empty(store):
     assert store.list("no/such/") == []
 
 
+def test_names_are_of_one_folder_and_in_order(store):
+    assert store.names("") == []
+    for name in ("b", "a", "slot-1/b", "slot-1/a", "slot-1/deep/c", "slot-10/a"):
+        store.put(name, b"")
+    assert store.names("") == ["a", "b"]
+    assert store.names("slot-1/") == ["slot-1/a", "slot-1/b"]
+    assert store.names("no/such/") == store.names("a/") == []
+    for wrong in ("slot-1", "/", "../"):
+        with pytest.raises(InvalidRequest, match="is not a"):
+            store.names(wrong)
+
+
 def test_deleted_files_are_gone_and_missing_names_are_no_error(store):
     store.put("a", b"1")
     store.put("b", b"2")
@@ -165,7 +177,7 @@ def test_a_write_that_was_cut_short_is_never_seen_and_can_be_swept(tmp_path):
     with pytest.raises(Unavailable, match="the test wanted it to"):
         store.put("folder/file", b"whole")
     assert store.get("folder/file") is None
-    assert store.list("") == []
+    assert store.list("") == store.names("folder/") == []
     assert len(os.listdir(tmp_path / "folder")) == 1
     store.put("folder/file", b"whole")  # the name is still free
     now_ms = int(time.time() * 1000)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from tests.faulty_file_store import FaultyFileStore
 
+from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
-from holdfast.errors import Corrupt, Unavailable, Undecided
+from holdfast.errors import Corrupt, Incompatible, Unavailable, Undecided
 from holdfast.sink.files import FileSink
 from holdfast.sink.files import sink as sink_module
 from holdfast.storage import open_file_store
@@ -99,3 +100,37 @@ def test_a_file_that_somebody_else_put_there_is_not_taken_for_ours(tmp_path: Pat
     (tmp_path / prepared.body["published"]).write_bytes(b"somebody else's")
     with pytest.raises(Undecided, match="is not what the commit record says"):
         sink.commit(SCOPE, [prepared])
+
+
+def test_a_copy_that_is_refused_after_a_hiccup_leaves_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had taken the folder over when the store failed, and was refused when it tried again: the fence of a driver
+    that nobody knows stayed, and the original was refused for ever.
+    """
+    sink, copy = FileSink(str(tmp_path)), Scope("query", "run of the copy", 2, "files")
+    sink.recover(SCOPE, [])
+    store = FaultyFileStore(open_file_store(str(tmp_path)), fail_at=[1], only=["sweep"])
+    monkeypatch.setattr(sink_module, "open_file_store", lambda _: store)
+    with pytest.raises(Unavailable):
+        sink.claim(copy, Driver(copy.run_id, "localhost", 1, 0), [], lambda traces: None)
+
+    def refuse(traces: object) -> None:
+        raise Incompatible("the original has published a batch meanwhile")
+
+    with pytest.raises(Incompatible):
+        sink.claim(copy, Driver(copy.run_id, "localhost", 1, 0), [], refuse)
+    assert not [trace for trace in sink.traces(SCOPE, []) if trace.run_id == copy.run_id]
+    assert sink.commit(SCOPE, [attempt(sink, 0, 0, 0)]) == [Outcome.DONE]
+
+
+def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start looked at each file of the folder three times, in all folders below too: partitions of another table,
+    years of batches.
+    """
+    sink = FileSink(str(tmp_path))
+    sink.commit(SCOPE, [attempt(sink, 0, 0, 0)])
+    store = FaultyFileStore(open_file_store(str(tmp_path)))
+    monkeypatch.setattr(sink_module, "open_file_store", lambda _: store)
+    sink.claim(Scope("query", "next", 2, "files"), Driver("next", "localhost", 1, 0), [], lambda traces: None)
+    listed = [folder for operation, folder in store.operations if operation == "list"]
+    assert listed and all(folder.startswith("_staging/") for folder in listed)
+    assert [trace.batch_id for trace in sink.traces(SCOPE, []) if trace.batch_id is not None] == [0, 0]

@@ -12,10 +12,13 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
+from holdfast.checkpoint.added_timers import added_timers
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
-from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, ref_of
+from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
+from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.storage import LocalFileStore
 
 FOLDER = Path(__file__).parent
 VERSIONS = [f"{n:032x}" for n in range(12)]
@@ -59,6 +62,10 @@ FILES = (
 MANIFEST = Manifest("totals per/user ü", 7, 9, VERSIONS[9], HANDLE.snapshots[1].name, FILES)
 BASE = BaseRecord("totals per/user ü", 7, 9, VERSIONS[9], "boot", (*FILES, BaseFile("MANIFEST-5", 3, "f" * 16, None)))
 
+EXPIRY = (
+    StateExpiry(0, "processing", 604_800_000, 1_700_000_000_000, 1_699_400_000_000, 1_700_000_100_000),
+    StateExpiry(1, "event", None, 1_600_000_000_000, -5, 1_600_000_000_000),
+)
 IDENTITY = DeltaIdentity("totals per/user ü", 7, VERSIONS[11], VERSIONS[10], 11, 10)
 SCHEMA = IDENTITY.schema()
 
@@ -72,11 +79,13 @@ DELTA = [
     piece([2048, 2049], [0, 1], [b"a\x00\x01", b"b"], [b"\x01\x02", None]),
     piece([2048], [0], [b"a\x00\x01"], [b""]),
 ]
+STAMPED = piece([2048], [0], [b"a\x00\x01"], [b"\x81\x00\x00\x01\x8b\xcf\xe5\x68\x00\x02"])
 DELTAS = {
     "lz4": (2666, "5ee624d00445e429"),
     "zstd": (2610, "29acdcc42e73af60"),
     "none": (2354, "3635a0e26b1e967a"),
 }
+DELTA_V2 = (2274, "380170acbca20316")
 
 
 def values(process: Process, handle: Handle) -> dict[int, int]:
@@ -93,10 +102,35 @@ def test_handle():
     assert HANDLE.to_text().encode() == golden("handle_v1.json")
 
 
+def test_handle_with_expiry():
+    """Version 2: of states with a TTL. What has none is written as before."""
+    assert Handle.from_text(golden("handle_v2.json").decode()) == replace(HANDLE, expiry=EXPIRY)
+    assert replace(HANDLE, expiry=EXPIRY).to_text().encode() == golden("handle_v2.json")
+
+
+def test_delta_with_expiry():
+    identity = replace(IDENTITY, expiry=EXPIRY)
+    ref = DeltaRef(11, VERSIONS[11], *DELTA_V2)
+    data = golden("delta_none_v2.arrow")
+    assert identity_of(data, "golden") == identity
+    read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
+    assert identity_of(golden("delta_none_v1.arrow"), "golden") == IDENTITY
+
+
 def test_operator_record():
     """The Arrow schemas in it are compared as read: another pyarrow may lay out the same message differently."""
     assert OperatorRecord.from_json(golden("operator_v1.json")) == OPERATOR
     assert OperatorRecord.from_json(golden("operator_v1.json")).differences(OPERATOR) == []
+    of_several_inputs = replace(OPERATOR, inputs=(("orders", ("user", "at")), ("returns", ("account", "ts"))))
+    assert OperatorRecord.from_json(golden("operator_inputs_v1.json")) == of_several_inputs
+
+
+def test_added_timers(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/timers/32769.json", golden("timers_v1.json"))
+    silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
+    assert added_timers(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
 
 
 def test_manifest():

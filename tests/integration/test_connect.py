@@ -17,6 +17,7 @@ from tests.processors import MATCHED, Match, MatchByKey
 from tests.streams import FileStream
 
 import holdfast as hf
+from holdfast.spark import declared_operators
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,6 +162,30 @@ def test_inputs_in_another_order_go_on_where_they_were(two: Two) -> None:
 
     two.run(hf.connect(turned, key, Match(), MATCHED, name="match"))
     assert two.found() == expected(4, payments_first_from=2)
+
+
+@pytest.mark.parametrize(
+    ("names", "key", "declared"),
+    [
+        (("zz", "payments"), "order", r"payments \(order\), zz \(order_id\)"),
+        (("orders", "payments"), "paid", r"orders \(order_id\), payments \(paid\)"),
+    ],
+    ids=["renamed", "other key"],
+)
+def test_another_name_or_key_of_an_input_is_refused(
+    two: Two, names: Any, key: str, declared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the new names each source would have gone on where the other was: rows lost, rows twice."""
+    two.write(0)
+    two.run(two.frame(Match()))
+    processor = Match()
+    processor.process_zz = processor.process_orders  # type: ignore[attr-defined]
+    monkeypatch.setattr(declared_operators, "_declared", {})  # as in a new program
+    inputs = dict(zip(names, (two.orders.events(), two.payments.events())))
+    changed = hf.connect(inputs, dict(zip(names, ("order_id", key))), processor, MATCHED, name="match")
+    recorded = r"recorded orders \(order_id\), payments \(order\)"
+    with pytest.raises(hf.Incompatible, match=f"{recorded}, declared {declared}"):
+        two.run(changed)
 
 
 def test_one_input_without_rows(two: Two) -> None:

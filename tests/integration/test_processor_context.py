@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.processors import SURROUNDINGS, Passing, Surroundings
+from tests.processors import SURROUNDINGS, Passing, Remembering, Surroundings
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -42,6 +42,14 @@ def test_a_replay_is_told_the_same(stream: FileStream) -> None:
     first = seen(stream.run(operator))
     stream.roll_back(1)
     assert seen(stream.run(operator)) == first[1:]
+
+
+def test_each_slot_of_a_task_has_a_processor_of_its_own(stream: FileStream) -> None:
+    """Two tasks run eight slots: what the processor kept of one slot was there in the next."""
+    stream.write(pa.table({"k": list(range(200))}))
+    operator = hf.keyed("k", Remembering(), "slot int, seen int", name="here", settings={"slots": 8})
+    [rows] = seen(stream.run(operator))
+    assert [(row["slot"], row["seen"]) for row in rows] == [(slot, slot) for slot in range(8)]
 
 
 def timed(*minutes: int) -> pa.Table:

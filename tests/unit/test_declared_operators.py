@@ -110,7 +110,27 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
 
 def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
     for number in range(300):
+        declare(plan(tmp_path, name="again and again"))
+        declare(plan(tmp_path, name="often", max_parallelism=number + 1))
         declare(plan(tmp_path, name=f"operator-{number}"))
-        declare(plan(tmp_path, name="often"))
-    assert len(declared_operators._declared) == 256
-    assert len(declared_operators._declared[str(tmp_path), "often"]) == 16
+    remembered = declared_operators._declared
+    assert len(remembered) == 256
+    assert sum(len(plans or ()) for plans in remembered.values()) == 255
+
+
+def test_a_declaration_that_was_too_many_to_remember_may_be_meant(tmp_path: Path) -> None:
+    """A program that reads many tables declares all its queries, then starts them: the first ones were refused."""
+    record(tmp_path, QUERY)
+    declare(plan(tmp_path))
+    for number in range(100):
+        declare(plan(tmp_path, max_parallelism=number + 1))
+    check_declared(QUERY)
+
+
+def test_a_name_that_came_when_there_were_too_many_to_remember_is_left_to_the_workers(tmp_path: Path) -> None:
+    record(tmp_path, QUERY)
+    for number in range(300):
+        declare(plan(tmp_path, name=f"operator-{number}"))
+    declare(plan(tmp_path))
+    declare(plan(tmp_path, null_keys=True))
+    check_declared(QUERY)

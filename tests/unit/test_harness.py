@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import tempfile
 from collections.abc import Iterator
@@ -180,10 +181,45 @@ def test_a_batch_that_fails_leaves_no_trace(backend: str) -> None:
         assert harness.process(rows(("ada", 1)))["total"].to_pylist() == [2]
 
 
+class Reminders(hf.KeyedProcessor):
+    alarm = hf.Timers("processing")
+    fired = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        for at in rows["at"].to_pylist():
+            self.alarm.register(dt.datetime.fromtimestamp(at, dt.timezone.utc), str(at))
+        return None
+
+    def on_timer(self, key: Any, time: Any, namespace: str, ctx: Any) -> Any:
+        self.fired.add(1)
+        yield key[0], int(namespace), self.fired.get()
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_timers_fire_when_time_is_moved_and_again_in_a_replay(backend: str) -> None:
+    schema = "user string, at long"
+    with Harness(Reminders(), "user", schema, "user string, at long, nth long", backend=backend) as harness:
+        start = harness.timestamp_ms // 1000
+        harness.process([{"user": "ada", "at": start + 10}, {"user": "bob", "at": start + 5}])
+        before = harness.snapshot()
+        assert harness.process().num_rows == 0
+        assert harness.snapshot().handle == before.handle  # a slot that has nothing to do makes no version
+        harness.advance(7_000)
+        due = [{"user": "bob", "at": start + 5, "nth": 1}]
+        assert harness.process().to_pylist() == due
+        assert harness.replay().to_pylist() == due
+        harness.kill()
+        assert list(harness.state("alarm")) == ["ada"]
+        harness.advance(60_000)
+        assert harness.process().to_pylist() == [{"user": "ada", "at": start + 10, "nth": 1}]
+        assert harness.state("alarm") == {}
+
+
 def test_a_processor_keeps_nothing_but_its_states() -> None:
     class Remembers(hf.BatchProcessor):
         def __init__(self) -> None:
             self.seen = 0
+            self.arrow = pa  # pickled by its name, so a query takes it
 
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             self.seen += batch.num_rows
@@ -260,6 +296,7 @@ def test_what_is_wrong_is_told_at_once(tmp_path: Any, monkeypatch: pytest.Monkey
     for options, told in (
         ({"key": "usr"}, "key column 'usr' is not in the input, which has user, amount"),
         ({"processor": RunningTotal}, r"a class needs its \(\)"),
+        ({"processor": hf.BatchProcessor()}, r"BatchProcessor lacks the method process\(self, batch, ctx\)"),
         ({"settings": {"slotz": 1}}, "nearest is"),
         ({"backend": "heap"}, "not one of rocksdb, hashmap"),
         ({"output_schema": "user strin"}, "found 'strin'"),
@@ -305,6 +342,107 @@ def test_a_schemas_text_is_read_as_spark_reads_it(spark: Any) -> None:
         assert schema_of(text, "input") == schema_of(types.StructType.fromDDL(text), "input"), text
 
 
+# --- time to live
+TTL_MS = 60_000
+
+
+class Short(hf.KeyedProcessor):
+    """A state of each kind that lives for a minute, and one that stays. A key with the amount 0 only looks."""
+
+    last = hf.ValueState(pa.int64(), ttl="1 min")
+    amounts = hf.ListState(pa.int64(), ttl="1 min")
+    counts = hf.MapState(pa.int64(), pa.int64(), ttl="1 min")
+    total = hf.ReducingState(pa.int64(), "sum", ttl="1 min")
+    longest = hf.ReducingState(pa.int64(), max, ttl="1 min")
+    mean = hf.AggregatingState(pa.int64(), "avg", ttl="1 min")
+    kept = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        yield {"user": key[0], "before": self.total.get()}
+        for amount in rows["amount"].to_pylist():
+            if amount:
+                self.last.update(amount)
+                self.amounts.add(amount)
+                self.counts[amount] = amount
+                for state in (self.total, self.longest, self.mean, self.kept):
+                    state.add(amount)
+
+
+SHORT_LIVED = {"last": 5, "amounts": [5], "counts": {5: 5}, "total": 5, "longest": 5, "mean": 5.0}
+GONE = {"last": None, "amounts": [], "counts": {}, "total": None, "longest": None, "mean": None}
+
+
+def states_of(harness: Harness, user: str) -> dict[str, Any]:
+    return {name: harness.state(name, user) for name in SHORT_LIVED}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_states_of_each_kind_expire(backend: str, killed: bool) -> None:
+    with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
+        harness.process(rows(("ada", 5)))
+        harness.advance(TTL_MS - 1)
+        harness.process(rows(("bob", 7)))
+        assert states_of(harness, "ada") == SHORT_LIVED
+        harness.advance(1)
+        assert states_of(harness, "ada") == SHORT_LIVED, "no batch had that time yet"
+        harness.process(rows(("eve", 0)))
+        if killed:
+            harness.kill(lose_local_copies=True)
+        assert states_of(harness, "ada") == GONE
+        assert harness.state("total") == {"bob": 7}
+        assert harness.state("kept") == {"ada": 5, "bob": 7}
+        out = harness.process(rows(("ada", 1), ("bob", 1)))
+        assert {row["user"]: row["before"] for row in out.to_pylist()} == {"ada": None, "bob": 7}
+        assert harness.state("total") == {"ada": 1, "bob": 8}
+        assert harness.replay() == out
+
+
+def test_what_expired_is_back_in_a_version_from_before(backend: str) -> None:
+    with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
+        harness.process(rows(("ada", 5)))
+        taken = harness.snapshot()
+        harness.advance(TTL_MS)
+        harness.process(rows(("bob", 7)))
+        assert states_of(harness, "ada") == GONE
+        harness.restore(taken)
+        assert states_of(harness, "ada") == SHORT_LIVED
+
+
+class ByEvents(hf.BatchProcessor):
+    total = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 min", time="event"))
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        self.total.add_only(batch, batch["amount"])
+        yield from ()
+
+
+def test_event_time_expires_by_the_watermark(backend: str) -> None:
+    events = "user string, amount long, at timestamp"
+
+    def event(user: str, at_s: int) -> list[dict[str, Any]]:
+        return [{"user": user, "amount": 1, "at": datetime.fromtimestamp(at_s, timezone.utc)}]
+
+    with Harness(ByEvents(), "user", events, "user string", event_time="at", backend=backend) as harness:
+        harness.watermark_ms = 1_000
+        harness.process(event("ada", 100))
+        harness.watermark_ms = 159_999
+        harness.process(event("bob", 200))
+        assert harness.state("total") == {"ada": 1, "bob": 1}, "ada's goes by her event, not by the watermark then"
+        harness.advance(10 * TTL_MS)
+        harness.process(event("bob", 200))
+        assert harness.state("total") == {"ada": 1, "bob": 2}, "event time has not moved"
+        harness.watermark_ms = 160_000
+        harness.process(event("eve", 200))
+        assert harness.state("total") == {"bob": 2, "eve": 1}
+
+
+def test_a_ttl_by_event_time_needs_a_column() -> None:
+    with pytest.raises(hf.InvalidRequest, match="'total' goes by event time.*event_time=column"):
+        Harness(ByEvents(), "user", IN, "user string")
+    with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp"):
+        Harness(ByEvents(), "user", IN, "user string", event_time="amount")
+
+
 WRONG, LATE = hf.SideOutput("wrong", "user string, why string"), hf.SideOutput("late")
 
 
@@ -342,3 +480,12 @@ def test_late_rows_without_a_time_to_tell_them_are_refused() -> None:
         running(late="drop")
     with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp column"):
         running(late="drop", event_time="amount")
+
+
+def test_late_rows_of_other_columns_than_the_inputs_are_refused_as_a_query_refuses_them() -> None:
+    timed = IN + ", at timestamp"
+    for schema, told in ((IN, "late rows have the input's columns"), ("user strin", "found 'strin'")):
+        with pytest.raises(hf.InvalidRequest, match=told):
+            Harness(RunningTotal(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", schema))
+    with Harness(Refusing(), "user", timed, OUT, event_time="at", late=hf.SideOutput("late", timed)) as harness:
+        assert harness.side_output(hf.SideOutput("late")).num_rows == 0

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.source.kafka.batch import plan_batch
 from holdfast.source.kafka.cluster import Topics
+from holdfast.source.kafka.offsets import SourceOffset
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
 from holdfast.source.kafka.subscription import Partition
@@ -44,7 +46,7 @@ class Brokers:
         return self.ms
 
     def topics(self) -> Topics:
-        return Topics(sorted(self.stable), {"t": self.topic_id} if self.stable else {})
+        return Topics(sorted(self.stable), {topic: self.topic_id for topic, _ in self.stable})
 
     def available(self) -> tuple[Topics, dict[Partition, int]]:
         return self.topics(), {key: end for key, end in self.stable.items() if key not in self.silent}
@@ -62,13 +64,18 @@ class Brokers:
         pass
 
 
+def source(streaming: bool = True, **options: str) -> SourceOptions:
+    what = {} if "subscribePattern" in options else {"subscribe": "t"}
+    texts = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **what, **options}
+    return SourceOptions.parse(texts, streaming)
+
+
 class Stream:
     """A query over `Brokers`."""
 
     def __init__(self, brokers: Brokers, **options: str) -> None:
-        texts = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "startingOffsets": "earliest", **options}
         self.planner = StreamPlanner(
-            SourceOptions.parse(texts, streaming=True),
+            source(**options),
             brokers,  # type: ignore[arg-type]
             clock=brokers,
             pause=brokers.pause,
@@ -173,3 +180,105 @@ def test_a_replay_asks_again_for_a_topic_that_a_broker_does_not_know_yet(fail: s
         (0, 0, 10),
         (1, 0, 10),
     ]
+
+
+def available_now(brokers: Brokers, later: list[dict[str, Any]], **options: str) -> list[tuple[int, int, int]]:
+    """What a run of Trigger.AvailableNow reads after a first one, all of it; and what ``brokers`` say then."""
+    stream = Stream(Brokers(), **options)
+    assert stream.batch() == [(0, 0, 10), (1, 0, 10)]
+    run = Stream(brokers, **options)
+    brokers.later = later
+    run.offset = stream.offset
+    run.planner.fix_end()
+    read: list[tuple[int, int, int]] = []
+    while batch := run.batch():
+        read += batch
+    return read
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize(
+    "old",
+    [{"stable": {A: 12}}, {"stable": {A: 12, B: 7}}, {"stable": {A: 12, B: 7}, "high": {A: 12}}],
+    ids=["unlisted", "shorter", "shorter and committed"],
+)
+def test_a_doubt_of_one_partition_moves_the_fixed_end_of_no_other(fail: str, old: dict[str, Any]) -> None:
+    """What came after the start of a run of Trigger.AvailableNow was read too, for as long as there was something."""
+    brokers = Brokers()
+    vars(brokers).update(old)
+    later = [{}, {"stable": {A: 20, B: 15}}]
+    assert available_now(brokers, later, failOnDataLoss=fail) == [(0, 10, 12), (1, 10, 15)]
+
+
+def test_a_doubt_of_one_partition_forgets_no_other() -> None:
+    """A later answer of another broker lacked it, and the run ended before it was read."""
+    brokers = Brokers()
+    brokers.stable = {A: 12, B: 7}
+    assert available_now(brokers, [{"stable": {B: 15}}, {}]) == [(0, 10, 12), (1, 10, 15)]
+
+
+def test_a_topic_that_another_broker_takes_for_one_of_long_ago_moves_no_fixed_end() -> None:
+    brokers = Brokers()
+    brokers.stable = {A: 12}
+    later = [{"topic_id": "of long ago", "stable": {A: 3, B: 3}}, {"topic_id": "id", "stable": {A: 20, B: 15}}]
+    assert available_now(brokers, later) == [(0, 10, 12), (1, 10, 15)]
+
+
+def test_a_topic_that_was_of_long_ago_when_the_end_was_fixed_is_looked_at_as_a_whole() -> None:
+    brokers = Brokers()
+    brokers.topic_id, brokers.stable = "of long ago", {A: 3, B: 3}
+    assert available_now(brokers, [{"topic_id": "id", "stable": {A: 12, B: 10}}]) == [(0, 10, 12)]
+
+
+def test_a_run_that_reads_what_there_is_waits_for_a_leader_that_does_not_know_its_partition_yet() -> None:
+    """The run ended without what the partition had."""
+    brokers = Brokers()
+    brokers.stable, brokers.silent = {A: 12, B: 12}, {B}
+    later = [{}, {"silent": set(), "stable": {A: 20, B: 12}}]
+    assert available_now(brokers, later) == [(0, 10, 12), (1, 10, 12)]
+
+
+def test_a_run_that_reads_what_there_is_ends_with_an_error_where_a_leader_never_says_it() -> None:
+    brokers = Brokers()
+    brokers.stable, brokers.silent = {A: 12, B: 12}, {B}
+    with pytest.raises(Unavailable, match=r"nowhere:1 has t-1, but did not say where they end"):
+        available_now(brokers, [])
+
+
+def test_what_is_deleted_while_its_end_is_asked_for_is_told_as_lost() -> None:
+    brokers = Brokers()
+    brokers.stable, brokers.silent = {A: 12, B: 12}, {B}
+    with pytest.raises(Corrupt, match=r"t-1 do not exist any more"):
+        available_now(brokers, [{}, {"stable": {A: 12}}])
+
+
+@pytest.mark.parametrize("options", [{}, {"subscribePattern": "t.*"}, {"subscribe": "t,u"}], ids=str)
+def test_a_new_query_waits_for_what_a_broker_does_not_list_yet(options: dict[str, str]) -> None:
+    """It was refused; or, by a pattern, began with nothing, and what had been there was lost to startingOffsets."""
+    brokers = Brokers()
+    there, brokers.stable = {A: 10, **({("u", 0): 10} if "subscribe" in options else {})}, {}
+    brokers.later = [{"stable": {A: 10}}, {"stable": there}]
+    assert sorted(SourceOffset.from_json(Stream(brokers, **options).offset).positions) == sorted(there)
+    assert 0 < brokers.ms < 2_000
+
+
+def test_what_is_not_there_after_a_while_does_not_exist() -> None:
+    brokers = Brokers()
+    brokers.stable = {}
+    with pytest.raises(InvalidRequest, match=r"subscribe t: t does not exist at nowhere:1"):
+        Stream(brokers)
+    assert brokers.ms >= 10_000
+    assert Stream(brokers, subscribePattern="t.*").batch() == [], "it waits for topics to come"
+
+
+def test_a_batch_read_waits_for_all_that_it_names() -> None:
+    """It read the topics that one broker listed, and left out the others without a word."""
+    brokers = Brokers()
+    brokers.stable = {A: 10}
+    both = source(streaming=False, subscribe="t,u", endingOffsets="latest")
+    with pytest.raises(InvalidRequest, match=r"subscribe t, u: u does not exist"):
+        plan_batch(both, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
+    brokers.later = [{"stable": {A: 10, ("u", 0): 10}}]
+    brokers.resolve = lambda bound, keys: dict.fromkeys(keys, 0 if bound is both.starting else 10)  # type: ignore[assignment]
+    found = plan_batch(both, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
+    assert [(part.topic, part.start, part.end) for part in found] == [("t", 0, 10), ("u", 0, 10)]

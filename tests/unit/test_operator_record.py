@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from holdfast.checkpoint import OperatorRecord, StateRecord, register_operator
+from holdfast.checkpoint import OperatorRecord, StateRecord, check_operator, recorded_operator, register_operator
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import LocalFileStore, run_parallel
 
@@ -32,6 +32,13 @@ def store(tmp_path):
 def test_a_record_comes_back_from_its_text():
     assert OperatorRecord.from_json(RECORD.to_json()) == RECORD
     assert '"types":{"key":"string","value":"list<item: double>"}' in RECORD.to_json()
+
+
+def test_inputs_are_recorded_only_where_there_are_several():
+    """What is recorded of other operators has not changed: an earlier release reads it too."""
+    assert "inputs" not in RECORD.to_json()
+    several = replace(RECORD, inputs=(("orders", ("user", "at")), ("refunds", ("account", "ts"))))
+    assert OperatorRecord.from_json(several.to_json()) == several
 
 
 def test_a_record_torn_or_changed_is_found():
@@ -81,6 +88,10 @@ LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "
             r"'total': recorded reducing\(value: int64\), sum, declared reducing\(value: int64\), max",
         ),
         ({"states": (TOTAL, replace(SEEN, kind="list"))}, "state 'seen'"),
+        (
+            {"inputs": (("orders", ("user", "at")), ("refunds", ("account", "ts")))},
+            r"inputs and their keys: recorded one without a name, declared orders \(user, at\), refunds \(account",
+        ),
     ],
 )
 def test_a_restart_that_contradicts_the_record_names_each_difference_and_a_way_out(store, change, message):
@@ -115,3 +126,86 @@ def test_a_record_in_another_operators_place_says_so(store):
     register_operator(store, RECORD, prefix="query/x")
     with pytest.raises(Corrupt, match="another operator"):
         register_operator(store, replace(RECORD, name="other"), prefix="query/x")
+
+
+DUE = StateRecord(0x8000, "due", "timers", pa.schema([("namespace", pa.string())]), "event")
+CLOCK = replace(DUE, name="clock", function="processing")
+
+
+def test_timers_are_added_to_an_operator_that_had_none_and_keep_their_id(store):
+    register_operator(store, RECORD)
+    with_due = replace(RECORD, states=(DUE, *RECORD.states))
+    recorded = replace(RECORD, states=(*RECORD.states, DUE))
+    assert register_operator(store, with_due) == recorded
+    assert register_operator(store, replace(RECORD, states=(*RECORD.states, replace(DUE, id=0x8005)))) == recorded
+    with_both = replace(RECORD, states=(*RECORD.states, CLOCK, DUE))
+    clock = replace(CLOCK, id=0x8001)
+    assert register_operator(store, with_both) == replace(RECORD, states=(*recorded.states, clock))
+    assert [file.name for file in store.list("")] == [
+        "totals%20per%2Fuser/operator.json",
+        "totals%20per%2Fuser/timers/32768.json",
+        "totals%20per%2Fuser/timers/32769.json",
+    ]
+
+
+def test_timers_that_were_there_first_keep_their_ids_when_others_are_added(store):
+    first = replace(RECORD, states=(TOTAL, DUE))
+    register_operator(store, first)
+    added = register_operator(store, replace(RECORD, states=(TOTAL, CLOCK, replace(DUE, id=0x8001))))
+    assert added.states == (TOTAL, DUE, replace(CLOCK, id=0x8001))
+
+
+def test_added_timers_contradict_like_any_state(store):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(*RECORD.states, DUE)))
+    with pytest.raises(Incompatible, match=r"state 'due': recorded timers\(namespace: string\), event, declared none"):
+        register_operator(store, RECORD)
+    with pytest.raises(Incompatible, match=r"state 'due': recorded timers.*event, declared timers.*processing"):
+        register_operator(store, replace(RECORD, states=(*RECORD.states, replace(DUE, function="processing"))))
+
+
+def test_the_driver_compares_timers_too_and_adds_none(store):
+    """New ones contradict nothing, and only a worker's batch records them; known ones are compared like any state."""
+    folder = "totals%20per%2Fuser"
+    register_operator(store, RECORD)
+    with_due = replace(RECORD, states=(*RECORD.states, DUE))
+    check_operator(store, folder, recorded_operator(store, folder), with_due)
+    assert recorded_operator(store, folder) == RECORD
+    register_operator(store, with_due)
+    check_operator(store, folder, recorded_operator(store, folder), with_due)
+    for contradiction in (RECORD, replace(RECORD, states=(*RECORD.states, replace(DUE, function="processing")))):
+        with pytest.raises(Incompatible, match="state 'due': recorded timers"):
+            check_operator(store, folder, recorded_operator(store, folder), contradiction)
+
+
+def test_other_states_are_not_added(store):
+    register_operator(store, replace(RECORD, states=(TOTAL,)))
+    with pytest.raises(Incompatible, match="state 'seen': recorded none"):
+        register_operator(store, RECORD)
+    assert len(store.list("")) == 1
+
+
+def test_of_all_that_add_timers_at_once_one_wins(store):
+    register_operator(store, RECORD)
+    declared = [
+        replace(RECORD, states=(*RECORD.states, *timers)) for timers in [(DUE, CLOCK), (CLOCK, DUE)] for _ in range(6)
+    ]
+    records = run_parallel([lambda d=d: register_operator(store, d) for d in declared], 12)
+    newest = register_operator(store, declared[0])
+    assert sorted(state.id for state in newest.states[2:]) == [0x8000, 0x8001]
+    assert {state.name: state.id for record in records for state in record.states} == {
+        state.name: state.id for state in newest.states
+    }
+
+
+def test_a_damaged_record_of_timers_is_corrupt(store, tmp_path):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(*RECORD.states, DUE)))
+    path = tmp_path / "totals%20per%2Fuser/timers/32768.json"
+    text = path.read_text()
+    path.write_text(text.replace("due", "duo"))
+    with pytest.raises(Corrupt, match="timers/32768.json"):
+        register_operator(store, RECORD)
+    path.rename(path.with_name("32770.json")).write_text(text)
+    with pytest.raises(Corrupt, match="expected timers of an id and a name of their own, found id 32768, name 'due'"):
+        register_operator(store, RECORD)

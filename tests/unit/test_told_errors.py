@@ -172,3 +172,14 @@ def test_classes_and_texts_of_all_kinds(last: str) -> None:
 )
 def test_a_text_that_tells_none(text: str) -> None:
     assert told_error(text) is None
+
+
+@pytest.mark.parametrize("filling", ["\n", " ", "\t", "\n\t", "\n ", "a\n", "SQLSTATE: ", "Caused by: ", "{"])
+def test_a_long_text_of_whatever_is_read_at_once(filling: str) -> None:
+    """By expressions that went back and back over empty lines, the driver hung in place of telling the error."""
+    message = "so it is" + filling * (1_000_000 // len(filling)) + "."
+    for text in TEXTS:
+        told = told_error(text.format(told=f"Traceback (most recent call last):\njob.Refused: {message}\n"))
+        assert told is not None
+        assert told.type == "job.Refused"
+        assert told.message == message

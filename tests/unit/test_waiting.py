@@ -23,6 +23,11 @@ class Stops:
         self.stopped += 1
 
 
+def test_what_is_no_query_is_told() -> None:
+    with pytest.raises(hf.InvalidRequest, match=r"expected a StreamingQuery, as DataStreamWriter\.start\(\) gives it"):
+        hf.await_termination("console")  # type: ignore[arg-type]
+
+
 def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 

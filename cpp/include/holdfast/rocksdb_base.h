@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holdfast/base.h"
+#include "holdfast/expiry.h"
 
 namespace holdfast {
 
@@ -39,9 +40,10 @@ struct Change {
 class BaseWriter {
  public:
   virtual ~BaseWriter() = default;
-  // `parent` empty: starts from nothing. `directory` must not exist yet.
+  // `parent` empty: starts from nothing. `directory` must not exist yet. `expiry`: as of the version that the base will
+  // be of; what is expired leaves as tables are merged.
   static Result<std::unique_ptr<BaseWriter>> Make(const std::string& parent, const std::string& directory,
-                                                  const BaseOptions& options);
+                                                  const BaseOptions& options, std::vector<StateExpiry> expiry = {});
   // Copies; later ones win. Dozens at a time are faster than one by one. InvalidRequest, and then none is added, for a
   // key that is empty, or a key or value of more than 2 GiB.
   virtual Status Add(std::span<const Change> changes) = 0;

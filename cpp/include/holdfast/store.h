@@ -13,10 +13,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "holdfast/array.h"
 #include "holdfast/base.h"
+#include "holdfast/expiry.h"
 #include "holdfast/status.h"
 
 namespace holdfast {
@@ -78,6 +80,23 @@ class MapTable {
   virtual Status Clear(const OwnedArray& keys) = 0;
 };
 
+// (key, time, namespace), each at most once. `times`: int64 of whatever unit the caller keeps to, `namespaces`:
+// strings; without nulls.
+class TimerTable {
+ public:
+  virtual ~TimerTable() = default;
+  // Both read nothing.
+  virtual Status Register(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces) = 0;
+  virtual Status Delete(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces) = 0;
+  // struct<key, time, namespace>: of the slot's timers of time <= until the first `limit`, in order of time, encoded
+  // key, namespace. They are removed. Fewer than `limit`: no other is due.
+  virtual Result<OwnedArray> TakeDue(int64_t until, int64_t limit) = 0;
+  // Time of the slot's first timer. Known without a look at the base, but for a key group's first time in a Store.
+  virtual Result<std::optional<int64_t>> NextDue() = 0;
+  // list<struct<time, namespace>>, in their order. Reads all timers of the keys' key groups.
+  virtual Result<OwnedArray> List(const OwnedArray& keys) = 0;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -93,6 +112,8 @@ class Store {
   virtual Result<ReducingTable*> ReducingState(int64_t state_id, const Type& value, const std::string& function) = 0;
   virtual Result<AggregatingTable*> AggregatingState(int64_t state_id, const Type& value,
                                                      const std::string& function) = 0;
+  // Ids from 0x8000 on are those of timers, and of nothing else: what is stored is read before it is declared.
+  virtual Result<TimerTable*> Timers(int64_t state_id) = 0;
 
   // Moves to a base that holds the state at `sequence` (null: the empty state, or backend hashmap). What is pending
   // from later sequences stays pending, the rest becomes clean. An empty overlay moves to any sequence. In a batch, the
@@ -105,6 +126,10 @@ class Store {
   virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
 
   virtual Status Begin(int64_t sequence) = 0;
+  // What becomes of a state's entries with time, from here on: of the version at hand, or, after Begin, in the batch.
+  // InvalidRequest for a cutoff before the one
+  // that was set last, or a stamp that is not above it: what is expired would come back, what is written be gone.
+  virtual Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) = 0;
   // As many changes as fit into one piece; dirty_bytes() is 0 when none is left.
   virtual Result<OwnedArray> TakeDelta() = 0;
   virtual Status Commit() = 0;

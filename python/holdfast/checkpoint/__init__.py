@@ -4,13 +4,14 @@ core.
 
 from __future__ import annotations
 
+from holdfast.checkpoint.added_timers import FIRST_TIMERS_ID
 from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import (
     OperatorRecord,
-    StateRecord,
     check_operator,
     recorded_operator,
     register_operator,
@@ -19,13 +20,18 @@ from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_state import SlotState
+from holdfast.checkpoint.state_record import StateRecord
 
 __all__ = [
+    "FIRST_TIMERS_ID",
     "Background",
+    "BatchStamps",
+    "BatchTime",
     "CheckpointSettings",
     "DeltaRef",
     "Handle",
     "Host",
+    "Lifetime",
     "OperatorRecord",
     "Recovery",
     "Runs",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from holdfast._core import BaseWriter
 from holdfast.checkpoint.base_folder import BaseRecord, LocalBase, files_in, files_of, read_base, write_record
 from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.expiry import StateExpiry, to_writer
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.slot_context import SlotContext
@@ -35,12 +36,18 @@ class BaseMaker:
         with self._context.folder.new_work() as work:
             refs = handle.deltas_after(parent.sequence if parent else 0)
             batches = (batch for _, batches in self._deltas.read_all(refs) for batch in batches)
-            self.write(parent.files_path if parent else None, work, batches)
+            self.write(parent.files_path if parent else None, work, batches, handle.expiry)
             reach("during_fold")
             return self.publish(work, parent, handle.sequence, handle.version_id)
 
-    def write(self, parent_files: str | None, work: WorkFolder, batches: Iterable[pa.RecordBatch]) -> str:
-        """Writes the files of a base into ``work``; their folder.
+    def write(
+        self,
+        parent_files: str | None,
+        work: WorkFolder,
+        batches: Iterable[pa.RecordBatch],
+        expiry: tuple[StateExpiry, ...],
+    ) -> str:
+        """Writes the files of a base into ``work``; their folder. ``expiry``: of the version that it will be of.
 
         A writer holds its changes in memory: past the limit of a batch they go into a base in between, and on from
         there.
@@ -52,7 +59,8 @@ class BaseMaker:
             if os.path.exists(directory):  # of an earlier call: it is the parent now
                 previous = work.child(f"before-{self._context.ids()}")
                 os.rename(directory, previous)
-            writer = BaseWriter(previous or parent_files, directory, options)
+            expired = to_writer(expiry, [state.id for state in self._context.record.states])
+            writer = BaseWriter(previous or parent_files, directory, options, expired)
             for batch in batches:
                 held_bytes = writer.memory_bytes
                 if held_bytes and held_bytes + batch.nbytes > self._context.settings.batch_memory_max_bytes:
@@ -61,7 +69,7 @@ class BaseMaker:
                     os.rename(directory, before)
                     _remove(previous)
                     previous = before
-                    writer = BaseWriter(previous, directory, options)
+                    writer = BaseWriter(previous, directory, options, expired)
                 writer.add(batch)
             writer.finish()
             _remove(previous)

@@ -6,6 +6,7 @@ handle names.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast._core import xxh64_file
+from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 
 FORMAT = "delta"
-VERSION = 1
+VERSION = 2
+_VERSION_WITHOUT_EXPIRY = 1
 _FIELDS = (
     pa.field("key_group", pa.uint16(), nullable=False),
     pa.field("state", pa.uint16(), nullable=False),
@@ -32,7 +35,9 @@ EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in 
 
 @dataclass(frozen=True)
 class DeltaIdentity:
-    """Whose delta it is, and between which versions: the file's own metadata. ``parent_id`` empty: the empty state."""
+    """Whose delta it is, and between which versions: the file's own metadata. ``parent_id`` empty: the empty state.
+    ``expiry``: that of the version which the delta leads to, for who takes it over.
+    """
 
     operator: str
     slot: int
@@ -40,10 +45,17 @@ class DeltaIdentity:
     parent_id: str
     sequence: int
     batch_id: int
+    expiry: tuple[StateExpiry, ...] = ()
 
     def schema(self) -> pa.Schema:
-        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(VERSION)}
-        metadata.update((f"holdfast.{name}", str(value)) for name, value in asdict(self).items())
+        fields = asdict(self)
+        rows = [state.to_row() for state in self.expiry]
+        del fields["expiry"]
+        if rows:
+            fields["expiry"] = json.dumps(rows, separators=(",", ":"))
+        version = VERSION if rows else _VERSION_WITHOUT_EXPIRY
+        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(version)}
+        metadata.update((f"holdfast.{name}", str(value)) for name, value in fields.items())
         return pa.schema(_FIELDS, metadata=metadata)
 
 
@@ -93,7 +105,8 @@ def identity_of(data: bytes, where: str) -> DeltaIdentity:
         if found.pop("format") != FORMAT or not 1 <= int(found.pop("version")) <= VERSION:
             raise Corrupt(f"{where} is no delta that this Holdfast reads: its metadata is {metadata}")
         numbers = {name: int(found[name]) for name in ("slot", "sequence", "batch_id")}
-        return DeltaIdentity(**{**found, **numbers})
+        expiry = tuple(StateExpiry.from_row(row) for row in json.loads(found.pop("expiry", "[]")))
+        return DeltaIdentity(**{**found, **numbers, "expiry": expiry})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(
             f"{where} is damaged: expected a delta, found {len(data)} bytes that are none: {error}"

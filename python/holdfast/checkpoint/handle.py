@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.errors import Corrupt
 from holdfast.sealed import seal, unseal
 
 FORMAT = "holdfast.handle"
-VERSION = 1
+VERSION = 2
+_VERSION_WITHOUT_EXPIRY = 1
 _SNAPSHOTS_MAX = 2
 
 
@@ -57,7 +59,9 @@ class Superseded:
 
 @dataclass(frozen=True)
 class Handle:
-    """Version ``sequence`` of a slot. ``snapshots``: newest first. ``deltas`` and ``superseded``: oldest first."""
+    """Version ``sequence`` of a slot. ``snapshots``: newest first. ``deltas`` and ``superseded``: oldest first.
+    ``expiry``: by state id, of states that have or had a TTL.
+    """
 
     operator: str
     slot: int
@@ -68,6 +72,7 @@ class Handle:
     snapshots: tuple[SnapshotRef, ...] = ()
     deltas: tuple[DeltaRef, ...] = ()
     superseded: tuple[Superseded, ...] = ()
+    expiry: tuple[StateExpiry, ...] = ()
 
     @property
     def start(self) -> int:
@@ -99,7 +104,8 @@ class Handle:
         return tuple(delta for delta in self.deltas if delta.sequence > sequence)
 
     def to_text(self) -> str:
-        return seal(FORMAT, VERSION, _fields(self))
+        # What has no TTL is what earlier versions of Holdfast read too.
+        return seal(FORMAT, VERSION if self.expiry else _VERSION_WITHOUT_EXPIRY, _fields(self))
 
     @classmethod
     def from_text(cls, text: str) -> Handle:
@@ -136,6 +142,9 @@ def broken_rule(handle: Handle) -> str | None:
         return f"what is superseded is older than sequence {handle.start}, found sequences {superseded}"
     if handle.versions.get(handle.sequence) != handle.version_id:
         return "the last delta or snapshot leads to the handle's own version"
+    state_ids = [state.state_id for state in handle.expiry]
+    if state_ids != sorted(set(state_ids)):
+        return f"each state's expiry stands there once, in order, found states {state_ids}"
     by_sequence = {delta.sequence: delta.version_id for delta in handle.deltas}
     for snapshot in handle.snapshots:
         if by_sequence.get(snapshot.sequence, snapshot.version_id) != snapshot.version_id:
@@ -144,7 +153,9 @@ def broken_rule(handle: Handle) -> str | None:
 
 
 def _fields(handle: Handle) -> dict[str, Any]:
+    expiry = {"expiry": [state.to_row() for state in handle.expiry]} if handle.expiry else {}
     return {
+        **expiry,
         "operator": handle.operator,
         "slot": handle.slot,
         "version_id": handle.version_id,
@@ -170,4 +181,5 @@ def _from_fields(fields: dict[str, Any]) -> Handle:
         snapshots=tuple(SnapshotRef(*row) for row in fields["snapshots"]),
         deltas=tuple(DeltaRef(*row) for row in fields["deltas"]),
         superseded=tuple(Superseded(*row) for row in fields["superseded"]),
+        expiry=tuple(StateExpiry.from_row(row) for row in fields.get("expiry", ())),
     )

@@ -1,7 +1,7 @@
 """Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
 
-In storage, under ``<query id>/<operator>/``: ``operator.json``, ``runs/<number>-<run id>.json`` and, for each slot, a
-folder ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``,
+In storage, under ``<query id>/<operator>/``: ``operator.json``, ``timers/<id>.json``, ``runs/<number>-<run id>.json``
+and, for each slot, a folder ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``,
 ``snapshot/<sequence>-<version id>-<snapshot id>.json`` and ``sst/<snapshot id>-<file>``.
 """
 
@@ -38,6 +38,11 @@ def version_name(sequence: int, version_id: str) -> str:
 
 def run_name(number: int, run_id: str) -> str:
     return f"runs/{number:0{_SEQUENCE_DIGITS}d}-{encode_operator(run_id)}.json"
+
+
+def timers_name(state_id: int | None) -> str:
+    """Of the record of timers that were added after the first run; None: what all these begin with."""
+    return "timers/" if state_id is None else f"timers/{state_id:05d}.json"
 
 
 def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:

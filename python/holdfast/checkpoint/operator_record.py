@@ -4,12 +4,14 @@ docs/formats/operator.md.
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from holdfast.checkpoint.added_timers import KIND as TIMERS
+from holdfast.checkpoint.added_timers import added_timers, recorded_timers
 from holdfast.checkpoint.names import encode_operator
+from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
@@ -21,23 +23,10 @@ _NEW = "go back to the recorded declaration, give the operator a new name, or st
 
 
 @dataclass(frozen=True)
-class StateRecord:
-    """A declared state. ``schema``: its types by role (value; element; key and value; accumulator and result)."""
-
-    id: int
-    name: str
-    kind: str
-    schema: pa.Schema
-    function: str | None = None
-
-    @property
-    def types(self) -> dict[str, str]:
-        return {field.name: str(field.type) for field in self.schema}
-
-
-@dataclass(frozen=True)
 class OperatorRecord:
-    """Everything about an operator that its stored state depends on."""
+    """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
+    key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone.
+    """
 
     name: str
     max_parallelism: int
@@ -46,31 +35,22 @@ class OperatorRecord:
     key_schema: pa.Schema
     null_keys: bool
     states: tuple[StateRecord, ...]
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_json(self) -> str:
-        states = [
-            {
-                "id": s.id,
-                "name": s.name,
-                "kind": s.kind,
-                "types": s.types,
-                "schema": _encode(s.schema),
-                "function": s.function,
-            }
-            for s in self.states
-        ]
         return seal(
             FORMAT,
             VERSION,
             {
                 "name": self.name,
+                **({"inputs": dict(self.inputs)} if self.inputs else {}),
                 "max_parallelism": self.max_parallelism,
                 "slots": self.slots,
                 "labels": list(self.labels),
                 "key_columns": {field.name: str(field.type) for field in self.key_schema},
-                "key_schema": _encode(self.key_schema),
+                "key_schema": encode_schema(self.key_schema),
                 "null_keys": self.null_keys,
-                "states": states,
+                "states": [state_fields(state) for state in self.states],
             },
         )
 
@@ -81,15 +61,13 @@ class OperatorRecord:
         try:
             return cls(
                 name=fields["name"],
+                inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
                 max_parallelism=fields["max_parallelism"],
                 slots=fields["slots"],
                 labels=tuple(fields["labels"]),
-                key_schema=_decode(fields["key_schema"]),
+                key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
-                states=tuple(
-                    StateRecord(s["id"], s["name"], s["kind"], _decode(s["schema"]), s["function"])
-                    for s in fields["states"]
-                ),
+                states=tuple(state_of(state) for state in fields["states"]),
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
@@ -116,6 +94,9 @@ class OperatorRecord:
             old, new = recorded.get(name), given.get(name)
             if old is None or new is None or not _same(old, new):
                 found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({_NEW})")
+        if self.inputs != declared.inputs:
+            old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
+            found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({_NEW})")
         return found
 
 
@@ -138,27 +119,35 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         The declaration contradicts the record; names each difference and the way out.
     """
     folder = prefix if prefix is not None else encode_operator(declared.name)
-    recorded = recorded_operator(store, folder)
+    recorded = _record(store, folder)
     if recorded is None:
         if store.create_if_absent(_record_name(folder), declared.to_json().encode()):
             return declared
-        recorded = recorded_operator(store, folder)
+        recorded = _record(store, folder)
     if recorded is None:
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
+    added = added_timers(store, folder, recorded.states, declared.states)
+    recorded = replace(recorded, states=(*recorded.states, *added))
     check_operator(store, folder, recorded, declared)
     return recorded
 
 
 def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
-    """What is recorded of the operator in this folder; None before its first run."""
-    name = _record_name(prefix)
-    stored = store.get(name)
-    return None if stored is None else OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+    """What is recorded of the operator in this folder, timers that it got later among it; None before its first run."""
+    recorded = _record(store, prefix)
+    if recorded is None:
+        return None
+    return replace(recorded, states=(*recorded.states, *recorded_timers(store, prefix, recorded.states)))
 
 
 def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
-    """Compares a declaration with the record in this folder; raises as :func:`register_operator`."""
+    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. Timers that are
+    not recorded yet contradict nothing: there are none.
+    """
     where = f"{_record_name(prefix)} in {store.uri}"
+    names = {state.name for state in recorded.states}
+    states = tuple(state for state in declared.states if state.kind != TIMERS or state.name in names)
+    declared = replace(declared, states=states)
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
     differences = recorded.differences(declared)
@@ -168,20 +157,22 @@ def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, decl
         )
 
 
+def _record(store: FileStore, prefix: str) -> OperatorRecord | None:
+    name = _record_name(prefix)
+    stored = store.get(name)
+    return None if stored is None else OperatorRecord.from_json(stored, f"{name} in {store.uri}")
+
+
 def _record_name(prefix: str) -> str:
     return f"{prefix}/operator.json"
 
 
-def _encode(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def _decode(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-
-
 def _text(schema: pa.Schema) -> str:
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"
+
+
+def _inputs_text(inputs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    return ", ".join(f"{name} ({', '.join(key)})" for name, key in inputs) or "one without a name"
 
 
 def _same(old: StateRecord, new: StateRecord) -> bool:

@@ -6,7 +6,7 @@ that state and output come from the same run, whatever the processor did. See do
 
 from __future__ import annotations
 
-from holdfast.checkpoint.delta_file import decode_delta, identity_of
+from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix
@@ -26,8 +26,8 @@ class PreparedVersions:
         name = self._name(parent, version_id)
         return any(file.name == name for file in self._context.file_store.list(name))
 
-    def ref(self, parent: Handle | None, batch_id: int, version_id: str) -> DeltaRef | None:
-        """The delta that leads to a version; None when nobody prepared it.
+    def find(self, parent: Handle | None, batch_id: int, version_id: str) -> tuple[DeltaRef, DeltaIdentity] | None:
+        """The delta that leads to a version, and what it says of itself; None when nobody prepared it.
 
         No handle has its checksum, so what it says of itself is compared with what is expected.
         """
@@ -49,7 +49,7 @@ class PreparedVersions:
                 f"backup"
             )
         self._deltas.keep_copy(ref, data)
-        return ref
+        return ref, found
 
     def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
         """The version that tasks of a run prepared; None when there is none.
@@ -72,9 +72,9 @@ class PreparedVersions:
 
     def _contents(self, parent: Handle | None, batch_id: int, version_id: str) -> dict[tuple[int, bytes], object]:
         """Last value of each key that a delta changes."""
-        ref = self.ref(parent, batch_id, version_id)
+        prepared = self.find(parent, batch_id, version_id)
         found: dict[tuple[int, bytes], object] = {}
-        for batch in self._deltas.read(ref) if ref else ():
+        for batch in self._deltas.read(prepared[0]) if prepared else ():
             for row in zip(*(column.to_pylist() for column in batch.columns)):
                 _, state, key, value = row
                 found[state, key] = value

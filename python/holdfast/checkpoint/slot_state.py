@@ -9,6 +9,7 @@ committed the handle that names it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast import rocksdb_library
@@ -17,6 +18,7 @@ from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.expiry import NO_TIME, BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, show
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
@@ -146,6 +148,8 @@ class SlotState:
         live, recovery = self._restoring.open(handle, live)
         self._live = live
         self._take_newer_base(live)
+        if handle is not None:
+            show(live.store, handle.expiry)
         self.recovery = replace(recovery, ms=context.clock.elapsed_ms() - started_ms)
         context.logger.log(
             logging.DEBUG if recovery.way in ("equal", "catch_up") else logging.INFO,
@@ -156,16 +160,36 @@ class SlotState:
         reach("after_open")
         return live.store
 
-    def begin(self, batch_id: int, version_id: str | None = None) -> None:
-        """Begins batch ``batch_id`` on the version that was opened. ``version_id``: of the version that it leads to,
-        unique to this attempt; by default a new one.
+    def begin(
+        self,
+        batch_id: int,
+        version_id: str | None = None,
+        lifetimes: Sequence[Lifetime] = (),
+        time: BatchTime = NO_TIME,
+    ) -> BatchStamps:
+        """Begins batch ``batch_id`` on the version that was opened.
+
+        Parameters
+        ----------
+        version_id
+            Of the version that it leads to, unique to this attempt; by default a new one.
+        lifetimes, time
+            Of the states that have a TTL, and when the batch is.
+
+        Raises
+        ------
+        Incompatible
+            A state's TTL counts by another time than before.
         """
         live = self._opened()
         if self._identity is not None:
             raise InvalidRequest(
                 f"batch {self._identity.batch_id} is at hand; prepare or abort it before batch {batch_id}"
             )
+        where = f"operator {self._context.operator!r}, slot {self._context.slot}, batch {batch_id}"
+        expiry = next_expiry(live.handle.expiry if live.handle else (), lifetimes, time, where)
         live.store.begin(live.sequence + 1)
+        stamps = BatchStamps(live.store, expiry, lifetimes, time)
         self._identity = DeltaIdentity(
             operator=self._context.operator,
             slot=self._context.slot,
@@ -173,7 +197,9 @@ class SlotState:
             parent_id=live.handle.version_id if live.handle else "",
             sequence=live.sequence + 1,
             batch_id=batch_id,
+            expiry=expiry,
         )
+        return stamps
 
     def spill_if_needed(self) -> None:
         """Between input batches: keeps the overlay within its limit, by forgetting what was only read, or by spilling.
@@ -216,7 +242,7 @@ class SlotState:
         reach("after_delta")
         live.store.commit()
         parent = live.handle
-        handle, snapshot = self._next_handle(parent, identity.batch_id, ref)
+        handle, snapshot = self._next_handle(parent, identity.batch_id, ref, identity.expiry)
         live.handle = handle
         self._identity = None
         self._publish_spill(live, ref)
@@ -235,10 +261,11 @@ class SlotState:
         Incompatible
             It was prepared for another batch, or on another version than ``parent``.
         """
-        ref = self._prepared.ref(parent, batch_id, version_id)
-        if ref is None:
+        prepared = self._prepared.find(parent, batch_id, version_id)
+        if prepared is None:
             return None
-        handle, snapshot = self._next_handle(parent, batch_id, ref)
+        ref, identity = prepared
+        handle, snapshot = self._next_handle(parent, batch_id, ref, identity.expiry)
         self.open(handle)
         self._settle(handle, parent, snapshot)
         return handle
@@ -295,7 +322,9 @@ class SlotState:
             self._spill.close()
             self._spill = None
 
-    def _next_handle(self, parent: Handle | None, batch_id: int, ref: DeltaRef) -> tuple[Handle, SnapshotRef | None]:
+    def _next_handle(
+        self, parent: Handle | None, batch_id: int, ref: DeltaRef, expiry: tuple[StateExpiry, ...]
+    ) -> tuple[Handle, SnapshotRef | None]:
         snapshot = self._maintenance.ready_snapshot(parent) if parent else None
         first = Handle(
             operator=self._context.operator,
@@ -304,6 +333,7 @@ class SlotState:
             parent_id=parent.version_id if parent else None,
             sequence=ref.sequence,
             batch_id=batch_id,
+            expiry=expiry,
         )
         return next_handle(parent, first, ref, snapshot, self._context.settings.retained_batches), snapshot
 

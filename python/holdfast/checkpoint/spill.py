@@ -83,7 +83,8 @@ class Spill:
 
     def _take(self, store: Store) -> None:
         parent = self._parent.files_path if self._parent else None
-        self._maker.write(parent, self._work, chain(self._earlier(), self._written(taken(store))))
+        pieces = chain(self._earlier(), self._written(taken(store)))
+        self._maker.write(parent, self._work, pieces, self._identity.expiry)
         self._is_first = False
 
     def _written(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -30,6 +30,7 @@ def connect(
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
+    ticks: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A stateful operator on several inputs: rows of one key meet in one slot, whichever input they come from.
@@ -47,8 +48,9 @@ def connect(
     key
         Key column, or several; or by input, where its name differs: ``{"orders": "id", "payments": "order_id"}``. Types
         must be the same.
-    processor, output_schema, name, side_outputs, output_mode, null_keys, settings
-        As for :func:`keyed`. A side output without a schema must be one for late rows.
+    processor, output_schema, name, side_outputs, output_mode, null_keys, ticks, settings
+        As for :func:`keyed`. A side output without a schema must be one for late rows. ``on_timer`` and ``on_timers``
+        have the key under the names of the input that comes first by name.
     watermark
         By input, as for :func:`keyed`: ``{"orders": ("ts", "10 minutes")}``. The query's watermark is the earliest of
         its inputs' (``spark.sql.streaming.multipleWatermarkPolicy``); an input without one does not hold it back.
@@ -72,7 +74,7 @@ def connect(
     watermarks = _by_input("watermark", {} if watermark is None else watermark, names, where)
     lates = _by_input("late", late, names, where)
     tags = check_side_outputs(side_outputs, where)
-    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, settings)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, settings)
     check_operator(processor, tuple(Input(one) for one in names), options)
     declared = []
     for one in names:

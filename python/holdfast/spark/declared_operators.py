@@ -4,37 +4,40 @@ What contradicts the checkpoint (another key, other states, another number of sl
 workers find it in any case, at the query's first batch; here it is found on the driver, before anything runs.
 
 Spark does not say which operators a query has. So of all that were declared under a name that the checkpoint has, any
-may be meant: only if each of them contradicts the record is the query refused. Safe for several threads.
+may be meant: only if each of them contradicts the record is the query refused. So none is ever forgotten: where they
+are too many to remember, they are not compared here. Safe for several threads.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 
 from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
 from holdfast.errors import Incompatible, Unavailable
 from holdfast.spark.plan import OperatorPlan
 from holdfast.storage import open_file_store
 
-#: Names, and declarations of one name, that are remembered: a notebook declares the same one again and again.
+#: Names, and different declarations of one name, that are remembered.
 _NAMES_MAX, _PLANS_MAX = 256, 16
 
 _LOGGER = logging.getLogger("holdfast.spark")
 _lock = threading.Lock()
-_declared: OrderedDict[tuple[str, str], list[OperatorPlan]] = OrderedDict()
+#: Declarations by folder and name, the newest last; None: too many.
+_declared: dict[tuple[str, str], list[OperatorPlan] | None] = {}
 
 
 def declare(plan: OperatorPlan) -> None:
     """Remembers an operator."""
+    key = (plan.checkpoint_dir, plan.name)
+    said = (plan.declared, plan.slots_given)
     with _lock:
-        plans = _declared.setdefault((plan.checkpoint_dir, plan.name), [])
-        plans.append(plan)
-        del plans[:-_PLANS_MAX]
-        _declared.move_to_end((plan.checkpoint_dir, plan.name))
-        while len(_declared) > _NAMES_MAX:
-            _declared.popitem(last=False)
+        before = _declared.get(key, [] if len(_declared) < _NAMES_MAX else None)
+        if before is None:
+            return
+        # A notebook declares the same one again and again.
+        plans = [one for one in before if (one.declared, one.slots_given) != said]
+        _declared[key] = [*plans, plan] if len(plans) < _PLANS_MAX else None
 
 
 def check_declared(query_id: str) -> None:
@@ -48,7 +51,7 @@ def check_declared(query_id: str) -> None:
         The record is damaged.
     """
     with _lock:
-        declared = [(folder, name, list(plans)) for (folder, name), plans in _declared.items()]
+        declared = [(*key, plans) for key, plans in _declared.items() if plans is not None]
     for folder, name, plans in declared:
         store = open_file_store(folder)
         prefix = operator_prefix(query_id, name)

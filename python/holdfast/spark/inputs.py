@@ -4,7 +4,7 @@ checked before anything runs. Then each is packed, and what is packed is one str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -75,7 +75,13 @@ def plan_input(declared: InputFrame, operator: str) -> InputPlan:
         _check_event_time(schema, declared.watermark[0], where)
     columns = schemas.key_columns(declared.key, schema, operator)
     return InputPlan(
-        met=Input(declared.name, columns, _event_time(declared, schema, inherited, where), declared.late),
+        met=Input(
+            declared.name,
+            columns,
+            _event_time(declared, schema, inherited, where),
+            declared.late,
+            (declared.watermark[0],) if declared.watermark else _times(schema, inherited),
+        ),
         schema=schema,
         key_columns=columns,
         reported_column=declared.watermark and declared.watermark[0],
@@ -142,6 +148,10 @@ def _event_time(declared: InputFrame, schema: pa.Schema, inherited: dict[str, in
     else:
         found = f"its column {named[0]!r} is {schema.field(named[0]).type}, not a timestamp: declare it on a timestamp"
     raise InvalidRequest(f"{where}: late rows are told by the watermark's column, and {found}, or leave out late=")
+
+
+def _times(schema: pa.Schema, watermarked: Iterable[str]) -> tuple[str, ...]:
+    return tuple(column for column in watermarked if pa.types.is_timestamp(schema.field(column).type))
 
 
 def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:

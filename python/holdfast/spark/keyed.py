@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,16 +11,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from holdfast.checkpoint import OperatorRecord, StateRecord
+from holdfast.checkpoint import FIRST_TIMERS_ID, OperatorRecord, StateRecord
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
-from holdfast.spark import output, pack, schemas, slots, worker
+from holdfast.spark import output, pack, schemas, slots, tick_source, worker
 from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.side_outputs import side_by_side, side_schemas
+from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import (
     KEEP,
@@ -27,9 +29,11 @@ from holdfast.state import (
     Input,
     Processor,
     SideOutput,
+    Timers,
     check_methods,
     check_side_outputs,
     declared_states,
+    declared_timers,
 )
 from holdfast.storage import local_path
 
@@ -48,6 +52,7 @@ def keyed(
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
+    ticks: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """A stateful operator, for ``DataFrame.transform``.
@@ -78,6 +83,11 @@ def keyed(
         "append" or "update"; must be the query's.
     null_keys
         Whether null is a key like any other. By default a null key is an error.
+    ticks
+        For a processor with timers: how long they may wait when no rows come. A duration (``"10 seconds"``) adds a
+        source of ticks, which makes a batch that often in a query that has nothing else to do; ``"never"``: timers
+        wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
+        later can have ticks from the beginning, which are silent until then.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``: ``{"slots": 8, "memory.batch.max": "64
         MiB"}``. All of them: docs/guide/settings.md.
@@ -91,11 +101,11 @@ def keyed(
     Raises
     ------
     InvalidRequest
-        A wrong name, processor, key, mode or side output.
+        A wrong name, processor, key, mode or side output; timers without ``ticks``.
     """
     where = f"operator {name!r}"
     tags = check_side_outputs(side_outputs, where)
-    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, settings)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, settings)
     check_operator(processor, (Input(),), options)
     check_watermark(watermark, where)
     check_late(late, where)
@@ -115,6 +125,7 @@ class OperatorOptions:
     side_outputs: tuple[SideOutput, ...]
     output_mode: str
     null_keys: bool
+    ticks: str | None
     settings: Mapping[str, Any] | None
 
 
@@ -124,7 +135,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
     Raises
     ------
     InvalidRequest
-        A wrong name, processor or mode; a method for an input that the processor lacks.
+        A wrong name, processor or mode; a method for an input that the processor lacks; timers without ticks.
     """
     _check_name(options.name)
     where = f"operator {options.name!r}"
@@ -137,18 +148,28 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
         raise InvalidRequest(
             f"{where}: output_mode is {options.output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}"
         )
+    interval_ms(options.ticks, declared_timers(processor), where)
 
 
 def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: OperatorOptions) -> DataFrame:
     """The operator on its inputs. All of them are of one session."""
     session = inputs[0].frame.sparkSession
     planned = tuple(plan_input(one, options.name) for one in inputs)
+    check_ttls(processor, any(one.met.time_columns for one in planned), f"operator {options.name!r}")
     check_worker_python(session)
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
+    timers = declared_timers(processor)
+    check_timers(timers, processor, plan)
     declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
+    ticks_ms = interval_ms(options.ticks, timers, f"operator {options.name!r}")
+    if ticks_ms is not None:
+        # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
+        ticks = tick_source.ticks(session, ticks_ms)
+        wake = wake_function(lambda: recorded_labels(plan))
+        packed = packed.union(ticks.mapInArrow(wake, pack.packed_schema(0 if plan.watermarked else None)))
     with own_worker_pool(session, "slots"):
         slotted = packed.groupBy("slot").applyInPandasWithState(
             slots.slot_function(plan, processor),
@@ -196,6 +217,7 @@ def _plan(
             key_schema=common_key(inputs, options.name),
             null_keys=options.null_keys,
             states=state_records(processor),
+            inputs=tuple(sorted((one.met.name, one.key_columns) for one in inputs if one.met.name is not None)),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
@@ -210,19 +232,20 @@ def _plan(
     )
 
 
+def recorded_labels(plan: OperatorPlan) -> tuple[int, ...]:
+    """The slots' labels in the query whose task asks."""
+    return worker.operator(plan, worker.BatchIdentity.of_task()).record.labels
+
+
 def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
     packed = plan.inputs[number]
-
-    def recorded_labels() -> tuple[int, ...]:
-        return worker.operator(plan, worker.BatchIdentity.of_task()).record.labels
-
     return pack.PackPlan(
         operator=plan.name,
         schema=packed.schema,
         key_schema=plan.declared.key_schema,
         null_keys=plan.declared.null_keys,
         max_parallelism=plan.declared.max_parallelism,
-        labels=recorded_labels,
+        labels=lambda: recorded_labels(plan),
         event_time_column=packed.reported_column,
         memory_max_bytes=plan.settings.pack_memory_max_bytes,
         blob_max_bytes=plan.settings.blob_max_bytes,
@@ -230,20 +253,22 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
         key_columns=packed.key_columns,
         input_number=number,
         input_name=packed.met.name,
+        wakes=plan.timers,
     )
 
 
 def state_records(processor: Processor) -> tuple[StateRecord, ...]:
     """The states of a processor as they are recorded."""
+    numbers, timers_numbers = itertools.count(1), itertools.count(FIRST_TIMERS_ID)
     return tuple(
         StateRecord(
-            id=index,
+            id=next(timers_numbers if isinstance(declaration, Timers) else numbers),
             name=state_name,
             kind=declaration.kind,
             schema=pa.schema([pa.field(role, kind) for role, kind in declaration.types.items()]),
             function=declaration.function_name,
         )
-        for index, (state_name, declaration) in enumerate(declared_states(processor), start=1)
+        for state_name, declaration in declared_states(processor)
     )
 
 
@@ -297,3 +322,14 @@ def _arrow_rows_max(conf: Mapping[str, str]) -> int:
             f"{setting} is {rows}, no limit; Holdfast's memory would have none either. Set it to 10000, its default"
         )
     return rows
+
+
+def check_ttls(processor: Processor, has_event_time: bool, where: str) -> None:
+    """InvalidRequest where a state's TTL goes by an event time that there is not."""
+    for state_name, declaration in declared_states(processor):
+        if declaration.ttl is not None and declaration.ttl.time == "event" and not has_event_time:
+            raise InvalidRequest(
+                f"{where}: the TTL of state {state_name!r} goes by event time, and no input has a watermark over a "
+                "column of timestamps: give watermark=(column, delay) or call withWatermark before (a Harness: give "
+                'event_time=column), or choose time="processing"'
+            )

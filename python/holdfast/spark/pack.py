@@ -52,7 +52,8 @@ class PackPlan:
     """What the map side of one input needs to know; travels in the closure.
 
     `labels` is asked for in the task, because only there the query is known whose operator record holds them.
-    `key_columns`: where the key stands in this input, where that is not under the key's own names.
+    `key_columns`: where the key stands in this input, where that is not under the key's own names. `wakes`: slots
+    without rows are called too, because they have timers.
     """
 
     operator: str
@@ -68,6 +69,7 @@ class PackPlan:
     key_columns: tuple[str, ...] | None = None
     input_number: int = 0
     input_name: str | None = None
+    wakes: bool = False
 
     @property
     def where(self) -> str:
@@ -101,6 +103,8 @@ class Pack:
             yield from self._flush()
         if self._event_time_max is not None:
             yield self._marker(self._event_time_max)
+        if self._plan.wakes and self._map_partition == 0:  # there is one wherever there is any
+            yield wake_rows(self._labels)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         rows = one_batch(self._gathered)
@@ -162,6 +166,12 @@ class Pack:
             ],
             schema=_PACKED,
         )
+
+
+def wake_rows(labels: pa.Array) -> pa.RecordBatch:
+    """Packed rows that do nothing but have Spark call each slot."""
+    nulls = (pa.nulls(len(labels), field.type) for field in (_PACKED.field(1), _PACKED.field(2)))
+    return pa.RecordBatch.from_arrays([labels, *nulls], schema=_PACKED)
 
 
 def messages(rows: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.Buffer]]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint import OperatorRecord
 from holdfast.settings import Settings
-from holdfast.state import Input
+from holdfast.state import Input, Timers
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ class OperatorPlan:
     def watermarked(self) -> bool:
         """Whether the query has a watermark here, declared for this operator or inherited."""
         return any(one.watermarked for one in self.inputs)
+
+    @property
+    def timers(self) -> bool:
+        """Whether slots are called in every batch, with rows or without."""
+        return any(state.kind == Timers.kind for state in self.declared.states)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The key's own names, whatever they are in an input."""
+        return tuple(self.declared.key_schema.names)
 
     def declared_over(self, recorded: OperatorRecord | None) -> OperatorRecord:
         """What is declared. A number of slots that nobody asked for follows the record, so that a session with other

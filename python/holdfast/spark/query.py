@@ -172,6 +172,10 @@ def await_termination(query: StreamingQuery, timeout: float | None = None) -> bo
     HoldfastError
         What ended the query, of its own class; else Spark's StreamingQueryException. See :class:`Query`.
     """
+    if not isinstance(query, StreamingQuery):
+        raise InvalidRequest(
+            f"await_termination: expected a StreamingQuery, as DataStreamWriter.start() gives it, found {query!r}"
+        )
     return (query if isinstance(query, Query) else Query(query)).awaitTermination(timeout)
 
 

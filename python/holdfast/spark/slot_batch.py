@@ -8,10 +8,21 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.checkpoint import Handle, OperatorRecord, SlotState
+from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
 from holdfast.fault_points import reach
-from holdfast.state import BoundProcessor, Context, Input, Processor, TaggedRows
+from holdfast.state import (
+    BoundProcessor,
+    Context,
+    Input,
+    Processor,
+    TaggedRows,
+    Timers,
+    any_due,
+    declared_states,
+    fresh_copy,
+)
 
 
 def run_batch(
@@ -27,7 +38,10 @@ def run_batch(
     inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
 ) -> Generator[TaggedRows, None, None]:
-    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output for its rows as it comes.
+    """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output as it comes: for its rows, then
+    for its timers that are due.
+
+    A copy of the processor is at work: a task may have several slots, and what one leaves in it is not the next one's.
 
     Whoever stops before the end must close it, and then, as with an error, abort the state.
 
@@ -41,14 +55,49 @@ def run_batch(
         As for :meth:`SlotState.begin`.
     """
     store = state.open(parent)
-    state.begin(ctx.batch_id, version_id)
+    time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
+    stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
     states = [(declared.name, declared.id) for declared in record.states]
-    bound_to = (processor, store, record.key_schema, states, output_schema)
+    bound_to = (fresh_copy(processor), store, record.key_schema, states, output_schema)
     with BoundProcessor(
         *bound_to, side_outputs=side_outputs, inputs=inputs, between_chunks=state.spill_if_needed
     ) as bound:
         for number, batch in batches:
+            _note_event_times(stamps, batch, inputs[number].time_columns)
             yield from bound.process(batch, ctx, number)
             reach("mid_batch")
             state.spill_if_needed()
-        yield from bound.finish(ctx)
+        has_timers = bool(_timers(record))
+        for produced in bound.finish(ctx):
+            yield produced
+            if has_timers:
+                reach("mid_timers")
+
+
+def fires(state: SlotState, parent: Handle | None, record: OperatorRecord, ctx: Context) -> bool:
+    """Whether a slot without rows has something to do in the batch: a timer that is due."""
+    timers = _timers(record)
+    return parent is not None and bool(timers) and any_due(state.open(parent), timers, ctx)
+
+
+def _timers(record: OperatorRecord) -> list[tuple[int, str]]:
+    return [(found.id, str(found.function)) for found in record.states if found.kind == Timers.kind]
+
+
+def _lifetimes(processor: Processor, record: OperatorRecord) -> list[Lifetime]:
+    ids = {declared.name: declared.id for declared in record.states}
+    return [
+        Lifetime(ids[name], ttl.time, ttl.duration_ms, ttl.step_ms, ttl.refreshes_on_read)
+        for name, declaration in declared_states(processor)
+        if (ttl := declaration.ttl) is not None and name in ids
+    ]
+
+
+def _note_event_times(stamps: BatchStamps, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
+    """What a batch writes lives on after the rows that it was written for, not after a watermark that lags behind."""
+    if not stamps.follows_events:
+        return
+    for column in columns:
+        latest = pc.max(batch[column].cast(pa.int64())).as_py()  # microseconds
+        if latest is not None:
+            stamps.advance(latest // 1000)

@@ -3,6 +3,9 @@
 Runs in `applyInPandasWithState`, on the task's thread. The order that exactness rests on: all output is handed over,
 then the delta is durable, then Spark's state gets the handle. If anything stops before that (an exception, a kill, a
 consumer that reads no further), Spark keeps the old handle, and the batch runs again from the old version.
+
+A slot of an operator with timers is called in every batch, with rows or without (docs/rfcs/0010); one that has neither
+rows nor a timer that is due makes no version.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from holdfast.fault_points import reach
 from holdfast.spark import worker
 from holdfast.spark.output import OutputPackers
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.slot_batch import run_batch
+from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import Context, Processor
@@ -69,7 +72,7 @@ def _run_slot(
             for data in frame["blob"]:
                 if data is not None:
                     spool.add(data)
-        if not len(spool):
+        if not len(spool) and (parent is None or not plan.timers):
             return
         ctx = _context(plan, identity, live, slot, group_state)
         yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
@@ -106,6 +109,8 @@ def _process(
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
+        if not len(spool) and not fires(state, parent, live.record, ctx):
+            return
         produced = run_batch(
             processor,
             state,

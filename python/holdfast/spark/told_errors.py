@@ -20,10 +20,11 @@ _CHAINED = re.compile(
     r"\n\n(?:The above exception was the direct cause of the following exception"
     r"|During handling of the above exception, another exception occurred):\n\n"
 )
-# What Spark writes behind the text of a worker's error. The last is from foreachBatch, by way of py4j.
+# What Spark writes behind the text of a worker's error. The last is from foreachBatch, by way of py4j. No part of these
+# may repeat line ends: over ten thousand empty lines a search that does went back and forth for hours.
 _END = re.compile(
-    r"\n?\s*SQLSTATE: \w{5}\b|\n+\tat |\n+Driver stacktrace:|\n+=== Streaming Query ===|\n+JVM stacktrace:"
-    r"|\n+Caused by: |\n+\s*at py4j\."
+    r"SQLSTATE: \w{5}\b|\n\tat |\nDriver stacktrace:|\n=== Streaming Query ===|\nJVM stacktrace:|\nCaused by: "
+    r"|\n[ \t]*at py4j\."
 )
 _RAISED = re.compile(r"(?P<type>[\w<][\w.<>]*)(?:: (?P<message>.*))?", re.DOTALL)
 _FRAME = re.compile(

@@ -24,14 +24,18 @@ from holdfast.state.declarations import (
 from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.live_timers import BatchTimers, KeyedTimers
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states, fresh_copy
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
+from holdfast.state.timers import Timers, any_due, declared_timers
+from holdfast.state.ttl import TTL
 
 __all__ = [
     "DROP",
     "KEEP",
     "LATE_ROWS",
     "MAIN",
+    "TTL",
     "AggregateFunction",
     "AggregatingState",
     "BatchAggregatingState",
@@ -39,6 +43,7 @@ __all__ = [
     "BatchMapState",
     "BatchProcessor",
     "BatchReducingState",
+    "BatchTimers",
     "BatchValueState",
     "BoundProcessor",
     "Context",
@@ -49,6 +54,7 @@ __all__ = [
     "KeyedMapState",
     "KeyedProcessor",
     "KeyedReducingState",
+    "KeyedTimers",
     "KeyedValueState",
     "ListState",
     "MapState",
@@ -58,8 +64,12 @@ __all__ = [
     "SideOutput",
     "StateDeclaration",
     "TaggedRows",
+    "Timers",
     "ValueState",
+    "any_due",
     "check_methods",
     "check_side_outputs",
     "declared_states",
+    "declared_timers",
+    "fresh_copy",
 ]

@@ -19,10 +19,12 @@ from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
 from holdfast.state.live_state import LiveState
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
+from holdfast.state.live_timers import BatchTimers, KeyedTimers, due_until
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, Produced, declared_states
 from holdfast.state.side_outputs import Outputs, SideOutput, TaggedRows
 
 ROWS_BYTES_MAX = 64 << 20
+TIMERS_A_CALL = 65536
 
 
 class BoundProcessor:
@@ -51,8 +53,8 @@ class BoundProcessor:
     rows_bytes_max
         For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
     between_chunks
-        For a KeyedProcessor: called whenever its states have written all they held back, after some thousand keys at
-        most. This is when the store may spill.
+        Called between timers of a BatchProcessor; and whenever the states of a KeyedProcessor have written all they
+        held back, after some thousand keys at most. This is when the store may spill.
     """
 
     def __init__(
@@ -81,12 +83,16 @@ class BoundProcessor:
         self._keys = KeyColumns(key_schema)
         self._inputs = tuple(inputs)
         self._input: Input | None = None  # whose rows came last
+        self._between_chunks = between_chunks
         self._opened = False
         self._driver: KeyedDriver | None = None
         bound: dict[str, Any]
         if isinstance(processor, KeyedProcessor):
             scope = KeyScope()
             bound = {name: declared[name].bind_keyed(store, state_id, scope) for name, state_id in states}
+            for name, state in bound.items():
+                ttl = declared[name].ttl
+                state.reads_ahead = ttl is None or not ttl.refreshes_on_read
             self._driver = KeyedDriver(
                 processor, store, self._keys, scope, self._output, rows_bytes_max, between_chunks
             )
@@ -121,11 +127,16 @@ class BoundProcessor:
             self._note(error, ctx)
 
     def finish(self, ctx: Context) -> Iterator[TaggedRows]:
-        """The rest of the output. Only when this has come to its end may the batch be prepared."""
+        """The rest of the output: of rows, then of the timers that are due. Only when this has come to its end may the
+        batch be prepared.
+        """
         try:
             self._open(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
+                yield from self._driver.fire([state for state in self._states if isinstance(state, KeyedTimers)], ctx)
+            else:
+                yield from self._fire(ctx)
             yield from self._output.drain()
             self._output.end()
             self._check_states()
@@ -184,14 +195,34 @@ class BoundProcessor:
     def _process_batch(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[TaggedRows]:
         assert self._input is not None  # turned to before
         if batch.num_rows:
-            produced = getattr(self._processor, self._input.method)(batch, ctx)
-            if isinstance(produced, Iterator):
-                for piece in produced:  # as it comes, so that a large output streams
-                    self._output.add(piece)
-                    yield from self._output.drain()
-            else:
-                self._output.add(produced)
-            self._keys.forget()
+            yield from self._drained(getattr(self._processor, self._input.method)(batch, ctx))
+
+    def _fire(self, ctx: Context) -> Iterator[TaggedRows]:
+        """Calls a BatchProcessor with all timers that are due, until none is."""
+        assert isinstance(self._processor, BatchProcessor)
+        self._keys.look_for(self._keys.schema.names)  # on_timers has the key under its own names
+        self._input = None
+        fired = True
+        while fired:  # timers of one kind may have set some of another
+            fired = False
+            for timers in (state for state in self._states if isinstance(state, BatchTimers)):
+                until = due_until(timers.domain, ctx)
+                while until is not None and (due := timers.take_due(until, TIMERS_A_CALL)).num_rows:
+                    fired = True
+                    ctx.timers = timers.name
+                    yield from self._drained(self._processor.on_timers(due, ctx))
+                    self._between_chunks()
+        ctx.timers = None
+
+    def _drained(self, produced: Produced) -> Iterator[TaggedRows]:
+        if isinstance(produced, Iterator):
+            for piece in produced:  # as it comes, so that a large output streams
+                self._output.add(piece)
+                yield from self._output.drain()
+        else:
+            self._output.add(produced)
+            yield from self._output.drain()
+        self._keys.forget()
 
     def _note(self, error: Exception, ctx: Context) -> NoReturn:
         key = self._driver.current_key if self._driver is not None else None

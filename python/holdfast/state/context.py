@@ -52,6 +52,8 @@ class Context:
         The event-time watermark in the same unit, or None where the query has none.
     slot, slots
         Which slot of how many.
+    timers
+        In ``on_timer`` and ``on_timers``: the name of the timers that fire. None in ``process``.
     attempt
         Number of the Spark task attempt; the only attribute that a replay may change.
     logger
@@ -71,6 +73,7 @@ class Context:
         "query_id",
         "slot",
         "slots",
+        "timers",
         "timestamp_ms",
         "watermark_ms",
     )  # fmt: skip
@@ -97,6 +100,7 @@ class Context:
         self.slot = slot
         self.slots = slots
         self.attempt = attempt
+        self.timers: str | None = None
         self.logger = logger if logger is not None else logging.getLogger("holdfast.processor")
         self.counters = counters if counters is not None else Counters()
         self._outputs: Outputs | None = None
@@ -105,8 +109,12 @@ class Context:
     @property
     def timestamp(self) -> datetime:
         """The batch's own timestamp, in UTC."""
-        seconds, milliseconds = divmod(self.timestamp_ms, 1000)
-        return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=milliseconds * 1000)
+        return _instant(self.timestamp_ms)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The event-time watermark, in UTC, or None where the query has none, or none has come yet."""
+        return _instant(self.watermark_ms) if self.watermark_ms else None
 
     @property
     def random(self) -> np.random.Generator:
@@ -144,3 +152,8 @@ class Context:
     def __repr__(self) -> str:
         where = f"slot {self.slot} of {self.slots}, batch {self.batch_id}, attempt {self.attempt}"
         return f"Context(operator {self.operator!r}, {where})"
+
+
+def _instant(ms: int) -> datetime:
+    seconds, milliseconds = divmod(ms, 1000)
+    return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=milliseconds * 1000)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args, overload
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from holdfast.state.keyed_values import (
 )
 from holdfast.state.running_folds import nothing_added, running_fold
 from holdfast.state.sketch import SketchFold, counting_codec
+from holdfast.state.ttl import TTL
 
 if TYPE_CHECKING:
     from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor
@@ -57,6 +59,8 @@ Vectorised = TypeVar("Vectorised", bound=BatchState)
 PerKey = TypeVar("PerKey", bound=KeyedState)
 Self = TypeVar("Self")
 
+GivenTTL: TypeAlias = "TTL | str | int | timedelta | None"
+
 _CLASS = type  # parameters called type hide it
 _declared = itertools.count()
 
@@ -70,12 +74,16 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
         "value", "list", "map", "reducing" or "aggregating".
     name
         Name of the class attribute; it identifies the state for as long as the operator lives.
+    ttl
+        How long what it holds lives (:class:`TTL`); None: until it is cleared. It may be added, changed and taken away
+        at any restart.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self) -> None:
+    def __init__(self, ttl: GivenTTL = None) -> None:
         self.name = ""
+        self.ttl = TTL.of(ttl)
         self._owner = ""
         self.order = next(_declared)  # a pickled class does not keep the order of its attributes
 
@@ -138,8 +146,8 @@ class ValueState(StateDeclaration[BatchValueState, KeyedValueState]):
 
     kind = "value"
 
-    def __init__(self, type: pa.DataType) -> None:
-        super().__init__()
+    def __init__(self, type: pa.DataType, *, ttl: GivenTTL = None) -> None:
+        super().__init__(ttl)
         self.type = _kept(type, "ValueState(type)")
 
     @property
@@ -165,8 +173,8 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
 
     kind = "list"
 
-    def __init__(self, element: pa.DataType) -> None:
-        super().__init__()
+    def __init__(self, element: pa.DataType, *, ttl: GivenTTL = None) -> None:
+        super().__init__(ttl)
         self.element = _kept(element, "ListState(element)")
 
     @property
@@ -192,8 +200,8 @@ class MapState(StateDeclaration[BatchMapState, KeyedMapState]):
 
     kind = "map"
 
-    def __init__(self, key: pa.DataType, value: pa.DataType) -> None:
-        super().__init__()
+    def __init__(self, key: pa.DataType, value: pa.DataType, *, ttl: GivenTTL = None) -> None:
+        super().__init__(ttl)
         self.key = _kept(key, "MapState(key)", _core.KeyCodec)
         self.value = _kept(value, "MapState(value)")
 
@@ -226,8 +234,10 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
 
     kind = "reducing"
 
-    def __init__(self, type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any]) -> None:
-        super().__init__()
+    def __init__(
+        self, type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any], *, ttl: GivenTTL = None
+    ) -> None:
+        super().__init__(ttl)
         self.type = _kept(type, "ReducingState(type)")
         self.function = function
         if isinstance(function, str):
@@ -292,8 +302,10 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
         function: AggregatingFunction | type[Any],
         accumulator: pa.DataType | None = None,
         result: pa.DataType | None = None,
+        *,
+        ttl: GivenTTL = None,
     ) -> None:
-        super().__init__()
+        super().__init__(ttl)
         self.type = _kept(type, "AggregatingState(type)")
         self.function = function
         self.accumulator = accumulator

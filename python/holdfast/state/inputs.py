@@ -32,12 +32,15 @@ class Input:
         The column (timestamp, microseconds, UTC) that says when a row happened; None: lateness is not known.
     late
         What becomes of rows whose event time is not after the watermark: "keep", "drop", or the side output for them.
+    time_columns
+        All columns (timestamps, microseconds) that the watermark goes by: what a TTL by event time counts from.
     """
 
     name: str | None = None
     key_columns: tuple[str, ...] | None = None
     event_time: str | None = None
     late: str | SideOutput = KEEP
+    time_columns: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:

@@ -40,7 +40,7 @@ class KeyedListState(KeyedState):
         index = self._index()
         found = self._lists[index]
         if found is UNREAD:
-            self._lists[index:] = self._read(self._table.get, self._scope.from_current())
+            self._read_ahead(self._table.get, self._lists)
             found = self._lists[index]
             if index == self._adding:
                 found.extend(self._added[self._first :])
@@ -253,8 +253,8 @@ class KeyedMapState(KeyedState):
             self._write(cleared, {index: self._changes.pop(index, {})})
             self._entries[index] = self._by_identity(self._read(self._table.entries, self._scope.current())[0])
         elif self._entries[index] is UNREAD:
-            found = self._read(self._table.entries, self._scope.from_current())
-            self._entries[index:] = map(self._by_identity, found)
+            found = self._read_ahead(self._table.entries, self._entries)
+            self._entries[index : index + len(found)] = map(self._by_identity, found)
         entries: dict[Any, tuple[Any, Any]] = self._entries[index]
         return entries
 

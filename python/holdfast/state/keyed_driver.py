@@ -1,4 +1,5 @@
-"""Runs a KeyedProcessor over a slot's rows: gathers them, groups them by key, and calls the processor key by key.
+"""Runs a KeyedProcessor over a slot's rows: gathers them, groups them by key, and calls the processor key by key; then
+timer by timer.
 
 Keys are taken in chunks, for each of which states read and write once (see keyed_scope.py). A chunk is as large as
 keeps what it moves near a limit, going by the chunks before it.
@@ -6,7 +7,7 @@ keeps what it moves near a limit, going by the chunks before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from holdfast.state.casts import one_batch
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import KeyScope
-from holdfast.state.processor import KeyedProcessor
+from holdfast.state.live_timers import KeyedTimers, core_keys, due_until, time_of
+from holdfast.state.processor import KeyedProcessor, Produced
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
 CHUNK_KEYS_MIN = 64
@@ -77,6 +79,17 @@ class KeyedDriver:
             yield from self._run_chunk(distinct.slice(first, size), rows, offsets[first : first + size + 1], ctx)
             first += size
 
+    def fire(self, timers: Sequence[KeyedTimers], ctx: Context) -> Iterator[TaggedRows]:
+        """Calls the processor with each timer that is due, in order of time, until none is."""
+        fired = True
+        while fired:  # timers of one kind may have set some of another
+            fired = False
+            for declared in timers:
+                for given in self._fire(declared, ctx):
+                    fired = True
+                    yield from given
+        ctx.timers = None
+
     def _grouped(self, rows: pa.RecordBatch) -> tuple[CoreKeys, pa.RecordBatch, list[int]]:
         """Distinct keys by first appearance, rows grouped by key in their first order, and where each key's rows
         begin.
@@ -95,22 +108,57 @@ class KeyedDriver:
     def _run_chunk(
         self, keys: CoreKeys, rows: pa.RecordBatch, offsets: list[int], ctx: Context
     ) -> Iterator[TaggedRows]:
-        scope, process, add = self._scope, getattr(self._processor, self._method), self._output.add
-        tuples = self._keys.tuples(keys)
-        chunk = rows.slice(offsets[0], offsets[-1] - offsets[0])
+        process, start = getattr(self._processor, self._method), offsets[0]
+        chunk = rows.slice(start, offsets[-1] - start)
         pieces = _Frames(chunk) if self._processor.rows == "pandas" else _Tables(chunk)
+
+        def call(index: int, key: tuple[Any, ...]) -> Produced:
+            return process(key, pieces.slice(offsets[index] - start, offsets[index + 1] - offsets[index]), ctx)
+
+        yield from self._call_chunk(keys, call, chunk.nbytes)
+
+    def _fire(self, timers: KeyedTimers, ctx: Context) -> Iterator[list[TaggedRows]]:
+        """The output of each chunk of timers. A key is once in a chunk, so what its timer sets or deletes is done
+        before its next one is taken.
+        """
+        until = due_until(timers.domain, ctx)
+        on_timer, limit = self._processor.on_timer, CHUNK_KEYS_MIN
+        while until is not None and len(due := timers.take_due(until, limit)):
+            count = self._different_keys(core_keys(due.flatten()[0]))
+            if count < len(due):
+                timers.put_back(due.slice(count))
+            keys, times, namespaces = due.slice(0, count).flatten()
+            at, named = times.to_pylist(), namespaces.to_pylist()
+            ctx.timers = timers.name
+
+            def call(index: int, key: tuple[Any, ...], at: list[int] = at, named: list[str] = named) -> Produced:
+                return on_timer(key, time_of(at[index]), named[index], ctx)
+
+            yield self._call_chunk(core_keys(keys), call, due.nbytes)
+            limit = max(CHUNK_KEYS_MIN, min(self._chunk_keys, CHUNK_GROWTH_MAX * count))
+
+    def _different_keys(self, keys: CoreKeys) -> int:
+        """How many keys, from the first on, are all different."""
+        codes = pa.array(self._store.distinct(keys)[0]).to_numpy()
+        again = np.flatnonzero(codes != np.arange(len(codes)))
+        return int(again[0]) if len(again) else len(codes)
+
+    def _call_chunk(
+        self, keys: CoreKeys, call: Callable[[int, tuple[Any, ...]], Produced], read_bytes: int
+    ) -> list[TaggedRows]:
+        scope, add = self._scope, self._output.add
+        tuples = self._keys.tuples(keys)
         scope.begin(keys, tuples)
-        start = offsets[0]
         for index, key in enumerate(tuples):
             self.current_key = key
             scope.index = index
-            add(process(key, pieces.slice(offsets[index] - start, offsets[index + 1] - offsets[index]), ctx))
+            add(call(index, key))
         self.current_key = None
         scope.end()
         self._between_chunks()
         given = self._output.drain()
-        self._resize(len(tuples), scope.moved_bytes + chunk.nbytes + sum(rows.nbytes for _, rows in given))
-        yield from given
+        self._resize(len(tuples), scope.moved_bytes + read_bytes + sum(rows.nbytes for _, rows in given))
+        return given
 
     def _resize(self, keys: int, moved_bytes: int) -> None:
         fitting = CHUNK_BYTES * keys // max(moved_bytes, 1)

@@ -81,6 +81,8 @@ class KeyedState(LiveState, ABC):
     def __init__(self, name: str, scope: KeyScope) -> None:
         super().__init__(name)
         self._scope = scope
+        #: False where reading is a write: of keys whose turn may never come, or that read nothing.
+        self.reads_ahead = True
         scope.enlist(self)
 
     @abstractmethod
@@ -108,6 +110,14 @@ class KeyedState(LiveState, ABC):
             error = f"state {self.name!r}{role}: expected several in a list, found {shown(values)}; key {key!r}"
             raise InvalidRequest(error)
         return values
+
+    def _read_ahead(self, operation: Callable[..., Any], into: list[Any]) -> list[Any]:
+        """Reads the current key, and where that changes nothing those to come, into their places; what was read."""
+        index = self._scope.index
+        keys = self._scope.from_current() if self.reads_ahead else self._scope.current()
+        found = self._read(operation, keys)
+        into[index : index + len(found)] = found
+        return found
 
     def _several(self, values: Any, role: str) -> Iterable[Any]:
         """The same, of values for a change."""

@@ -40,7 +40,7 @@ class _Cells(KeyedState):
             self._run(self._table.put, self._scope.some(indices), values)
 
     def _fetch(self, index: int) -> Any:
-        self._values[index:] = self._read(self._table.get, self._scope.from_current())
+        self._read_ahead(self._table.get, self._values)
         return self._values[index]
 
 
@@ -150,7 +150,7 @@ class FoldedByCore(KeyedAggregatingState):
     def get(self) -> Any:
         index = self._index()
         if self._results[index] is UNREAD:
-            self._results[index:] = self._read(self._table.get, self._scope.from_current())
+            self._read_ahead(self._table.get, self._results)
         start = max(self._first, self._counted)
         if index == self._adding and start < len(self._added):
             self._results[index] = self._result_after(self._results[index], index, start)

@@ -1,19 +1,21 @@
 """What processors give, gathered in order and brought to the operator's output schema.
 
-Consecutive pieces of one kind are converted together: a call of Arrow a key would cost more than the key.
+Consecutive pieces of one kind are converted together: a call of Arrow a key would cost more than the key. Until then
+nothing that is kept belongs to the processor any more, which may change a row and give it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as is_type
 
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
-from holdfast.state.casts import one_batch
-from holdfast.state.python_values import from_python
+from holdfast.state.casts import one_batch, storage_type
+from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal
 
 
 class OutputRows:
@@ -28,6 +30,8 @@ class OutputRows:
         self._what = what
         self._names: list[str] = schema.names
         self._width = len(schema)
+        #: Of the columns whose values Python can change: what the type keeps of a value is a copy.
+        self._keepers = {at: keeper(field.type) for at, field in enumerate(schema) if _is_mutable(field.type)}
         self._kind: type | None = None
         self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
         self._batches: list[pa.RecordBatch] = []
@@ -73,16 +77,21 @@ class OutputRows:
         if kind is not self._kind:
             self._convert()
             self._kind = kind
-        self._pieces.append(piece)
+        if kind is dict or kind is tuple:
+            self._pieces.append(self._row(piece, kind))
+        elif kind is pa.RecordBatch or kind is pa.Table:
+            self._pieces.append(piece)
+        else:
+            self._pieces.append(piece.copy())
+            if self._keepers:  # a frame's copy shares the lists in its cells
+                self._convert()
 
     def _convert(self) -> None:
         pieces, self._pieces = self._pieces, []
         if not pieces:
             return
-        if self._kind is dict:
-            self._keep(self._from_dicts(pieces))
-        elif self._kind is tuple:
-            self._keep(self._from_tuples(pieces))
+        if self._kind is dict or self._kind is tuple:
+            self._keep(self._from_rows(pieces))
         elif self._kind is pa.RecordBatch or self._kind is pa.Table:
             for same in _runs(pieces, lambda piece: piece.schema):
                 self._from_arrow(same)
@@ -101,40 +110,54 @@ class OutputRows:
                 )
         self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _from_dicts(self, rows: list[dict[str, Any]]) -> list[pa.Array]:
-        if sum(map(len, rows)) != self._width * len(rows):
-            for row in rows:
-                self._check_names(list(row), "a dict")
-        try:
-            values = [[row[name] for row in rows] for name in self._names]
-        except KeyError:
-            for row in rows:
-                self._check_names(list(row), "a dict")
-            raise
-        return self._columns(values)
+    def _row(self, piece: Any, kind: type) -> tuple[Any, ...]:
+        """A row's values by position, as they are now."""
+        if kind is dict:
+            if len(piece) != self._width:
+                self._check_names(list(piece), "a dict")
+            try:
+                row = tuple([piece[name] for name in self._names])
+            except KeyError:
+                self._check_names(list(piece), "a dict")
+                raise
+        else:
+            self._check_tuple(piece)
+            row = piece
+        return self._kept(row) if self._keepers else row
 
-    def _from_tuples(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
-        named = [row for row in rows if type(row) is not tuple]
-        for row in named:  # namedtuple, and pyspark's Row, know their names: positions must agree
+    def _kept(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = list(row)
+        for at, keep in self._keepers.items():
+            try:
+                values[at] = keep(values[at])
+            except NotKept as reason:
+                raise refusal(self._column(at), self._schema.field(at).type, values[at], reason) from None
+        return tuple(values)
+
+    def _check_tuple(self, row: tuple[Any, ...]) -> None:
+        if type(row) is not tuple:  # namedtuple, and pyspark's Row, know their names: positions must agree
             names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
             if names is not None and list(names) != self._names:
                 raise InvalidRequest(
                     f"{self._what}: expected the columns {', '.join(self._names)} in this order, found a row of "
                     f"{', '.join(names)}"
                 )
-        for row in rows:
-            if len(row) != self._width:
-                raise InvalidRequest(
-                    f"{self._what}: expected tuples of {self._width} values ({', '.join(self._names)}), found "
-                    f"{len(row)}: {row!r}"
-                )
-        return self._columns([[row[i] for row in rows] for i in range(self._width)])
+        if len(row) != self._width:
+            raise InvalidRequest(
+                f"{self._what}: expected tuples of {self._width} values ({', '.join(self._names)}), found "
+                f"{len(row)}: {row!r}"
+            )
 
-    def _columns(self, values: Sequence[Sequence[Any]]) -> list[pa.Array]:
+    def _from_rows(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
         return [
-            from_python(column, field.type, f"{self._what} column {field.name!r}")
-            for field, column in zip(self._schema, values)
+            arrow_of(column, storage_type(field.type), self._column(at))
+            if at in self._keepers
+            else from_python(column, field.type, self._column(at))
+            for at, (field, column) in enumerate(zip(self._schema, map(list, zip(*rows))))
         ]
+
+    def _column(self, at: int) -> str:
+        return f"{self._what} column {self._names[at]!r}"
 
     def _from_arrow(self, pieces: list[Any]) -> None:
         found: pa.Schema = pieces[0].schema
@@ -182,6 +205,12 @@ class OutputRows:
             f"{self._what}: expected a dict, a tuple, a record batch, a table or a frame with the columns "
             f"{', '.join(self._names)}, found {type(found).__name__} {found!r}"
         )
+
+
+def _is_mutable(type: pa.DataType) -> bool:
+    """Whether Python's values of this type can be changed: lists, dicts, bytearrays."""
+    families = (is_type.is_nested, is_type.is_binary, is_type.is_large_binary, is_type.is_fixed_size_binary)
+    return any(family(storage_type(type)) for family in families)
 
 
 def _batches(piece: Any) -> list[pa.RecordBatch]:

@@ -8,8 +8,11 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
 import pyarrow as pa
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 Produced = Union[None, "dict[str, Any]", "tuple[Any, ...]", pa.RecordBatch, pa.Table, "pd.DataFrame", Iterable[Any]]
 
 ROW_FORMS = ("arrow", "pandas")
+Kind = TypeVar("Kind", bound="Processor")
 
 
 class Processor:
@@ -61,6 +65,23 @@ class BatchProcessor(Processor):
         -------
         Record batches or tables (or frames, dicts, tuples) in the operator's output schema: one, several by
         ``yield``, or None.
+        """
+        raise NotImplementedError
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> Produced:
+        """Called with timers that are due, after the batch's rows, until no more are.
+
+        Parameters
+        ----------
+        batch
+            The key columns, then ``time`` (timestamp, UTC) and ``namespace`` (string); in order of time, then key,
+            then namespace. They have been taken out: one that is set again fires again.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
         """
         raise NotImplementedError
 
@@ -104,6 +125,34 @@ class KeyedProcessor(Processor):
         themselves.
         """
         raise NotImplementedError
+
+    def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: Context) -> Produced:
+        """Called once for each timer that is due, with the key's states, after all rows of the batch.
+
+        One key's timers come in order of time. One that is set meanwhile and is due comes in its place too.
+
+        Parameters
+        ----------
+        key
+            The key columns' values as Python values, in order.
+        time, namespace
+            As they were set; the time is in UTC.
+        ctx
+            See :class:`Context`; ``ctx.timers`` names the declaration.
+
+        Returns
+        -------
+        As of :meth:`process`.
+        """
+        raise NotImplementedError
+
+
+def fresh_copy(processor: Kind) -> Kind:
+    """A processor that shares nothing with this one that either may change. Modules, which travel by their names, are
+    the same.
+    """
+    modules: dict[int, Any] = {id(module): module for module in list(sys.modules.values())}
+    return copy.deepcopy(processor, modules)
 
 
 def declared_states(processor: Processor | type[Processor]) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from holdfast.clock import Ids, new_id
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, StoredFile, check_name
+from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
 
 _COPY_BYTES = 1 << 20
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
@@ -91,6 +91,13 @@ class LocalFileStore:
         with self._errors("listing", prefix):
             found = [file for file in self._walk(prefix) if not _is_temporary(file.name)]
         return sorted(found, key=lambda file: file.name)
+
+    def names(self, folder: str) -> Names:
+        with self._errors("listing", folder), suppress(FileNotFoundError, NotADirectoryError):
+            with os.scandir(os.path.join(self.root, check_folder(folder))) as entries:
+                found = [entry.name for entry in entries if not entry.is_dir() and not _is_temporary(entry.name)]
+            return [folder + name for name in sorted(found)]
+        return []
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:

@@ -7,7 +7,6 @@ handle of the last committed version. Owner: one thread.
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import tempfile
@@ -32,8 +31,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.inputs import check_late
-from holdfast.spark.keyed import state_records
-from holdfast.spark.slot_batch import run_batch
+from holdfast.spark.keyed import check_ttls, state_records
+from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.state import (
     KEEP,
     Context,
@@ -43,8 +42,11 @@ from holdfast.state import (
     Processor,
     SideOutput,
     TaggedRows,
+    Timers,
+    check_methods,
     check_side_outputs,
     declared_states,
+    declared_timers,
 )
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
@@ -102,7 +104,9 @@ class Harness:
     side_outputs, late
         As for ``hf.keyed``; what they were given: :meth:`side_output`.
     event_time
-        The column by which rows are late, once :attr:`watermark_ms` is set; in a query it is that of the watermark.
+        The column of timestamps that the watermark goes by, as in ``hf.keyed(watermark=(column, delay))``: late rows
+        are told by it, and states whose TTL goes by event time need it. The watermark itself moves by hand:
+        :attr:`watermark_ms`.
     null_keys
         Whether null is a key like any other.
     backend
@@ -115,7 +119,7 @@ class Harness:
     Raises
     ------
     InvalidRequest
-        A wrong schema, key, processor or setting.
+        A wrong schema, key, processor or setting, or a TTL by event time without ``event_time``.
     """
 
     def __init__(
@@ -139,7 +143,7 @@ class Harness:
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
         self._key_columns = schemas.key_columns(key, self._input_schema, name)
         self._name, self._null_keys = name, null_keys
-        self._input = Input(None, self._key_columns, self._event_time(event_time, late, where), late)
+        self._input = self._only_input(event_time, late, where)
         tags = check_side_outputs(side_outputs, where)
         if isinstance(late, SideOutput) and late not in tags:
             tags = check_side_outputs((*tags, late), where)
@@ -173,7 +177,7 @@ class Harness:
         ----------
         rows
             Rows of the input schema: a list of dicts, a record batch, a table or a frame. Several: the processor gets
-            them one after the other, as it gets the parts of a large batch.
+            them one after the other, as it gets the parts of a large batch. None: timers that are due fire.
 
         Returns
         -------
@@ -210,10 +214,8 @@ class Harness:
 
     def _run(self, batch: _Batch) -> pa.Table:
         self._last = batch
-        output: list[TaggedRows] = []
         self.counters, self._aside = {}, []
-        if any(rows.num_rows for rows in batch.batches):  # Spark runs no slot that has none
-            output = self._run_slot(batch)
+        output = self._run_slot(batch)
         self._next_batch += 1
         self._aside = [tagged for tagged in output if tagged[0] is not None]
         for rows in batch.batches:
@@ -237,19 +239,26 @@ class Harness:
     def _side_schema(self, tag: SideOutput) -> pa.Schema:
         if tag.schema is None:
             return self._input_schema
-        return schema_of(tag.schema, f"operator {self._name!r}, side output {tag.name!r}")
+        where = f"operator {self._name!r}, side output {tag.name!r}"
+        schema = schema_of(tag.schema, where)
+        if tag == self._input.late and (schema.names, schema.types) != (
+            self._input_schema.names,
+            self._input_schema.types,
+        ):
+            raise InvalidRequest(f"{where}: late rows have the input's columns, not its own. Leave out its schema")
+        return schema
 
-    def _event_time(self, column: str | None, late: object, where: str) -> str | None:
+    def _only_input(self, column: str | None, late: str | SideOutput, where: str) -> Input:
         check_late(late, where)
         if column is None:
             if late != KEEP:
                 raise InvalidRequest(f"{where}: late rows are told by event_time=, which is missing")
         elif column not in self._input_schema.names or self._input_schema.field(column).type != _EVENT_TIME:
             raise InvalidRequest(f"{where}: event_time is {column!r}; expected a timestamp column of the input")
-        return column
+        return Input(None, self._key_columns, column, late, () if column is None else (column,))
 
     def _run_slot(self, batch: _Batch) -> list[TaggedRows]:
-        state, processor = self._state, copy.deepcopy(self._processor)
+        state, processor = self._state, self._processor
         ctx = Context(
             query_id=QUERY_ID,
             operator=self._name,
@@ -260,6 +269,9 @@ class Harness:
             attempt=batch.attempt,
             watermark_ms=self._watermark_ms,
         )
+        has_rows = any(rows.num_rows for rows in batch.batches)
+        if not has_rows and not fires(state, self._handle, self._record, ctx):
+            return []  # as in Spark: such a slot is not called
         produced = run_batch(
             processor,
             state,
@@ -311,7 +323,7 @@ class Harness:
 
     # --- states
     def state(self, name: str, *key: Any) -> Any:
-        """A state as it was last committed.
+        """A state as it was last committed: without what had expired by the time of that batch.
 
         Parameters
         ----------
@@ -323,9 +335,9 @@ class Harness:
         Returns
         -------
         Any
-            A Python value: the value or result, or None where there is none; a list; a dict. Without a key: a dict of
-            them by key (a tuple, or the value itself where there is one key column; structs as tuples too), without
-            those that have nothing.
+            A Python value: the value or result, or None where there is none; a list; a dict; of timers a list of
+            dicts with ``time`` and ``namespace``, in order of time. Without a key: a dict of them by key (a tuple, or
+            the value itself where there is one key column; structs as tuples too), without those that have nothing.
         """
         keys = [key] if key else list(self._keys)
         if key and len(key) != len(self._key_columns):
@@ -339,16 +351,20 @@ class Harness:
         if not keys:
             return {}
         state_id = next(recorded.id for recorded in self._record.states if recorded.name == name)
-        live = declaration.bind_batch(self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema))
+        is_timers = isinstance(declaration, Timers)
+        live: Any = declaration.bind_batch(
+            self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema)
+        )
         columns = [pa.array([one[i] for one in keys], field.type) for i, field in enumerate(self._record.key_schema)]
         asked = pa.RecordBatch.from_arrays(columns, schema=self._record.key_schema)
-        found = python_of(live.entries(asked) if isinstance(declaration, MapState) else live.get(asked), name)
+        read = live.entries if isinstance(declaration, MapState) else live.list if is_timers else live.get
+        found = python_of(read(asked), name)
         if isinstance(declaration, MapState):
             found = [dict(entries) for entries in found]
         if key:
             return found[0]
         single = len(self._key_columns) == 1
-        several = isinstance(declaration, (ListState, MapState))
+        several = isinstance(declaration, (ListState, MapState, Timers))
         there = [(one, value) for one, value in zip(keys, found) if (value if several else value is not None)]
         return {one[0] if single else one: value for one, value in there}
 
@@ -408,6 +424,9 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
+        check_methods(processor, (self._input,), f"operator {self._name!r}")
+        check_ttls(processor, bool(self._input.time_columns), f"operator {self._name!r}")
+        declared_timers(processor)  # those that call nothing are refused, as in a query
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,

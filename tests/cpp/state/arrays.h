@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -153,6 +154,32 @@ inline std::vector<StringMap> MapsOf(Result<OwnedArray> array) {
     }
   }
   return maps;
+}
+
+// Time, key, namespace.
+using Timer = std::tuple<int64_t, int64_t, std::string>;
+// What TakeDue gives.
+inline std::vector<Timer> TimersOf(Result<OwnedArray> array) {
+  const Read read(std::move(array));
+  std::vector<Timer> timers;
+  for (int64_t i = 0; i < read->length(); ++i) {
+    timers.emplace_back(read->child(1).Value<int64_t>(i), read->child(0).child(0).Value<int64_t>(i),
+                        std::string(read->child(2).Bytes(i)));
+  }
+  return timers;
+}
+// What List gives for these keys.
+inline std::vector<std::vector<Timer>> TimersByKey(Result<OwnedArray> array, const std::vector<int64_t>& keys) {
+  const Read read(std::move(array));
+  std::vector<std::vector<Timer>> timers(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    for (int64_t j = read->List(row).begin; j < read->List(row).end; ++j) {
+      timers[i].emplace_back(read->child(0).child(0).Value<int64_t>(j), keys[i],
+                             std::string(read->child(0).child(1).Bytes(j)));
+    }
+  }
+  return timers;
 }
 
 inline std::unique_ptr<Store> MakeStore(bool complete = false,

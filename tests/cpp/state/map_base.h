@@ -7,7 +7,7 @@
 
 #include "codec/store_key.h"
 #include "holdfast/base.h"
-#include "overlay/delta.h"
+#include "state/delta_array.h"
 
 namespace holdfast::testing {
 
@@ -15,9 +15,13 @@ using Entries = std::map<std::string, std::string>;
 
 class MapIterator final : public BaseIterator {
  public:
-  MapIterator(Entries::const_iterator next, Entries::const_iterator end) : next_(next), end_(end) {}
+  MapIterator(Entries::const_iterator next, Entries::const_iterator end, int64_t* steps)
+      : next_(next), end_(end), steps_(steps) {}
   bool Valid() const override { return next_ != end_; }
-  void Next() override { ++next_; }
+  void Next() override {
+    ++next_;
+    ++*steps_;
+  }
   Slice key() const override { return next_->first; }
   Slice value() const override { return next_->second; }
   Status status() const override { return Status::Ok(); }
@@ -25,6 +29,7 @@ class MapIterator final : public BaseIterator {
  private:
   Entries::const_iterator next_;
   Entries::const_iterator end_;
+  int64_t* steps_;
 };
 
 class MapBase final : public BaseReader {
@@ -47,7 +52,8 @@ class MapBase final : public BaseReader {
     ++scans;
     if (fails) return Status::Corrupt("a torn block");
     const auto end = upper.empty() ? entries_.cend() : entries_.lower_bound(std::string(upper));
-    return std::unique_ptr<BaseIterator>(std::make_unique<MapIterator>(entries_.lower_bound(std::string(lower)), end));
+    return std::unique_ptr<BaseIterator>(
+        std::make_unique<MapIterator>(entries_.lower_bound(std::string(lower)), end, &steps));
   }
 
   const Entries& entries() const { return entries_; }
@@ -56,6 +62,7 @@ class MapBase final : public BaseReader {
   int multi_gets = 0;
   size_t keys_read = 0;
   int scans = 0;
+  int64_t steps = 0;
 
  private:
   Entries entries_;

@@ -2,7 +2,9 @@
 // taken and spilled in the middle of batches, bases that move on, evictions, aborts, restores and followers.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
+#include <set>
 
 #include "state/arrays.h"
 #include "state/map_base.h"
@@ -15,6 +17,7 @@ struct Oracle {
   std::map<int64_t, int64_t> sums;
   std::map<int64_t, StringList> lists;
   std::map<int64_t, std::map<std::string, std::optional<int64_t>>> maps;
+  std::set<Timer> timers;
 };
 
 // A Store with its states declared.
@@ -24,12 +27,14 @@ struct Opened {
     sums = Value(store->ReducingState(1, Int64(), "sum"));
     lists = Value(store->ListState(2, String()));
     maps = Value(store->MapState(3, String(), Int64()));
+    timers = Value(store->Timers(0x8000));
   }
   std::unique_ptr<Store> store;
   ValueTable* values;
   FoldTable* sums;
   ListTable* lists;
   MapTable* maps;
+  TimerTable* timers;
 };
 
 // One committed version: what the state is, and the pieces of the delta that led to it.
@@ -126,7 +131,9 @@ class Model {
   void Operate(Oracle* oracle) {
     const std::vector<int64_t> keys = PickKeys();
     const OwnedArray array = Keys(keys);
-    switch (Pick(4)) {
+    switch (Pick(5)) {
+      case 4:
+        return OperateTimers(keys, array, oracle);
       case 0:
         return OperateValues(keys, array, oracle);
       case 1:
@@ -219,6 +226,57 @@ class Model {
     ExpectOk(live_.maps->Put(array, Strings(map_keys), Ints(values)));
   }
 
+  void OperateTimers(const std::vector<int64_t>& keys, const OwnedArray& array, Oracle* oracle) {
+    if (Pick(3) == 0) return TakeDue(Pick(60) - 5, 1 + Pick(Pick(2) == 0 ? 4 : 100), oracle);
+    if (Pick(4) == 0) return CheckTimers(live_, keys, *oracle);
+    std::vector<std::optional<int64_t>> times;
+    std::vector<std::optional<std::string>> names;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      times.emplace_back(Pick(20) == 0 ? std::numeric_limits<int64_t>::max() - Pick(2) : Pick(50) - 5);
+      names.emplace_back(std::string(static_cast<size_t>(Pick(3)), 'n'));
+    }
+    const bool registers = Pick(3) != 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (registers) {
+        oracle->timers.emplace(*times[i], keys[i], *names[i]);
+      } else {
+        oracle->timers.erase({*times[i], keys[i], *names[i]});
+      }
+    }
+    ExpectOk(registers ? live_.timers->Register(array, Ints(times), Strings(names))
+                       : live_.timers->Delete(array, Ints(times), Strings(names)));
+  }
+
+  void TakeDue(int64_t until, int64_t limit, Oracle* oracle) {
+    if (Pick(20) == 0) until = std::numeric_limits<int64_t>::max();
+    std::vector<Timer> expected;
+    while (!oracle->timers.empty() && static_cast<int64_t>(expected.size()) < limit) {
+      if (std::get<0>(*oracle->timers.begin()) > until) break;
+      expected.push_back(*oracle->timers.begin());
+      oracle->timers.erase(oracle->timers.begin());
+    }
+    EXPECT_EQ(TimersOf(live_.timers->TakeDue(until, limit)), expected);
+    if (Pick(2) == 0) CheckNextDue(live_, *oracle);
+  }
+
+  static void CheckNextDue(const Opened& opened, const Oracle& oracle) {
+    std::optional<int64_t> expected;
+    if (!oracle.timers.empty()) expected = std::get<0>(*oracle.timers.begin());
+    EXPECT_EQ(Value(opened.timers->NextDue()), expected);
+  }
+
+  static void CheckTimers(const Opened& opened, const std::vector<int64_t>& keys, const Oracle& oracle) {
+    std::vector<std::vector<Timer>> expected;
+    for (const int64_t key : keys) {
+      expected.emplace_back();
+      for (const Timer& timer : oracle.timers) {
+        if (std::get<1>(timer) == key) expected.back().push_back(timer);
+      }
+    }
+    EXPECT_EQ(TimersByKey(opened.timers->List(Keys(keys)), keys), expected);
+    CheckNextDue(opened, oracle);
+  }
+
   static void CheckValues(const Opened& opened, const std::vector<int64_t>& keys, const Oracle& oracle) {
     StringList expected;
     std::vector<bool> present;
@@ -284,6 +342,7 @@ class Model {
     CheckSums(opened, keys, oracle);
     CheckLists(opened, keys, oracle);
     CheckMaps(opened, keys, oracle);
+    CheckTimers(opened, keys, oracle);
   }
 
   // A Store at the last version: a base of version `base_sequence`, and the deltas since.

@@ -287,7 +287,10 @@ TEST(Store, WhatCannotBeReadNamesStateAndKeyGroup) {
   ExpectOk(status_with("\x01" + row));
   ExpectError(status_with(""), Code::kCorrupt, place);
   ExpectError(status_with("\x02" + row), Code::kIncompatible, place);
-  ExpectError(status_with("\x81" + row), Code::kIncompatible, "expiry");
+  ExpectOk(status_with("\x81" + std::string(8, '\0') + row));
+  ExpectError(status_with("\x81" + std::string(7, '\0')), Code::kCorrupt, "stamp");
+  ExpectError(status_with("\xC1" + std::string(8, '\0') + row), Code::kCorrupt, place);
+  ExpectError(status_with("\x82" + std::string(8, '\0') + row), Code::kIncompatible, place);
   ExpectError(status_with("\x41" + row), Code::kCorrupt, place);
   ExpectError(status_with("\x01" + row.substr(1)), Code::kCorrupt, place);
 }

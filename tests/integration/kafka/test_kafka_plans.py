@@ -11,6 +11,7 @@ import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, eventually, values
 
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.source.kafka import doubt
 from holdfast.source.kafka.batch import plan_batch
 from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.consumers import ConsumerPool
@@ -115,7 +116,8 @@ def test_a_batch_read_of_what_retention_took(kafka: KafkaWorld, topic: str) -> N
     assert [part.start for part in plan_batch(lossy, Cluster(lossy))] == [5, 2]
 
 
-def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str) -> None:
+def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubt, "DOUBT_MS", 1_000.0)
     with pytest.raises(InvalidRequest, match=r"subscribe nosuch, .*: nosuch does not exist at 127.0.0.1"):
         starts_at(kafka, subscribe=f"nosuch,{topic}")
     with pytest.raises(InvalidRequest, match=rf"{topic}-7 does not exist"):
@@ -207,7 +209,10 @@ def test_partitions_added_while_running(kafka: KafkaWorld, pool: ConsumerPool) -
     assert stream.resume().batch() == [b"more"]
 
 
-def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(kafka: KafkaWorld, pool: ConsumerPool) -> None:
+def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(
+    kafka: KafkaWorld, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubt, "DOUBT_MS", 1_000.0)
     stream = Stream(kafka.source(subscribePattern=r"late-\d+"), pool)
     assert stream.batch() == []
     kafka.topic(name="late-1")

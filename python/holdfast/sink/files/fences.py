@@ -4,6 +4,10 @@ Drivers of two copies of one checkpoint share nothing but this folder. Each leav
 starts; the name is created if it is absent, so of two drivers of one epoch one fails. After that what others have
 staged goes, and then it is looked at what they had published: so nothing of theirs comes later that is not seen. Who
 meets a fence that is not its own, in a task or before it publishes, is Fenced.
+
+An epoch's first fence stays for as long as the epoch is the newest. Were it deleted with those that later ones replace,
+a driver that has waited between its look and its take-over could create it once more, and each would be the other's
+stranger: neither copy could ever be started again.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ NONE: Fence = (0, 0)
 
 def all_fences(store: FileStore, layout: Layout) -> list[Fence]:
     """Oldest first."""
-    found = (parse_fence(file.name) for file in store.list(layout.fences))
+    found = (parse_fence(name) for name in store.names(layout.fences))
     return sorted(fence for fence in found if fence is not None)
 
 
@@ -57,11 +61,22 @@ def take_over(store: FileStore, layout: Layout, scope: Scope) -> Fence:
 
 
 def leave_fence(store: FileStore, layout: Layout, scope: Scope) -> None:
-    """Another fence of a driver: what its own tasks have begun must not be prepared any more."""
+    """Another fence of a driver, in place of those before: what its own tasks have begun must not be prepared.
+
+    Raises
+    ------
+    Fenced
+        The newest is of another driver of the same epoch: who was overtaken would fence its own successor.
+    """
     epoch, number = newest_fence(store, layout)
+    if epoch == scope.epoch:
+        run_id = _run_of(store, layout, (epoch, number))
+        if run_id not in (None, scope.run_id):
+            raise _fenced(store, scope, run_id, epoch)
     store.create_if_absent(layout.fence(scope.epoch, number + 1 if epoch == scope.epoch else 1), scope.run_id.encode())
-    newest = newest_fence(store, layout)
-    store.delete([layout.fence(*fence) for fence in all_fences(store, layout) if fence < newest])
+    fences = all_fences(store, layout)
+    kept = {fences[-1], (fences[-1][0], 1)} if fences else set()
+    store.delete([layout.fence(*fence) for fence in fences if fence not in kept])
 
 
 def withdraw(store: FileStore, layout: Layout, scope: Scope) -> None:

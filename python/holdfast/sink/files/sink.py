@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
 from holdfast.commit.traces import Trace
-from holdfast.errors import Incompatible, InternalError, InvalidRequest, Undecided
+from holdfast.errors import Fenced, Incompatible, InternalError, InvalidRequest, Undecided
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
 from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
@@ -96,10 +96,10 @@ class FileSink:
         """The fences of drivers, and the newest batch of which something is visible."""
         store, layout = self._store(), _layout(scope)
         found = fence_traces(store, layout)
-        manifests = [file.name for file in store.list(layout.manifests) if is_manifest(file.name)]
+        manifests = [name for name in store.names(layout.manifests) if is_manifest(name)]
         if manifests:
             found.append(Trace(batch_id=batch_of_manifest(max(manifests)), said=f"{max(manifests)} in {store.uri}"))
-        published = [file.name for file in store.list("") if layout.is_published(file.name)]
+        published = [name for name in store.names("") if layout.is_published(name)]
         if published:
             found.append(Trace(batch_id=batch_of_published(max(published)), said=f"{max(published)} in {store.uri}"))
         return found
@@ -109,12 +109,12 @@ class FileSink:
     ) -> Mapping[str, Any]:
         """See `holdfast.sink.files.fences`."""
         store, layout = self._store(), _layout(scope)
-        check(self.traces(scope, newest))
-        take_over(store, layout, scope)
         try:
+            check(self.traces(scope, newest))
+            take_over(store, layout, scope)
             self.recover(scope, newest)
             check(self.traces(scope, newest))
-        except Incompatible:
+        except (Incompatible, Fenced):  # also by an earlier call, which the store failed after it had taken over
             withdraw(store, layout, scope)
             raise
         return {}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import split
 from holdfast.source.kafka.cluster import Cluster
+from holdfast.source.kafka.doubt import Doubt, starting_topics
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.reading import read_range
@@ -18,9 +21,11 @@ from holdfast.source.kafka.stream import RangePartition
 from holdfast.spark.worker_process import prepare_worker_process
 
 
-def plan_batch(options: SourceOptions, cluster: Cluster) -> list[Range]:
+def plan_batch(
+    options: SourceOptions, cluster: Cluster, clock: Clock | None = None, pause: Callable[[float], None] = time.sleep
+) -> list[Range]:
     """The ranges of one batch read."""
-    topics = cluster.topics()
+    topics = starting_topics(options, cluster, Doubt(clock or SystemClock(), pause))
     if not topics.partitions:
         raise InvalidRequest(f"{options.subscription}: nothing of it exists at {options.client['bootstrap.servers']}")
     starts = cluster.resolve(options.starting, topics.partitions)

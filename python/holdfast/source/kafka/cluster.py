@@ -111,14 +111,14 @@ class Cluster:
         if bound.named is not None and set(bound.named) != set(partitions):
             raise InvalidRequest(
                 f"Offsets by partition must name exactly the partitions that {self._options.subscription} reads."
-                f" Expected {_listed(partitions)}, found {_listed(bound.named)}"
+                f" Expected {listed(partitions)}, found {listed(bound.named)}"
             )
         offsets = self._resolved(bound, partitions)
         unknown = set(partitions) - set(offsets)
         if unknown:
             # To leave it out would be to skip its rows without a word.
             raise Unavailable(
-                f"Kafka at {self._options.client['bootstrap.servers']} has {_listed(unknown)}, but did not say its"
+                f"Kafka at {self._options.client['bootstrap.servers']} has {listed(unknown)}, but did not say its"
                 " offsets: expected those of each partition. Try again"
             )
         return offsets
@@ -145,7 +145,7 @@ class Cluster:
         after_last = [key for key, offset in found.items() if offset == _NO_RECORD]
         if after_last and not bound.latest_if_none:
             raise InvalidRequest(
-                f"No record at or after the starting timestamp in {_listed(after_last)}. Use an earlier timestamp, or"
+                f"No record at or after the starting timestamp in {listed(after_last)}. Use an earlier timestamp, or"
                 " startingOffsetsByTimestampStrategy 'latest'"
             )
         return {**found, **self.latest(after_last)}
@@ -176,7 +176,7 @@ class Cluster:
         offsets: dict[Partition, int] = {(place.topic, place.partition): answer.offset for place, answer in answers}
         silent = [key for key, offset in offsets.items() if offset < least]
         if silent:
-            code, said = kafka.KafkaError._TIMED_OUT, f"the leaders of {_listed(silent)} did not answer"
+            code, said = kafka.KafkaError._TIMED_OUT, f"the leaders of {listed(silent)} did not answer"
             raise kafka.KafkaException(kafka.KafkaError(code, said))
         return offsets
 
@@ -218,5 +218,6 @@ class Cluster:
                     learn_brokers(self._admin)
 
 
-def _listed(partitions: Iterable[Partition]) -> str:
+def listed(partitions: Iterable[Partition]) -> str:
+    """For messages."""
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)) or "none"

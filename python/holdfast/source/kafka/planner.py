@@ -11,21 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.errors import Corrupt, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
-from holdfast.source.kafka.cluster import Cluster, Topics
+from holdfast.source.kafka.cluster import Cluster, Topics, listed
+from holdfast.source.kafka.doubt import Available, Doubt, differ, gone, recreated, refreshed, silent, starting_topics
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
 from holdfast.source.kafka.subscription import Partition
-
-# How long what looks lost is asked for again. A broker that has just started lists no topics, one that was asleep knows
-# old ones, old ends: each answers at once, and for some seconds.
-_DOUBT_MS = 10_000.0
-_PAUSE_S = 0.5
-# What brokers before 2.8, which know no topic ids, answer.
-_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class StreamPlanner:
@@ -50,7 +44,7 @@ class StreamPlanner:
         self._clock = clock or SystemClock()
         self._ids = ids
         self._pause = pause
-        self._fixed_end: tuple[Topics, dict[Partition, int]] | None = None
+        self._fixed_end: Available | None = None
         self._last_trigger_ms: float | None = None
         # Where the next batch starts: what Spark 4.0 and 4.1 do not hand over.
         self._known: SourceOffset | None = None
@@ -64,16 +58,20 @@ class StreamPlanner:
         again, in a new process, on a replay of batch 0.
         """
         if self._initial is None:
-            topics = self._cluster.topics()
-            self._refuse_missing(topics)
+            topics = starting_topics(self._options, self._cluster, self._doubt())
             positions = self._cluster.resolve(self._options.starting, topics.partitions)
             self._initial = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
             self._known = self._initial
         return self._initial.to_json()
 
     def fix_end(self) -> None:
-        """Trigger.AvailableNow: nothing later than now is read."""
-        self._fixed_end = self._cluster.available()
+        """Trigger.AvailableNow: nothing later than now is read, and all that is there now."""
+        doubt = self._doubt()
+        found = self._cluster.available()
+        while silent(found) and doubt.lasts():
+            known = SourceOffset({}, {}, found[0].topic_ids)
+            found = refreshed(found, self._cluster.available(), silent(found), known)
+        self._fixed_end = found
         if self._cluster.reads_committed:
             self._stalls.tell_of_one_run(self._fixed_end[1])
 
@@ -150,65 +148,71 @@ class StreamPlanner:
             return
         self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", offset.positions)
 
-    def _available(self) -> tuple[Topics, dict[Partition, int]]:
+    def _doubt(self) -> Doubt:
+        return Doubt(self._clock, self._pause)
+
+    def _available(self) -> Available:
         topics, latest = self._cluster.available()
         if self._cluster.reads_committed:
             self._stalls.look(latest)
         return topics, latest
 
-    def _available_since(self, since: SourceOffset) -> tuple[Topics, dict[Partition, int]]:
+    def _available_since(self, since: SourceOffset) -> Available:
         """What is there, asked for again where something of ``since`` seems lost."""
-        until_ms = self._clock.elapsed_ms() + _DOUBT_MS
-        while True:
-            topics, latest = self._fixed_end or self._available()
-            seems_whole = not (_recreated(since, topics) or _gone(since, topics) - self._gone)
-            seems_whole = seems_whole and not self._behind(since.positions, latest)
-            if seems_whole or self._clock.elapsed_ms() >= until_ms:
-                return topics, latest
-            self._pause(_PAUSE_S)
-            if self._fixed_end is not None:
-                self._fixed_end = self._cluster.available()
-
-    def _refuse_missing(self, topics: Topics) -> None:
-        subscription = self._options.subscription
-        found = {topic for topic, _ in topics.partitions}
-        missing = [topic for topic in subscription.topics if topic not in found]
-        missing += [
-            f"{topic}-{number}" for topic, number in sorted(set(subscription.partitions) - set(topics.partitions))
-        ]
-        if missing:
-            raise InvalidRequest(
-                f"{subscription}: {', '.join(missing)} does not exist at {self._options.client['bootstrap.servers']}."
-                " Create it first, or use subscribePattern, which waits for topics to come"
+        doubt = self._doubt()
+        if self._fixed_end is None:
+            found = self._available()
+            while self._doubtful(since, found) and doubt.lasts():
+                found = self._available()
+            return found
+        while (doubtful := self._doubtful(since, self._fixed_end)) and doubt.lasts():
+            self._fixed_end = refreshed(self._fixed_end, self._cluster.available(), doubtful, since)
+        # No later batch of this run would have them.
+        if unsaid := silent(self._fixed_end) & since.positions.keys():
+            raise Unavailable(
+                f"Kafka at {self._options.client['bootstrap.servers']} has {listed(unsaid)}, but did not say where they"
+                " end: expected it of each partition, as Trigger.AvailableNow reads all that is there. Start the query"
+                " again"
             )
+        return self._fixed_end
+
+    def _doubtful(self, since: SourceOffset, found: Available) -> set[Partition]:
+        """Partitions of ``since`` of which something seems lost; or, where the end is fixed, is not known."""
+        topics, latest = found
+        others = recreated(since, topics)
+        doubtful = {key for key in since.positions if key[0] in others}
+        doubtful |= gone(since, topics) - self._gone
+        doubtful |= self._behind(since.positions, latest).keys()
+        return doubtful if self._fixed_end is None else doubtful | silent(found) & since.positions.keys()
 
     def _begin(self, since: SourceOffset, topics: Topics, latest: Mapping[Partition, int]) -> dict[Partition, int]:
         """Where each partition is read from, after what was lost has been reported. All that were read before are among
         them, whether ``latest`` has them or not, and whether they are there or not: a broker that has just started may
         not know a topic yet. One that was left out would be new in the next batch, and read from its start once more.
         """
-        recreated = _recreated(since, topics)
-        for topic in sorted(recreated):
+        others = recreated(since, topics)
+        for topic in sorted(others):
             self._lost(
                 f"Topic {topic} was deleted and created again (its id was {since.topic_ids[topic]}, now it is"
                 f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from its"
                 " start"
             )
-        gone = _gone(since, topics)
-        if gone - self._gone:
-            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
-            self._lost(f"{names} do not exist any more: what was not read of them is lost, unless they come back")
-        self._gone = gone
-        new = [key for key in latest if key not in since.positions or key[0] in recreated]
+        missing = gone(since, topics)
+        if missing - self._gone:
+            self._lost(
+                f"{listed(missing)} do not exist any more: what was not read of them is lost, unless they come back"
+            )
+        self._gone = missing
+        new = [key for key in latest if key not in since.positions or key[0] in others]
         earliest = self._cluster.earliest(new)
         begin = {key: earliest.get(key, latest[key]) for key in new}
         for (topic, number), offset in sorted(begin.items()):
-            if offset > 0 and topic not in recreated:
+            if offset > 0 and topic not in others:
                 self._lost(
                     f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before it"
                     " is lost"
                 )
-        known = {key: offset for key, offset in since.positions.items() if key[0] not in recreated}
+        known = {key: offset for key, offset in since.positions.items() if key[0] not in others}
         return {**known, **begin, **self._truncated(known, latest)}
 
     def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -235,19 +239,18 @@ class StreamPlanner:
 
     def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
         """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
-        until_ms = self._clock.elapsed_ms() + _DOUBT_MS
+        doubt = self._doubt()
         topic_ids = {**since.topic_ids, **{part.topic: part.topic_id for part in ranges if part.topic_id}}
         read = SourceOffset({(part.topic, part.partition): part.start for part in ranges}, {}, topic_ids)
         topics = self._cluster.topics()
-        while (_recreated(read, topics) or _gone(read, topics)) and self._clock.elapsed_ms() < until_ms:
-            self._pause(_PAUSE_S)
+        while (recreated(read, topics) or gone(read, topics)) and doubt.lasts():
             topics = self._cluster.topics()
         present = set(topics.partitions)
         kept = []
         for part in ranges:
             if (part.topic, part.partition) not in present:
                 self._lost(f"{part} is to be read again, but the partition does not exist any more")
-            elif _differ(part.topic_id or since.topic_ids.get(part.topic), topics.topic_ids[part.topic]):
+            elif differ(part.topic_id or since.topic_ids.get(part.topic), topics.topic_ids[part.topic]):
                 self._lost(f"{part} is to be read again, but the topic was deleted and created again since")
             else:
                 kept.append(part)
@@ -284,17 +287,3 @@ def _starts(since: SourceOffset, begin: Mapping[Partition, int]) -> dict[Partiti
         if since.positions.get(key) != offset or since.starts.get(key) == offset:
             starts[key] = offset
     return starts
-
-
-def _recreated(since: SourceOffset, topics: Topics) -> set[str]:
-    return {topic for topic, now in topics.topic_ids.items() if _differ(since.topic_ids.get(topic), now)}
-
-
-def _gone(since: SourceOffset, topics: Topics) -> set[Partition]:
-    """Partitions that were read before and are not listed, but those of topics that were created again."""
-    present, recreated = set(topics.partitions), _recreated(since, topics)
-    return {key for key in since.positions if key not in present and key[0] not in recreated}
-
-
-def _differ(before: str | None, now: str) -> bool:
-    return before is not None and before != now and _NO_TOPIC_ID not in (before, now)

@@ -21,6 +21,7 @@ from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.consumers import POOL, ConsumerPool, PooledConsumer
+from holdfast.source.kafka.doubt import Doubt
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.records import record_batch
@@ -112,11 +113,12 @@ class _RangeReader:
         self._clock = SystemClock()
         self._errors = confluent_kafka().KafkaError
         self._last_error = "no error"
+        self._progress_ms = self._clock.elapsed_ms()
+        self._doubt: Doubt | None = None
 
     def messages(self) -> Iterator[list[Any]]:
         """Non-empty lists of messages, all inside the range, in order."""
         end, before = self.wanted.end, (-1, -1)
-        progress_ms = self._clock.elapsed_ms()
         while True:
             inside = self._consumer.cursor.hand_out(end)  # first what is parked: it may be all there is
             if inside:
@@ -127,10 +129,10 @@ class _RangeReader:
             reached = position, self._consumer.fetched_to
             if reached > before:
                 # Time that the consumer of this generator took must not count.
-                before, progress_ms = reached, self._clock.elapsed_ms()
-            elif self._clock.elapsed_ms() - progress_ms > self._options.poll_timeout_ms:
+                before, self._progress_ms = reached, self._clock.elapsed_ms()
+            elif self._clock.elapsed_ms() - self._progress_ms > self._options.poll_timeout_ms:
                 self._suspect(position)
-                progress_ms = self._clock.elapsed_ms()
+                self._progress_ms = self._clock.elapsed_ms()
             self._take(self._fetch(end - position))
 
     def _suspect(self, position: int) -> None:
@@ -204,7 +206,8 @@ class _RangeReader:
         consumer, wanted = self._consumer, self.wanted
         missing = consumer.cursor.next_offset
         truncated = _TRUNCATED.search(said)
-        if truncated is not None and int(truncated[1]) < missing:
+        is_told = truncated is not None and int(truncated[1]) < missing
+        if truncated is not None and is_told:
             self._lost(
                 f"{wanted}: its log was truncated to offset {truncated[1]}, and was read up to {missing} before: a"
                 f" leader took over that did not have all of it. Records from {truncated[1]} on that were handed out"
@@ -221,7 +224,10 @@ class _RangeReader:
             self._last_error = f"offset {missing} is not there, though the partition has [{first}, {last})"
             consumer.go_on_at(wanted, missing)
             return
-        if truncated is None:
+        if not is_told:
+            if last <= missing and self._is_in_doubt():
+                consumer.go_on_at(wanted, missing)
+                return
             self._lost(
                 f"{wanted}: offset {missing} is not there any more, the partition has [{first}, {last}). Retention or a"
                 " truncation overtook the query"
@@ -231,6 +237,15 @@ class _RangeReader:
         else:
             consumer.cursor.skip_to(wanted.end)
             consumer.place = None
+
+    def _is_in_doubt(self) -> bool:
+        """Whether a log's end may be that of a leader that was asleep, or does not know yet what it has. (Its start
+        never goes back.) Such answers are no news of the partition, but they are no silence either.
+        """
+        self._doubt = self._doubt or Doubt(self._clock)
+        is_in_doubt = self._doubt.lasts()
+        self._progress_ms = self._clock.elapsed_ms()
+        return is_in_doubt
 
     def _lost(self, message: str) -> None:
         if self._options.fail_on_data_loss:

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "overlay/key_order.h"
+
 namespace holdfast {
 
 class SlotKeyGroups {
@@ -21,6 +23,7 @@ class SlotKeyGroups {
     return static_cast<uint16_t>(rest >= groups_ ? rest - groups_ : rest);
   }
   bool Contains(uint16_t key_group) const { return key_group - first_ < count_; }
+  KeyGroupRange range() const { return {first(), static_cast<uint16_t>(count_)}; }
   uint16_t first() const { return static_cast<uint16_t>(first_); }
   int32_t end() const { return static_cast<int32_t>(first_ + count_); }
 

@@ -1,4 +1,4 @@
-#include "state/operation.h"
+#include "overlay/operation.h"
 
 #include <exception>
 #include <new>

@@ -1,0 +1,130 @@
+"""timers: what they cost while none is due, and how fast they fire: one slot with ten million, without Spark.
+
+Two slots with the same totals, one of them with a timer for each key, far ahead. By pairs: a batch of 100 rows in each.
+Then a batch in which many are due, in processor time of this process; and the time of the earliest, in a worker that
+has just opened the slot, and in one that had it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from benchmarks.figures import arguments, at_least, at_most, figure, machine, percentile, ratio, spread, work_folder
+from benchmarks.slot import TOTAL, Slot
+
+import holdfast as hf
+from holdfast.checkpoint import FIRST_TIMERS_ID, StateRecord
+from holdfast.state import BoundProcessor, Context
+
+ROWS = 100
+WHEN = StateRecord(FIRST_TIMERS_ID, "when", "timers", pa.schema([("namespace", pa.string())]), "processing")
+OUTPUT = pa.schema([("key", pa.int64()), ("total", pa.int64())])
+MINUTE_US = 60_000_000
+
+
+class Totals(hf.BatchProcessor):
+    """A sum, and nothing else."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: Context) -> None:
+        self.total.add_only(batch, batch["amount"])
+
+
+class TotalsWithTimers(Totals):
+    """The same with a timer, which gives the total: of row n, after n microseconds and so many minutes."""
+
+    when = hf.Timers("processing")
+
+    def __init__(self, first_minute: int) -> None:
+        self.first_minute = first_minute
+
+    def process(self, batch: pa.RecordBatch, ctx: Context) -> None:
+        super().process(batch, ctx)
+        if self.first_minute:
+            times = batch["key"].to_numpy() % 1_000_003 + self.first_minute * MINUTE_US
+            self.when.register(batch, pa.array(times).cast(pa.timestamp("us", "UTC")))
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([batch["key"], self.total.get(batch)], schema=OUTPUT)
+
+
+def run(slot: Slot, processor: hf.BatchProcessor, keys: np.ndarray, now_minutes: int = 0) -> tuple[float, float, int]:
+    """Milliseconds, processor seconds and output rows of a batch in the next worker."""
+    batch = pa.record_batch({"key": keys, "amount": np.ones(len(keys), np.int64)})
+    given = 0
+
+    def process(bound: BoundProcessor, ctx: Context) -> None:
+        nonlocal given
+        for start in range(0, len(keys), 65536):
+            list(bound.process(batch.slice(start, 65536), ctx))
+        given = sum(out.num_rows for _, out in bound.finish(ctx))
+
+    began = time.process_time()
+    ms = slot.process(processor, OUTPUT, now_minutes * 60_000, process)
+    return ms, time.process_time() - began, given
+
+
+def fill(slot: Slot, processor: Callable[[int], hf.BatchProcessor], keys: int, due: int) -> None:
+    """A key each, in batches of 250k; the last ``due`` of them fall due in minute 1, the others in minute 1000."""
+    for start in range(0, keys, 250_000):
+        some = np.arange(start, min(start + 250_000, keys))
+        late = some[some < keys - due]
+        for part, minute in ((late, 1000), (some[len(late) :], 1)):
+            if len(part):
+                run(slot, processor(minute), part)
+    slot.settle()
+
+
+def main() -> None:
+    """10M keys and timers, 1M of which fire; 200 pairs of small batches."""
+    given = arguments(__doc__, keys=10_000_000, due=1_000_000, batches=200).parse_args()
+    keys, due, batches = (200_000, 50_000, 30) if given.short else (given.keys, given.due, given.batches)
+    machine()
+    with work_folder(given.folder) as folder:
+        measure(folder, keys, due, batches)
+
+
+def measure(folder: Path, keys: int, due: int, batches: int) -> None:
+    """All figures."""
+    plain, timed = Slot(folder / "plain", TOTAL, workers=2), Slot(folder / "timed", TOTAL, WHEN, workers=2)
+    fill(plain, lambda minute: Totals(), keys, due)
+    fill(timed, TotalsWithTimers, keys, due)
+    generator = np.random.default_rng(7)
+    without: list[float] = []
+    idle: list[float] = []
+    for number in range(batches + 10):
+        some = generator.integers(0, keys, ROWS)
+        slots = [(plain, Totals(), without), (timed, TotalsWithTimers(0), idle)]
+        for slot, processor, series in slots[:: 1 if number % 2 else -1]:
+            series.append(run(slot, processor, some)[0])
+    ratio("timers.idle_cost", idle[10:], without[10:], at_most(1.05), f"{ROWS} rows a batch, {keys:,} timers")
+    print(f"small batches: without {spread(without[10:], ' ms')}, with {spread(idle[10:], ' ms')}")
+
+    fresh = timed.worker()
+    began = time.perf_counter()
+    table = fresh.open(timed.handle).timers(WHEN.id)
+    opened = time.perf_counter()
+    assert table.next_due() is not None
+    sought = time.perf_counter()
+    asked = []
+    for _ in range(1000):
+        start = time.perf_counter()
+        table.next_due()
+        asked.append((time.perf_counter() - start) * 1e6)
+    figure("timers.next_due_us", percentile(asked, 50), note="in a worker that knows it")
+    figure(
+        "timers.next_due_first_ms", (sought - opened) * 1000, note=f"new worker; open {(opened - began) * 1000:.0f} ms"
+    )
+
+    _, cpu_s, fired = run(timed, TotalsWithTimers(0), np.array([0]), now_minutes=2)
+    assert fired == due, (fired, due)
+    figure("timers.fired_per_s", fired / cpu_s, at_least(500_000), f"{fired:,} timers in {cpu_s:.2f} processor seconds")
+
+
+if __name__ == "__main__":
+    main()

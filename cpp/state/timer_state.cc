@@ -1,0 +1,227 @@
+// Timers: (key, time, namespace), each an entry of its own in order of time. Registering and deleting read nothing.
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "codec/array_builder.h"
+#include "codec/array_view.h"
+#include "codec/index_hash.h"
+#include "codec/value_header.h"
+#include "state/due_timers.h"
+#include "state/key_reader.h"
+#include "state/states.h"
+#include "state/timer_key.h"
+
+namespace holdfast {
+
+namespace {
+
+Type Named(TypeId id, const char* name, int32_t byte_width) {
+  Type type;
+  type.id = id;
+  type.name = name;
+  type.byte_width = byte_width;
+  type.nullable = false;
+  return type;
+}
+Type TimeType() { return Named(TypeId::kInt64, "time", sizeof(int64_t)); }
+Type NamespaceType() { return Named(TypeId::kString, "namespace", 0); }
+
+Status CheckNoNulls(const ArrayView& view, const char* argument) {
+  if (!view.has_nulls() || view.FirstNull() == view.length()) return Status::Ok();
+  return Status::InvalidRequest(std::string(argument) + " has a null in row " + std::to_string(view.FirstNull()) +
+                                "; a timer has a time, and a namespace, which may be empty");
+}
+
+class Timers final : public TimerTable {
+ public:
+  Timers(SlotStore* store, Table* table) : store_(store), table_(table) {}
+
+  Status Register(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces) override {
+    return store_->Run({"register", table_, Access::kWrite}, [&]() -> Status {
+      return ForEachTimer(keys, times, namespaces,
+                          [&](Entry* entry) { table_->PutIfAbsent(entry, value_header::kRowPrefix); });
+    });
+  }
+
+  Status Delete(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces) override {
+    return store_->Run({"delete", table_, Access::kWrite}, [&]() -> Status {
+      return ForEachTimer(keys, times, namespaces, [&](Entry* entry) { table_->Remove(entry); });
+    });
+  }
+
+  Result<OwnedArray> TakeDue(int64_t until, int64_t limit) override {
+    return store_->Run({"take_due", table_, Access::kWrite}, [&]() -> Result<OwnedArray> {
+      if (limit < 1) return Status::InvalidRequest("limit: expected at least 1, found " + std::to_string(limit));
+      HOLDFAST_ASSIGN_OR_RETURN(const DueTimers due,
+                                DueTimers::Find(table_, store_->base(), until, static_cast<size_t>(limit)));
+      for (const DueTimers::Timer& timer : due.timers()) {
+        table_->Remove(timer.entry != nullptr ? timer.entry
+                                              : table_->Intern({timer.key, IndexHash(timer.key), timer.key_group}));
+      }
+      return Columns(due);
+    });
+  }
+
+  Result<std::optional<int64_t>> NextDue() override {
+    return store_->Run({"next_due", table_, Access::kRead},
+                       [&]() -> Result<std::optional<int64_t>> { return NextDueTime(table_, store_->base()); });
+  }
+
+  Result<OwnedArray> List(const OwnedArray& keys) override {
+    return store_->Run({"list", table_, Access::kRead}, [&]() -> Result<OwnedArray> { return ListOf(keys); });
+  }
+
+ private:
+  // Calls visit(entry) for the timer of each row in order; it may be unknown whether it is there.
+  template <typename Visit>
+  Status ForEachTimer(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces, Visit visit) {
+    HOLDFAST_RETURN_IF_ERROR(CheckRows(times, keys, "times"));
+    HOLDFAST_RETURN_IF_ERROR(CheckRows(namespaces, keys, "namespaces"));
+    const Type time_type = TimeType();
+    const Type namespace_type = NamespaceType();
+    HOLDFAST_ASSIGN_OR_RETURN(const ArrayView time, ArrayView::Make(time_type, times.schema(), times.array()));
+    HOLDFAST_ASSIGN_OR_RETURN(const ArrayView name,
+                              ArrayView::Make(namespace_type, namespaces.schema(), namespaces.array()));
+    HOLDFAST_RETURN_IF_ERROR(CheckNoNulls(time, "times"));
+    HOLDFAST_RETURN_IF_ERROR(CheckNoNulls(name, "namespaces"));
+    HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
+    store_->engine()->CountRows(reader.length());
+    ByteColumn stored;
+    std::array<uint64_t, KeyReader::kBlockRows> hashes;
+    for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
+      const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);
+      HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, begin + rows));
+      HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
+      stored.Clear();
+      for (int64_t i = 0; i < rows; ++i) {
+        AppendTimer(time.Value<int64_t>(begin + i), reader.key(i), name.Bytes(begin + i), &stored);
+      }
+      HOLDFAST_RETURN_IF_ERROR(CheckSizes(stored, begin, "timer"));
+      for (int64_t i = 0; i < rows; ++i) {
+        hashes[static_cast<size_t>(i)] = IndexHash(stored[i]);
+        table_->PrefetchIndex(hashes[static_cast<size_t>(i)]);
+      }
+      for (int64_t i = 0; i < rows; ++i) table_->PrefetchEntry(hashes[static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < rows; ++i) {
+        visit(table_->Intern({stored[i], hashes[static_cast<size_t>(i)], reader[i].key_group}));
+      }
+    }
+    return Status::Ok();
+  }
+
+  static void AppendTimer(int64_t time, Slice key, Slice name, ByteColumn* stored) {
+    const size_t at = stored->bytes.size();
+    stored->bytes.resize(at + layout::kTimeBytes);
+    timer_key::PutTime(time, stored->bytes.data() + at);
+    stored->bytes.insert(stored->bytes.end(), key.begin(), key.end());
+    stored->bytes.insert(stored->bytes.end(), name.begin(), name.end());
+    stored->offsets.push_back(static_cast<int64_t>(stored->bytes.size()));
+  }
+
+  // The encoded key of a stored timer: what follows the time, up to the namespace.
+  Result<Slice> KeyOf(Slice timer, uint16_t key_group) const {
+    if (timer.size() >= layout::kTimeBytes) {
+      const Slice rest = timer.substr(layout::kTimeBytes);
+      const Result<size_t> length = store_->key_codec().EncodedLength(rest);
+      if (length.ok()) return rest.substr(0, length.value());
+    }
+    return Status::Corrupt("state " + std::to_string(table_->state_id()) + ", key group " + std::to_string(key_group) +
+                           ": a stored timer cannot be read; restore from another version");
+  }
+
+  Result<OwnedArray> Columns(const DueTimers& due) const {
+    Type type;
+    type.id = TypeId::kStruct;
+    type.children = {store_->key_codec().type(), TimeType(), NamespaceType()};
+    type.children[0].name = "key";
+    type.children[0].nullable = false;
+    std::vector<Slice> keys;
+    std::vector<int64_t> times;
+    ArrayBuilder names(NamespaceType());
+    keys.reserve(due.timers().size());
+    times.reserve(due.timers().size());
+    for (const DueTimers::Timer& timer : due.timers()) {
+      HOLDFAST_ASSIGN_OR_RETURN(const Slice key, KeyOf(timer.key, timer.key_group));
+      keys.push_back(key);
+      times.push_back(timer_key::Time(timer.key));
+      names.AppendBytes(timer.key.substr(layout::kTimeBytes + key.size()));
+    }
+    const auto rows = static_cast<int64_t>(keys.size());
+    std::vector<OwnedArray> columns;
+    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray decoded, store_->key_codec().Decode(keys));
+    columns.push_back(std::move(decoded));
+    columns.push_back(MakeFixedWidth(type.children[1], std::move(times)));
+    HOLDFAST_ASSIGN_OR_RETURN(OwnedArray name_column, names.Finish());
+    columns.push_back(std::move(name_column));
+    return MakeStruct(type, rows, std::move(columns));
+  }
+
+  struct Listed {
+    int64_t time;
+    std::string name;
+  };
+
+  // Timers by key, of the keys asked for. The time stands before the key: all of a key group's are read.
+  Result<OwnedArray> ListOf(const OwnedArray& keys) {
+    HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
+    store_->engine()->CountRows(reader.length());
+    std::map<uint16_t, std::unordered_map<std::string, std::vector<Listed>>> found;
+    std::vector<const std::vector<Listed>*> rows;
+    for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
+      HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, std::min(begin + KeyReader::kBlockRows, reader.length())));
+      HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
+      for (int64_t i = 0; i < reader.block_rows(); ++i) {
+        rows.push_back(&found[reader[i].key_group][std::string(reader.key(i))]);
+      }
+    }
+    for (auto& [key_group, timers_of] : found) {
+      const std::string lower = table_->order()->first(key_group).bound;
+      HOLDFAST_ASSIGN_OR_RETURN(
+          OrderedCursor cursor,
+          OrderedCursor::Make(table_, store_->base(), {key_group, static_cast<uint16_t>(key_group + 1), lower, {}}));
+      for (; cursor.Valid();) {
+        HOLDFAST_ASSIGN_OR_RETURN(const Slice key, KeyOf(cursor.key(), key_group));
+        if (const auto asked = timers_of.find(std::string(key)); asked != timers_of.end()) {
+          asked->second.push_back(
+              {timer_key::Time(cursor.key()), std::string(cursor.key().substr(layout::kTimeBytes + key.size()))});
+        }
+        HOLDFAST_RETURN_IF_ERROR(cursor.Next());
+      }
+    }
+    return Lists(rows);
+  }
+
+  static Result<OwnedArray> Lists(const std::vector<const std::vector<Listed>*>& rows) {
+    Type item;
+    item.id = TypeId::kStruct;
+    item.name = "item";
+    item.nullable = false;
+    item.children = {TimeType(), NamespaceType()};
+    Type list;
+    list.id = TypeId::kList;
+    list.children = {item};
+    ArrayBuilder builder(list);
+    for (const std::vector<Listed>* row : rows) {
+      for (const Listed& timer : *row) {
+        builder.child(0).child(0).AppendFixed(reinterpret_cast<const char*>(&timer.time));
+        builder.child(0).child(1).AppendBytes(timer.name);
+        builder.child(0).AppendStruct();
+      }
+      builder.AppendList();
+    }
+    return builder.Finish();
+  }
+
+  SlotStore* store_;
+  Table* table_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TimerTable>> MakeTimers(SlotStore* store, Table* table) {
+  table->ExpectValueBytes(value_header::kBytes);
+  return std::unique_ptr<TimerTable>(std::make_unique<Timers>(store, table));
+}
+
+}  // namespace holdfast

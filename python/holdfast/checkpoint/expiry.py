@@ -1,0 +1,195 @@
+"""How far the entries of each state have expired at a version of a slot, and how that goes on in a batch.
+
+The cutoff of a state only grows from a version to those that follow: an entry whose stamp is not above it is gone for
+all of them. So a fold may leave out what is expired at its version, whatever becomes of clock and declaration.
+See docs/rfcs/0009; as rows in handles and deltas: docs/formats/handle.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast._core import Store
+from holdfast.errors import Incompatible
+
+TIMES = ("processing", "event")
+# All tables of a base are merged this many times in a lifetime, so that what expired leaves the disk.
+_MERGES = 4
+_DAY_MS = 86_400_000
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A declared TTL. The cutoff moves when the time passes a multiple of ``step_ms``."""
+
+    state_id: int
+    time: str
+    ttl_ms: int
+    step_ms: int
+    refreshes_on_read: bool
+
+    def cutoff_ms(self, now_ms: int) -> int:
+        return max(now_ms // self.step_ms * self.step_ms - self.ttl_ms, _INT64_MIN + 1)
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """A batch's timestamp, and the watermark as it begins; None, or not above 0: there is none yet."""
+
+    timestamp_ms: int
+    watermark_ms: int | None = None
+
+    def now_ms(self, time: str) -> int | None:
+        if time == "processing":
+            return self.timestamp_ms
+        return self.watermark_ms if self.watermark_ms is not None and self.watermark_ms > 0 else None
+
+
+NO_TIME = BatchTime(0)
+
+
+@dataclass(frozen=True)
+class StateExpiry:
+    """Of one state at one version.
+
+    ``ttl_ms`` None: the state has a TTL no longer; what had expired stays gone. ``since_ms``: the stamp of entries
+    that have none, which are older than the TTL. ``latest_ms``: the latest time of a batch so far.
+    """
+
+    state_id: int
+    time: str
+    ttl_ms: int | None
+    since_ms: int
+    cutoff_ms: int
+    latest_ms: int
+
+    def to_row(self) -> list[Any]:
+        return [self.state_id, self.time, self.ttl_ms, self.since_ms, self.cutoff_ms, self.latest_ms]
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> StateExpiry:
+        """ValueError, or TypeError, for what is no such row."""
+        made = cls(*row)
+        times = (made.since_ms, made.cutoff_ms, made.latest_ms, *(() if made.ttl_ms is None else (made.ttl_ms,)))
+        numbers = [made.state_id, *times]
+        if (
+            made.time not in TIMES
+            or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+            or not 0 <= made.state_id <= 0xFFFF
+            or not all(_INT64_MIN < time <= _INT64_MAX for time in times)
+            or not made.cutoff_ms < made.latest_ms
+        ):
+            raise ValueError(f"{row!r} does not say how far a state has expired")
+        return made
+
+
+def to_writer(expiry: Iterable[StateExpiry], state_ids: Iterable[int]) -> list[tuple[int, int, int, int]]:
+    """As `BaseWriter` takes it, for a base of these states.
+
+    All tables are merged together, so the state that lives longest says how often, or a small state of a short TTL
+    would have a large one written again and again. One that lives for ever says it once a day.
+    """
+    known = {state.state_id: state for state in expiry}
+    ttls = [state.ttl_ms for state in known.values() if state.ttl_ms is not None]
+    step_ms = max(1, max(ttls, default=0) // _MERGES)
+    if len(ttls) < len({*known, *state_ids}):
+        step_ms = max(step_ms, _DAY_MS)
+    return [(state.state_id, state.cutoff_ms, state.since_ms, step_ms) for state in known.values()]
+
+
+def next_expiry(
+    parent: tuple[StateExpiry, ...], lifetimes: Iterable[Lifetime], time: BatchTime, where: str
+) -> tuple[StateExpiry, ...]:
+    """The states' expiry at the version that a batch leads to, which holds for its reads too.
+
+    Raises
+    ------
+    Incompatible
+        A state counted by the other time so far.
+    """
+    earlier = {state.state_id: state for state in parent}
+    declared = {lifetime.state_id: lifetime for lifetime in lifetimes}
+    found = []
+    for state_id in sorted({*earlier, *declared}):
+        old, lifetime = earlier.get(state_id), declared.get(state_id)
+        if old is not None and lifetime is not None and old.time != lifetime.time:
+            raise Incompatible(
+                f"{where}: state {state_id} counts its time to live in {old.time} time, and is declared with "
+                f"{lifetime.time} time now; the times of its entries cannot be compared with it. Go back to "
+                f'time="{old.time}", or give the state a new name'
+            )
+        next_one = _next(old, lifetime, time)
+        if next_one is not None:
+            found.append(next_one)
+    return tuple(found)
+
+
+def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry | None:
+    """Of one state; None: it has no TTL, or none that counts yet."""
+    domain = lifetime.time if lifetime is not None else old.time if old is not None else TIMES[0]
+    now_ms = time.now_ms(domain)
+    if old is None:
+        if lifetime is None or now_ms is None:
+            return None
+        old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+    if now_ms is not None:
+        old = replace(old, latest_ms=max(old.latest_ms, now_ms))
+    if lifetime is None:
+        return replace(old, ttl_ms=None)
+    cutoff_ms = old.cutoff_ms if now_ms is None else max(old.cutoff_ms, lifetime.cutoff_ms(now_ms))
+    return replace(old, ttl_ms=lifetime.ttl_ms, cutoff_ms=cutoff_ms)
+
+
+def show(store: Store, expiry: Iterable[StateExpiry]) -> None:
+    """Has a store that stands at a version give out what is alive in it. What a batch sees, `BatchStamps` says."""
+    for state in expiry:
+        store.set_expiry(state.state_id, cutoff_ms=state.cutoff_ms, since_ms=state.since_ms, stamp_ms=None)
+
+
+class BatchStamps:
+    """What a batch stamps the entries with that it writes: its time, or that of an earlier batch if that was later, so
+    that nothing lives for less than its TTL wherever the clock went. In event time it goes on with the rows.
+    """
+
+    def __init__(
+        self, store: Store, expiry: tuple[StateExpiry, ...], lifetimes: Iterable[Lifetime], time: BatchTime
+    ) -> None:
+        self._store = store
+        self._expiry = {state.state_id: state for state in expiry}
+        self._lifetimes = {lifetime.state_id: lifetime for lifetime in lifetimes}
+        self._time = time
+        self._event_ms: int | None = None
+        for state_id in sorted({*self._expiry, *self._lifetimes}):
+            self._set(state_id)
+
+    @property
+    def follows_events(self) -> bool:
+        """Whether the rows' event times matter."""
+        return any(lifetime.time == "event" for lifetime in self._lifetimes.values())
+
+    def advance(self, event_ms: int) -> None:
+        """The slot is about to process rows of event times up to this."""
+        if self._event_ms is not None and event_ms <= self._event_ms:
+            return
+        self._event_ms = event_ms
+        for state_id, lifetime in self._lifetimes.items():
+            if lifetime.time == "event":
+                self._set(state_id)
+
+    def _set(self, state_id: int) -> None:
+        state, lifetime = self._expiry.get(state_id), self._lifetimes.get(state_id)
+        time = lifetime.time if lifetime is not None else self._expiry[state_id].time
+        seen = [self._time.now_ms(time), self._event_ms if time == "event" else None]
+        if state is not None:
+            seen.append(state.latest_ms)
+        known = [moment for moment in seen if moment is not None]
+        self._store.set_expiry(
+            state_id,
+            cutoff_ms=state.cutoff_ms if state else None,
+            since_ms=state.since_ms if state else None,
+            stamp_ms=max(known) if known else None,
+            refresh_on_read=lifetime is not None and lifetime.refreshes_on_read,
+        )

@@ -1,0 +1,102 @@
+"""A source that has nothing but the time, so that a query without rows runs a batch now and then.
+
+Its offsets are milliseconds: the last whole multiple of the interval, whatever the interval was before. They stand in
+Spark's offset log, so a replay has the same, and never go back when the clock does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from holdfast.clock import Clock, SystemClock
+
+FORMAT = "holdfast-ticks"
+_INTERVAL = "intervalMs"
+
+
+class TicksDataSource(DataSource):
+    """One row a batch, whose interval has passed since the last: the time that it passed."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Spark: the columns."""
+        return StructType([StructField("tick", TimestampType())])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Spark: for ``spark.readStream``."""
+        interval_ms = int(self.options[_INTERVAL])
+        try:
+            from holdfast.spark.tick_admission import AdmissionTicksReader
+        except ImportError:
+            return UnlimitedTicksReader(interval_ms)
+        return AdmissionTicksReader(interval_ms)
+
+
+class TickPartition(InputPartition):
+    """The one task of a batch with a tick: its time."""
+
+    def __init__(self, ms: int) -> None:
+        super().__init__(ms)
+
+
+class TicksReader(DataSourceStreamReader):
+    """What all versions of Spark call in the same way. Abstract: a subclass says when a batch ends."""
+
+    def __init__(self, interval_ms: int, clock: Clock | None = None) -> None:
+        self.interval_ms = interval_ms
+        self.clock = clock or SystemClock()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Spark: where a query without a checkpoint starts."""
+        return {"ms": 0}
+
+    def latest(self, after_ms: int) -> dict[str, Any]:
+        """The last tick, at or after one that there was. With the interval 0 there are no more."""
+        if self.interval_ms == 0:
+            return {"ms": after_ms}
+        now_ms = self.clock.now_ms()
+        return {"ms": max(after_ms, now_ms - now_ms % self.interval_ms)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Spark: the tasks of a batch."""
+        return [TickPartition(end["ms"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark, in a task: the row."""
+        yield pa.record_batch({"tick": pa.array([partition.value * 1000], pa.timestamp("us", "UTC"))})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark: all before ``end`` is in a checkpoint."""
+
+
+class UnlimitedTicksReader(TicksReader):
+    """For Spark 4.0 and 4.1, which do not say where a batch starts; it is where the last one that was planned ended."""
+
+    def __init__(self, interval_ms: int, clock: Clock | None = None) -> None:
+        super().__init__(interval_ms, clock)
+        self._last_ms = 0
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        """Spark: where the next batch ends."""
+        return self.latest(self._last_ms)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Spark: the tasks of a batch. A query that is started again asks for its last one before anything else."""
+        self._last_ms = max(self._last_ms, end["ms"])
+        return super().partitions(start, end)
+
+
+def ticks(spark: SparkSession, interval_ms: int) -> DataFrame:
+    """A streaming DataFrame with a row in each batch that begins an interval; with the interval 0 it never has any."""
+    spark.dataSource.register(TicksDataSource)
+    return spark.readStream.format(FORMAT).option(_INTERVAL, interval_ms).load()

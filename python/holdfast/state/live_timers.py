@@ -1,0 +1,181 @@
+"""Timers while their processor runs: vectorised, and the current key's.
+
+A timer is a time and a namespace of a key; setting it twice is setting it once. The core keeps timers in order of
+time; times are microseconds since 1970 (UTC) there, timestamps here. What fires is taken out first, so a timer that is
+set again while it fires fires again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast import _core
+from holdfast.errors import InvalidRequest
+from holdfast.state.batch_states import BatchState
+from holdfast.state.columns import CoreKeys, KeyColumns, Keys, ValueColumns, Values
+from holdfast.state.context import Context
+from holdfast.state.keyed_scope import KeyedState, KeyScope
+from holdfast.state.live_state import operation
+from holdfast.state.python_values import NotKept, keeper
+
+TIME = pa.timestamp("us", "UTC")
+NAMESPACE = pa.string()
+DOMAINS = ("event", "processing")
+
+_LISTED = pa.list_(pa.struct([("time", TIME), ("namespace", NAMESPACE)]))
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+_keep_time, _keep_namespace = keeper(TIME), keeper(NAMESPACE)
+
+
+def due_until(domain: str, ctx: Context) -> int | None:
+    """Timers up to this time fire in the batch, in microseconds since 1970: up to its watermark, or to its own
+    timestamp; both are in Spark's checkpoint, so a replay fires the same. None: no watermark has come.
+    """
+    until_ms = ctx.timestamp_ms if domain == "processing" else ctx.watermark_ms
+    return until_ms * 1000 if until_ms else None  # Spark's watermark begins as 0, which says nothing of times before
+
+
+class BatchTimers(BatchState):
+    """Timers of a BatchProcessor: arrays of keys, times and namespaces.
+
+    Times are timestamps of any unit, with a zone or in UTC; namespaces are strings, one a row or one for all.
+    """
+
+    def __init__(self, name: str, domain: str, keys: KeyColumns, table: _core.TimerTable) -> None:
+        super().__init__(name, keys)
+        self.domain = domain
+        self._table = table
+        self._times = ValueColumns(TIME, f"timers {name!r}", "times")
+        self._namespaces = ValueColumns(NAMESPACE, f"timers {name!r}", "namespaces")
+
+    @operation
+    def register(self, keys: Keys, times: Values, namespaces: Values = "") -> None:
+        """Sets one timer a row; a row whose time is null sets none. One that is set already stays."""
+        self._run(self._table.register, *self._timers(keys, times, namespaces))
+
+    @operation
+    def delete(self, keys: Keys, times: Values, namespaces: Values = "") -> None:
+        """Removes one timer a row; one that is not there is no error, nor is a time that is null."""
+        self._run(self._table.delete, *self._timers(keys, times, namespaces))
+
+    def list(self, keys: Keys) -> pa.Array:
+        """The timers of each row's key as list<struct<time: timestamp, namespace: string>>, in order of time.
+
+        Reads all timers that are stored near the key's: for some keys, not for each row.
+        """
+        return pa.array(self._ask(self._table.list, self._keys.of(keys))).cast(_LISTED)
+
+    def take_due(self, until: int, limit: int) -> pa.RecordBatch:
+        """The first timers up to a time, taken out: key columns, time, namespace. For whoever fires them."""
+        found = pa.array(self._run(self._table.take_due, until, limit))
+        keys, times, namespaces = found.flatten()
+        schema = [*self._keys.schema, pa.field("time", TIME), pa.field("namespace", NAMESPACE)]
+        return pa.RecordBatch.from_arrays([*keys.flatten(), times.cast(TIME), namespaces], schema=pa.schema(schema))
+
+    def _timers(self, keys: Keys, times: Values, namespaces: Values) -> tuple[CoreKeys, pa.Array, pa.Array]:
+        rows = self._keys.of(keys)
+        at = self._times.of(times, len(rows))
+        named = self._namespaces.of(namespaces, len(rows))
+        if named.null_count:
+            raise InvalidRequest(
+                f'timers {self.name!r}, namespaces: expected strings, found {named.null_count} nulls; "" is the '
+                "namespace of timers that need none"
+            )
+        if at.null_count:
+            valid = pc.is_valid(at)
+            rows, at, named = rows.filter(valid), at.filter(valid), named.filter(valid)
+        return rows, at.cast(pa.int64()), named
+
+
+class KeyedTimers(KeyedState):
+    """The current key's timers. Setting and deleting read nothing."""
+
+    def __init__(self, name: str, domain: str, scope: KeyScope, table: _core.TimerTable) -> None:
+        super().__init__(name, scope)
+        self.domain = domain
+        self._table = table
+        self._changes: dict[tuple[int, int, str], bool] = {}  # (key, time, namespace): whether it was set, at last
+
+    def register(self, time: dt.datetime, namespace: str = "") -> None:
+        """Sets a timer, for the current key; one that is set already stays.
+
+        Parameters
+        ----------
+        time
+            When: with a time zone, or in UTC.
+        namespace
+            Tells timers of one key and time apart.
+        """
+        self._changes[self._timer(time, namespace)] = True
+
+    def delete(self, time: dt.datetime, namespace: str = "") -> None:
+        """Removes a timer; one that is not there is no error."""
+        self._changes[self._timer(time, namespace)] = False
+
+    def list(self) -> builtins.list[tuple[dt.datetime, str]]:
+        """The current key's timers that have not fired: (time, namespace), in order of time.
+
+        Reads all timers that are stored near the key's: for some keys, not for each.
+        """
+        index = self._index()
+        [found] = self._read(self._table.list, self._scope.current())
+        timers = {(timer["time"], timer["namespace"]) for timer in found}
+        for (changed, time, namespace), is_set in self._changes.items():
+            if changed == index:
+                (timers.add if is_set else timers.discard)((time, namespace))
+        return [(time_of(time), namespace) for time, namespace in sorted(timers)]
+
+    def take_due(self, until: int, limit: int) -> pa.StructArray:
+        """The first timers up to a time, taken out: key (a struct), time, namespace. For whoever fires them."""
+        return pa.array(self._run(self._table.take_due, until, limit))
+
+    def put_back(self, timers: pa.StructArray) -> None:
+        """Sets again what was taken and does not fire yet."""
+        keys, times, namespaces = timers.flatten()
+        self._run(self._table.register, core_keys(keys), times, namespaces)
+
+    def begin(self, size: int) -> None:
+        self._changes = {}
+
+    def flush(self) -> None:
+        changes, self._changes = self._changes, {}
+        for change, wanted in ((self._table.register, True), (self._table.delete, False)):
+            timers = [timer for timer, is_set in changes.items() if is_set is wanted]
+            if timers:
+                indices, times, namespaces = zip(*timers)
+                at, named = pa.array(times, pa.int64()), pa.array(namespaces, NAMESPACE)
+                self._scope.moved_bytes += at.nbytes + named.nbytes
+                self._run(change, self._scope.several([*indices]), at, named)
+
+    def _timer(self, time: dt.datetime, namespace: str) -> tuple[int, int, str]:
+        index = self._index()
+        try:
+            at = _keep_time(time)
+            if at is None:
+                raise NotKept("a timer has a time")
+        except NotKept as reason:
+            raise self._refused(time, TIME, reason, ", time") from None
+        try:
+            named = _keep_namespace(namespace)
+            if named is None:
+                raise NotKept('"" is the namespace of timers that need none')
+        except NotKept as reason:
+            raise self._refused(namespace, NAMESPACE, reason, ", namespace") from None
+        return index, (at - _EPOCH) // _MICROSECOND, named
+
+
+def core_keys(keys: pa.StructArray) -> CoreKeys:
+    """Keys that the core gave, as it takes them."""
+    columns = keys.flatten()
+    return columns[0] if len(columns) == 1 else pa.RecordBatch.from_arrays(columns, names=keys.type.names)
+
+
+def time_of(microseconds: int) -> dt.datetime:
+    """A time of the core's as users see it."""
+    return _EPOCH + microseconds * _MICROSECOND

@@ -1,0 +1,67 @@
+"""Time to live in queries: by the batches' timestamps, by the watermark, through restarts and replays."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.processors import BriefAndLong, RecentByBatch, RecentByKey
+from tests.streams import FileStream
+
+import holdfast as hf
+from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+OUTPUT = "user string, n long"
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def rows(minute: float, *users: str) -> pa.Table:
+    at = NOON + timedelta(minutes=minute)
+    return pa.table({"user": list(users), "at": pa.array([at] * len(users), pa.timestamp("us", "UTC"))})
+
+
+def counts(tables: list[pa.Table]) -> list[dict[str, int]]:
+    return [{row["user"]: row["n"] for row in table.to_pylist()} for table in tables]
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("processor", [RecentByBatch, RecentByKey], ids=["batch", "key"])
+def test_by_event_time(spark: SparkSession, tmp_path: Path, processor: Any, backend: str) -> None:
+    settings = {"checkpoint.dir": str(tmp_path / "state"), "state.backend": backend, "slots": 2}
+    apply = hf.keyed("user", processor(), OUTPUT, name="seen", watermark=("at", "0 seconds"), settings=settings)
+    stream = FileStream(spark, tmp_path)
+    # The watermark of a batch is the latest time of those before it.
+    stream.write(rows(0, "a", "b"), rows(5, "a"), rows(10.5, "c"))
+    assert counts(stream.run(apply)) == [{"a": 1, "b": 1}, {"a": 2}, {"c": 1}]
+    stream.write(rows(10.6, "a", "b", "c"))
+    # The list's element of minute 0 went by itself.
+    last = {"a": 3 if processor is RecentByBatch else 2, "b": 1, "c": 2}
+    assert counts(stream.run(apply)) == [last]
+    stream.roll_back(1)
+    assert counts(stream.run(apply)) == [last]
+    # A batch that spans more event time than the TTL does not lose what it wrote itself.
+    stream.write(pa.concat_tables([rows(20, "late"), rows(300, "late")]), rows(301, "late"))
+    assert counts(stream.run(apply))[-1] == {"late": 3}
+
+
+def test_by_the_batches_timestamps(spark: SparkSession, tmp_path: Path) -> None:
+    apply = hf.keyed("user", BriefAndLong(), OUTPUT, name="brief", settings={"checkpoint.dir": str(tmp_path / "state")})
+    stream = FileStream(spark, tmp_path)
+    stream.write(rows(0, "a"), rows(0, "a"), rows(0, "a"))
+    assert counts(stream.run(apply)) == [{"a": 11}, {"a": 21}, {"a": 31}]
+
+
+def test_event_time_without_a_watermark_is_refused_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(spark, tmp_path)
+    stream.write(rows(0, "a"))
+    apply = hf.keyed("user", RecentByKey(), OUTPUT, name="seen", settings={"checkpoint.dir": str(tmp_path / "state")})
+    with pytest.raises(InvalidRequest, match="'seen' goes by event time, and no input has a watermark"):
+        stream.events().transform(apply)

@@ -1,0 +1,92 @@
+"""Ticks: when they come, that they never go back, and what is asked of a user with timers."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import holdfast as hf
+from holdfast.spark.tick_source import TicksDataSource, UnlimitedTicksReader
+from holdfast.spark.ticks import interval_ms
+
+
+class HandClock:
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def elapsed_ms(self) -> float:
+        return float(self.ms)
+
+
+def test_a_tick_is_the_last_whole_multiple_of_the_interval_and_never_goes_back():
+    clock = HandClock(12_345)
+    reader = UnlimitedTicksReader(1000, clock)
+    assert reader.latestOffset() == {"ms": 12_000}
+    clock.ms = 12_999
+    assert reader.latestOffset() == {"ms": 12_000}
+    reader.partitions({"ms": 0}, {"ms": 12_000})
+    clock.ms = 500
+    assert reader.latestOffset() == {"ms": 12_000}
+    clock.ms = 13_000
+    assert reader.latestOffset() == {"ms": 13_000}
+
+
+def test_a_query_that_is_started_again_goes_on_from_its_last_tick_whatever_the_interval():
+    reader = UnlimitedTicksReader(60_000, HandClock(119_000))
+    reader.partitions({"ms": 90_000}, {"ms": 90_000})
+    assert reader.latestOffset() == {"ms": 90_000}
+
+
+def test_silent_ticks_never_come():
+    reader = UnlimitedTicksReader(0, HandClock(12_345))
+    assert reader.latestOffset() == reader.initialOffset()
+    reader.partitions({"ms": 7}, {"ms": 7})
+    assert reader.latestOffset() == {"ms": 7}
+
+
+def test_a_batch_with_a_tick_has_one_row_of_its_time():
+    reader = pickle.loads(pickle.dumps(UnlimitedTicksReader(1000)))
+    [partition] = reader.partitions({"ms": 0}, {"ms": 12_000})
+    [batch] = reader.read(partition)
+    assert batch.schema == pa.schema([("tick", pa.timestamp("us", "UTC"))])
+    assert batch["tick"].cast(pa.int64()).to_pylist() == [12_000_000]
+
+
+def test_available_now_reads_no_tick_after_its_beginning():
+    admission = pytest.importorskip("pyspark.sql.streaming.datasource")
+    from holdfast.spark.tick_admission import AdmissionTicksReader
+
+    clock = HandClock(5_500)
+    reader = AdmissionTicksReader(1000, clock)
+    everything = admission.ReadAllAvailable()
+    assert reader.latestOffset({"ms": 2_000}, everything) == {"ms": 5_000}
+    assert reader.latestOffset({"ms": 9_000}, everything) == {"ms": 9_000}
+    reader.prepareForTriggerAvailableNow()
+    clock.ms = 60_000
+    assert reader.latestOffset({"ms": 2_000}, everything) == {"ms": 5_000}
+    assert reader.latestOffset({"ms": 5_000}, everything) == {"ms": 5_000}
+
+
+def test_the_source_makes_the_reader_of_the_spark_at_hand():
+    source = TicksDataSource({"intervalMs": "250"})
+    assert source.streamReader(source.schema()).interval_ms == 250
+
+
+def test_timers_need_to_be_told_how_long_they_may_wait():
+    timers = (hf.Timers("event"),)
+    with pytest.raises(hf.InvalidRequest, match=r"has the timers ''.*ticks=\"10 seconds\" adds a source of ticks"):
+        interval_ms(None, timers, "operator 'x'")
+    assert interval_ms("10 seconds", timers, "x") == 10_000
+    assert interval_ms("never", timers, "x") is None
+    assert interval_ms(None, (), "x") is None
+    assert interval_ms("never", (), "x") is None
+    assert interval_ms("10 seconds", (), "x") == 0, "silent until there are timers"
+    with pytest.raises(hf.InvalidRequest, match=r"ticks: .*; or \"never\""):
+        interval_ms("soon", timers, "x")
+    with pytest.raises(hf.InvalidRequest, match="expected a duration above 0"):
+        interval_ms("0 s", timers, "x")
