@@ -134,6 +134,7 @@ class AsksWrongly(hf.BatchProcessor):
     count = hf.AggregatingState(pa.int64(), "count")
     amounts = hf.ListState(pa.int64())
     by_day = hf.MapState(pa.int64(), pa.int64())
+    due = hf.Timers("processing")
 
     def process(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[pa.RecordBatch]:
         self.refused = 0
@@ -141,6 +142,7 @@ class AsksWrongly(hf.BatchProcessor):
         reads = [
             *(state.get for state in (self.seen, self.total, self.count, self.amounts)),
             self.seen.contains,
+            self.due.list,
             *(getattr(self.by_day, name) for name in ("entries", "keys", "values", "count", "is_empty")),
         ]
         asked = [(read, (wrong,)) for read in reads]
@@ -156,6 +158,9 @@ class AsksWrongly(hf.BatchProcessor):
             self.by_day.put(batch, ones, batch["amount"])
         assert self.refused == len(asked)
         yield batch.select(["user"])
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: Any) -> None:
+        raise AssertionError("none was set")
 
 
 class AsksWronglyByKey(hf.KeyedProcessor):
