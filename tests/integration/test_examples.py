@@ -1,6 +1,6 @@
 """The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. The
-enrichment of orders likewise, in each of its outputs; alerts, sessions and rows without their repeats, which are compared
-with DuckDB. And the demo through Kafka, of which a month is enough.
+enrichment of orders likewise, in each of its outputs; alerts, sessions and rows without their repeats, compared with
+DuckDB. And the demo through Kafka, of which a month is enough.
 """
 
 from __future__ import annotations
