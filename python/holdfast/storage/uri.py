@@ -17,9 +17,9 @@ _PUBLIC_OPTIONS = frozenset(
     {"region", "endpoint_override", "scheme", "replication", "buffer_size", "allow_bucket_creation"}
 )
 _HIDDEN = "***"
-# With a slash any scheme; without one those that are known: s3a:bucket/x would be a folder of that name below the working
-# directory, where with:colon is meant.
-_REMOTE = "s3[an]?|gs|gcs|wasbs?|abfss?|adl|az|hdfs|webhdfs|swebhdfs|viewfs|dbfs|oss|cosn?|obs|swift|ofs|o3fs|maprfs|https?|ftp"
+# With a slash any scheme; without one those that are known: s3a:bucket/x would be a folder of that name below the
+# working directory, where with:colon is meant.
+_REMOTE = "s3[an]?|gs|gcs|wasbs?|abfss?|adl|az|hdfs|s?webhdfs|viewfs|dbfs|oss|cosn?|obs|swift|o3?fs|maprfs|https?|ftp"
 _SCHEME = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*(?=:/)|(?i:{_REMOTE})):")
 
 
