@@ -94,3 +94,10 @@ def test_the_tree_names_no_machine() -> None:
         if private.search(line)
     ]
     assert not found, found
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports them by their bare names: of two it collects the first, where both are asked for."""
+    names = [path.name for path in files(".py", under="tests") if path.name.startswith("test_")]
+    twins = sorted({one for one in names if names.count(one) > 1})
+    assert not twins, twins
