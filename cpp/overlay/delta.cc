@@ -1,5 +1,8 @@
 #include "overlay/delta.h"
 
+#include <array>
+#include <cstring>
+
 namespace holdfast {
 
 namespace {
@@ -54,10 +57,10 @@ void Append(Slice bytes, ByteColumn* column) {
 void AppendStored(const Entry& entry, ByteColumn* column) {
   const Slice value = entry.value();
   if (!entry.stamped()) return Append(value, column);
-  const char header = value_header::StampedHeader(value[0]);
-  const char* const stamp = value.data() + value.size();
-  column->bytes.insert(column->bytes.end(), &header, &header + 1);
-  column->bytes.insert(column->bytes.end(), stamp, stamp + value_header::kStampBytes);
+  std::array<char, value_header::kBytes + value_header::kStampBytes> head;
+  head[0] = value_header::StampedHeader(value[0]);
+  std::memcpy(head.data() + value_header::kBytes, value.data() + value.size(), value_header::kStampBytes);
+  column->bytes.insert(column->bytes.end(), head.begin(), head.end());
   Append(value.substr(value_header::kBytes), column);
 }
 

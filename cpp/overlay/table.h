@@ -61,6 +61,11 @@ class Table {
     value_bytes_hint_ = std::max(value_bytes_hint_, static_cast<uint32_t>(std::min(bytes, kInlineValueMax)));
   }
 
+  // The same for values of one width, with their header and, where writes stamp, the stamp.
+  void ExpectWidth(size_t width) {
+    ExpectValueBytes(value_header::kBytes + width + (expiry_.stamps ? value_header::kStampBytes : 0));
+  }
+
   // --- values: one entry a primary key
   void PrefetchIndex(uint64_t hash) const { entries_.Prefetch(hash); }
   // The entry that most likely has this hash, prefetched, or null. What a block of keys guesses is then confirmed.

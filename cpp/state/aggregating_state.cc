@@ -149,7 +149,7 @@ class Aggregate final : public Fold {
 
 template <typename Accumulator>
 std::unique_ptr<Fold> MakeAggregate(const Type& type, Table* table) {
-  table->ExpectValueBytes(value_header::kBytes + Accumulator::kRowBytes);
+  table->ExpectWidth(Accumulator::kRowBytes);
   return std::make_unique<Aggregate<Accumulator>>(type);
 }
 

@@ -73,7 +73,7 @@ class ListState final : public ListTable {
 
 Result<std::unique_ptr<ListTable>> MakeListState(SlotStore* store, Table* table, const Type& element) {
   HOLDFAST_ASSIGN_OR_RETURN(RowCodec codec, RowCodec::Make(element));
-  if (codec.fixed_width() > 0) table->ExpectValueBytes(value_header::kBytes + codec.fixed_width());
+  if (codec.fixed_width() > 0) table->ExpectWidth(codec.fixed_width());
   return std::unique_ptr<ListTable>(std::make_unique<ListState>(store, table, std::move(codec)));
 }
 

@@ -165,7 +165,7 @@ Result<std::unique_ptr<MapTable>> MakeMapState(SlotStore* store, Table* table, c
                                                const Type& map_value) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyCodec keys, KeyCodec::Make(map_key, /*allow_null=*/false));
   HOLDFAST_ASSIGN_OR_RETURN(RowCodec values, RowCodec::Make(map_value));
-  if (values.fixed_width() > 0) table->ExpectValueBytes(value_header::kBytes + values.fixed_width());
+  if (values.fixed_width() > 0) table->ExpectWidth(values.fixed_width());
   return std::unique_ptr<MapTable>(std::make_unique<MapState>(store, table, std::move(keys), std::move(values)));
 }
 

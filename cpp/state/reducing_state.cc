@@ -137,8 +137,7 @@ std::unique_ptr<Fold> MakeFixedKeep(const Type& type) {
 Result<std::unique_ptr<ReducingTable>> MakeReducingState(SlotStore* store, Table* table, const Type& value,
                                                          const std::string& function) {
   HOLDFAST_ASSIGN_OR_RETURN(std::unique_ptr<Fold> fold, MakeFold(value, function));
-  if (value.children.empty() && value.byte_width > 0)
-    table->ExpectValueBytes(value_header::kBytes + static_cast<size_t>(value.byte_width));
+  if (value.children.empty() && value.byte_width > 0) table->ExpectWidth(static_cast<size_t>(value.byte_width));
   return MakeReducingTable(store, table, std::move(fold));
 }
 

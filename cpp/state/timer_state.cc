@@ -220,7 +220,7 @@ class Timers final : public TimerTable {
 }  // namespace
 
 Result<std::unique_ptr<TimerTable>> MakeTimers(SlotStore* store, Table* table) {
-  table->ExpectValueBytes(value_header::kBytes);
+  table->ExpectWidth(0);
   return std::unique_ptr<TimerTable>(std::make_unique<Timers>(store, table));
 }
 

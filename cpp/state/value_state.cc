@@ -81,7 +81,7 @@ class ValueState final : public ValueTable {
 
 Result<std::unique_ptr<ValueTable>> MakeValueState(SlotStore* store, Table* table, const Type& value) {
   HOLDFAST_ASSIGN_OR_RETURN(RowCodec codec, RowCodec::Make(value));
-  if (codec.fixed_width() > 0) table->ExpectValueBytes(value_header::kBytes + codec.fixed_width());
+  if (codec.fixed_width() > 0) table->ExpectWidth(codec.fixed_width());
   return std::unique_ptr<ValueTable>(std::make_unique<ValueState>(store, table, std::move(codec)));
 }
 
