@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
 import holdfast as hf
+from holdfast import _core
 from holdfast.state import BatchTimers, Processor, any_due, declared_timers
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -267,6 +269,90 @@ def test_keys_of_several_columns_come_back_as_they_were():
             {"user": user, "at": places[place], "minute": minute}
             for user, place, minute in [("b", 1, 1), ("c", 2, 2), ("a", 0, 3)]
         ]
+
+
+class Notes(hf.BatchProcessor):
+    """Rows say what to do: set a timer, delete it, or nothing. Those that fire give their key, as text."""
+
+    seen = hf.AggregatingState(pa.int64(), "count", ttl=hf.TTL("1 d"))
+    due = hf.Timers("event")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.seen.add_only(batch, 1)
+        for what, change in (("set", self.due.register), ("delete", self.due.delete)):
+            some = batch.filter(pa.compute.equal(batch["what"], what))
+            change(some, [at(1)] * some.num_rows)
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[Any]:
+        for key, count in zip(batch["key"].to_pylist(), self.seen.get(batch).to_pylist()):
+            yield repr(key), count
+
+
+class NotesByKey(hf.KeyedProcessor):
+    """The same, a key at a time."""
+
+    seen = hf.AggregatingState(pa.int64(), "count", ttl=hf.TTL("1 d"))
+    due = hf.Timers("event")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+        for what in rows["what"].to_pylist():
+            self.seen.add(1)
+            if what == "set":
+                self.due.register(at(1))
+            elif what == "delete":
+                self.due.delete(at(1))
+
+    def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Any:
+        return repr(key[0]), self.seen.get()
+
+
+PLACE = pa.struct([("x", pa.float64()), ("shop", pa.string())])
+
+
+@pytest.mark.parametrize("kind", [Notes, NotesByKey])
+@pytest.mark.parametrize("is_restored", [False, True], ids=["one store", "restored"])
+@pytest.mark.parametrize(
+    ("type", "one", "other", "given"),
+    [
+        (pa.float64(), -0.0, 0.0, "0.0"),
+        (pa.float64(), float("nan"), -float("nan"), "nan"),
+        (pa.float64(), None, None, "None"),
+        (pa.string(), None, None, "None"),
+        (pa.string(), "", "", "''"),
+        (PLACE, {"x": -0.0, "shop": None}, {"x": 0.0, "shop": None}, "{'x': 0.0, 'shop': None}"),
+        (PLACE, None, None, "None"),
+        (pa.decimal128(5, 2), Decimal("1.10"), Decimal("1.1"), "Decimal('1.10')"),
+        (pa.binary(), b"\x00\xff", b"\x00\xff", "b'\\x00\\xff'"),
+    ],
+)
+def test_a_key_in_another_spelling_has_the_same_timers(
+    kind: type[Any], is_restored: bool, type: pa.DataType, one: Any, other: Any, given: str
+) -> None:
+    """Null, NaN and -0.0: set by one spelling and deleted by the other, or set by both and fired once."""
+    keys = pa.schema([("key", type)])
+    groups = {"max_parallelism": 16, "first_key_group": 0, "end_key_group": 16, "null_keys": True}
+
+    def rows(key: Any, what: str) -> pa.RecordBatch:
+        return pa.record_batch([pa.array([key], type), [what]], names=["key", "what"])
+
+    for last, fired in (("delete", []), ("set", [(given, 2)])):
+        store = _core.Store(keys, **groups)
+        store.begin(1)
+        found: list[Any] = []
+        deltas: list[pa.RecordBatch] = []
+        for number, batch in enumerate([rows(one, "set"), rows(other, last), rows(one, "nothing").slice(0, 0)], 1):
+            context = ctx(number, watermark=9 if number == 3 else 0, now=0)
+            with bind(kind(), pa.schema([("key", pa.string()), ("seen", pa.int64())]), store, keys) as bound:
+                for _, out in (*bound.process(batch, context), *bound.finish(context)):
+                    found += [tuple(row.values()) for row in out.to_pylist()]
+            deltas.append(pa.record_batch(store.take_delta()))
+            store.commit()
+            if is_restored:
+                store = _core.Store(keys, **groups)
+                for sequence, delta in enumerate(deltas, 1):
+                    store.apply_delta(delta, sequence)
+            store.begin(number + 1)
+        assert found == fired, last
 
 
 def test_what_is_no_time_or_no_namespace_is_refused_and_the_batch_is_lost():
