@@ -1,4 +1,4 @@
-"""What the examples share: their session, and a run in a process of its own that is killed with kill -9."""
+"""What the examples share: the stream, and its run in a process of its own that is killed with kill -9."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -18,9 +19,9 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FILES = 24  # of two hours each
 
 
-def session(folder):
-    """A local Spark whose state is kept below the folder."""
-    return (
+def stream(folder, schema, operator):
+    """Reads FOLDER/events through an operator into FOLDER/out, exactly once, and ends; without the rows of "watch"."""
+    spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
@@ -29,6 +30,14 @@ def session(folder):
         .config("spark.holdfast.checkpoint.dir", str(folder / "state"))
         .getOrCreate()
     )
+    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
+    given = events.transform(operator)
+    hf.write_exactly_once(
+        given.where(given[0] != "watch"),
+        hf.FileSink(str(folder / "out")),
+        checkpoint=str(folder / "spark"),
+        trigger={"availableNow": True},
+    ).awaitTermination()
 
 
 def write_files(folder, rows_of, schema):
@@ -74,10 +83,11 @@ def compare(folder, expected):
         return len(out), db.execute(both).fetchall()
 
 
-def main(program, folder, write_events, stream, expected, what):
+def main(program, write_events, schema, operator, expected, what):
     """Writes events, runs the stream with a kill half-way, and compares; status 1 where anything differs."""
+    folder = Path(sys.argv[1])
     if "--stream" in sys.argv:
-        stream(folder)
+        stream(folder, schema, operator)
         return
     write_events(folder / "events")
     run(program, folder, kill_after=FILES // 2)

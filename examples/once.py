@@ -9,9 +9,7 @@ row differs from DuckDB's.
 """
 
 import random
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import killed
 import pyarrow as pa
@@ -49,18 +47,6 @@ def write_events(folder):
     killed.write_files(folder, rows_of, schema)
 
 
-def stream(folder):
-    """Reads all there is, and ends."""
-    spark = killed.session(folder)
-    events = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
-    once = events.transform(hf.keyed("id", Once(), EVENTS, name="once", watermark=("ts", "2 hours")))
-    hf.write_exactly_once(
-        once.where("id <> 'watch'"),
-        hf.FileSink(str(folder / "out")),
-        checkpoint=str(folder / "spark"),
-        trigger={"availableNow": True},
-    ).awaitTermination()
-
-
 if __name__ == "__main__":
-    killed.main(__file__, Path(sys.argv[1]), write_events, stream, EXPECTED, "events")
+    operator = hf.keyed("id", Once(), EVENTS, name="once", watermark=("ts", "2 hours"))
+    killed.main(__file__, write_events, EVENTS, operator, EXPECTED, "events")

@@ -8,9 +8,7 @@ that comes before the watermark does. Ends with status 1 if any session differs 
 """
 
 import random
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import killed
 import pyarrow as pa
@@ -72,20 +70,6 @@ def write_events(folder):
     killed.write_files(folder, rows_of, schema)
 
 
-def stream(folder):
-    """Reads all there is, and ends."""
-    spark = killed.session(folder)
-    events = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
-    sessions = events.transform(
-        hf.keyed("user", Sessions(), SESSIONS, name="sessions", watermark=("ts", "0 seconds"), ticks="never")
-    )
-    hf.write_exactly_once(
-        sessions.where("user <> 'watch'"),
-        hf.FileSink(str(folder / "out")),
-        checkpoint=str(folder / "spark"),
-        trigger={"availableNow": True},
-    ).awaitTermination()
-
-
 if __name__ == "__main__":
-    killed.main(__file__, Path(sys.argv[1]), write_events, stream, EXPECTED, "sessions")
+    operator = hf.keyed("user", Sessions(), SESSIONS, name="sessions", watermark=("ts", "0 seconds"), ticks="never")
+    killed.main(__file__, write_events, EVENTS, operator, EXPECTED, "sessions")

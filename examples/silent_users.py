@@ -8,9 +8,7 @@ both come in one batch. Ends with status 1 if any alert differs from DuckDB's.
 """
 
 import random
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import killed
 import pyarrow as pa
@@ -56,20 +54,6 @@ def write_events(folder):
     killed.write_files(folder, rows_of, pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC"))]))
 
 
-def stream(folder):
-    """Reads all there is, and ends."""
-    spark = killed.session(folder)
-    events = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
-    alerts = events.transform(
-        hf.keyed("user", Silence(), ALERTS, name="silence", watermark=("ts", "0 seconds"), ticks="never")
-    )
-    hf.write_exactly_once(
-        alerts.where("user <> 'watch'"),
-        hf.FileSink(str(folder / "out")),
-        checkpoint=str(folder / "spark"),
-        trigger={"availableNow": True},
-    ).awaitTermination()
-
-
 if __name__ == "__main__":
-    killed.main(__file__, Path(sys.argv[1]), write_events, stream, EXPECTED, "alerts")
+    operator = hf.keyed("user", Silence(), ALERTS, name="silence", watermark=("ts", "0 seconds"), ticks="never")
+    killed.main(__file__, write_events, EVENTS, operator, EXPECTED, "alerts")
