@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +31,7 @@ _LISTED = pa.list_(pa.struct([("time", TIME), ("namespace", NAMESPACE)]))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
-_keep_time, _keep_namespace = keeper(TIME), keeper(NAMESPACE)
+_KEEPERS = {"time": keeper(TIME), "namespace": keeper(NAMESPACE)}
 
 
 def due_until(domain: str, ctx: Context) -> int | None:
@@ -155,19 +156,18 @@ class KeyedTimers(KeyedState):
 
     def _timer(self, time: dt.datetime, namespace: str) -> tuple[int, int, str]:
         index = self._index()
-        try:
-            at = _keep_time(time)
-            if at is None:
-                raise NotKept("a timer has a time")
-        except NotKept as reason:
-            raise self._refused(time, TIME, reason, ", time") from None
-        try:
-            named = _keep_namespace(namespace)
-            if named is None:
-                raise NotKept('"" is the namespace of timers that need none')
-        except NotKept as reason:
-            raise self._refused(namespace, NAMESPACE, reason, ", namespace") from None
+        at = self._kept(time, TIME, "time", "a timer has a time")
+        named = self._kept(namespace, NAMESPACE, "namespace", '"" is the namespace of timers that need none')
         return index, (at - _EPOCH) // _MICROSECOND, named
+
+    def _kept(self, value: Any, type: pa.DataType, argument: str, if_null: str) -> Any:
+        try:
+            kept = _KEEPERS[argument](value)
+            if kept is None:
+                raise NotKept(if_null)
+        except NotKept as reason:
+            raise self._refused(value, type, reason, f", {argument}") from None
+        return kept
 
 
 def core_keys(keys: pa.StructArray) -> CoreKeys:

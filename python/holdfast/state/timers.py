@@ -77,8 +77,10 @@ def any_due(store: _core.Store, timers: Sequence[tuple[int, str]], ctx: Context)
     """Whether any of the timers (state id, domain) fires in the batch, before anything of the batch was done."""
     for state_id, domain in timers:
         until = due_until(domain, ctx)
-        earliest = store.timers(state_id).next_due()
-        if until is not None and earliest is not None and earliest <= until:
+        if until is None:
+            continue
+        earliest = store.timers(state_id).next_due()  # in a worker that is new to the slot a seek for each key group
+        if earliest is not None and earliest <= until:
             return True
     return False
 
