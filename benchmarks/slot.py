@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from holdfast.checkpoint import (
     StateRecord,
     process_background,
 )
-from holdfast.state import BoundProcessor, Context, Processor
+from holdfast.spark.slot_batch import run_batch
+from holdfast.state import Context, Processor
 from holdfast.storage import LocalFileStore
 from holdfast.storage.file_store import Data
 
@@ -98,27 +99,26 @@ class Slot:
         return self._prepare(state, start)
 
     def process(
-        self,
-        processor: Processor,
-        output: pa.Schema,
-        timestamp_ms: int,
-        calls: Callable[[BoundProcessor, Context], None],
-    ) -> float:
-        """A batch of a processor, which ``calls`` runs. Milliseconds, as above."""
+        self, processor: Processor, output: pa.Schema, timestamp_ms: int, batches: Iterable[pa.RecordBatch]
+    ) -> tuple[float, int]:
+        """A batch of a processor, as a task runs it. Milliseconds, as above, and rows of output."""
         start = time.perf_counter()
-        state, store = self._begin()
+        state = self._next_worker()
         ctx = Context(query_id="q", operator="slot", batch_id=self.batch_id, timestamp_ms=timestamp_ms, slot=0, slots=1)
-        states = [(declared.name, declared.id) for declared in self.record.states]
-        with BoundProcessor(processor, store, KEYS, states, output, between_chunks=state.spill_if_needed) as bound:
-            calls(bound, ctx)
-        return self._prepare(state, start)
+        rows = ((0, batch) for batch in batches)
+        produced = run_batch(processor, state, self.handle, rows, ctx, record=self.record, output_schema=output)
+        given = sum(out.num_rows for _, out in produced)
+        return self._prepare(state, start), given
 
     def settle(self) -> None:
         """Waits until folds and uploads are done."""
         process_background().drain()
 
+    def _next_worker(self) -> SlotState:
+        return self._workers[self.batch_id % len(self._workers)]
+
     def _begin(self) -> tuple[SlotState, Store]:
-        state = self._workers[self.batch_id % len(self._workers)]
+        state = self._next_worker()
         store = state.open(self.handle)
         state.begin(self.batch_id, None, self.lifetimes, BatchTime(self.now_ms))
         return state, store

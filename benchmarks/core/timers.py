@@ -18,7 +18,7 @@ from benchmarks.slot import TOTAL, Slot
 
 import holdfast as hf
 from holdfast.checkpoint import FIRST_TIMERS_ID, StateRecord
-from holdfast.state import BoundProcessor, Context
+from holdfast.state import Context
 
 ROWS = 100
 WHEN = StateRecord(FIRST_TIMERS_ID, "when", "timers", pa.schema([("namespace", pa.string())]), "processing")
@@ -56,16 +56,9 @@ class TotalsWithTimers(Totals):
 def run(slot: Slot, processor: hf.BatchProcessor, keys: np.ndarray, now_minutes: int = 0) -> tuple[float, float, int]:
     """Milliseconds, processor seconds and output rows of a batch in the next worker."""
     batch = pa.record_batch({"key": keys, "amount": np.ones(len(keys), np.int64)})
-    given = 0
-
-    def process(bound: BoundProcessor, ctx: Context) -> None:
-        nonlocal given
-        for start in range(0, len(keys), 65536):
-            list(bound.process(batch.slice(start, 65536), ctx))
-        given = sum(out.num_rows for _, out in bound.finish(ctx))
-
+    parts = (batch.slice(start, 65536) for start in range(0, len(keys), 65536))
     began = time.process_time()
-    ms = slot.process(processor, OUTPUT, now_minutes * 60_000, process)
+    ms, given = slot.process(processor, OUTPUT, now_minutes * 60_000, parts)
     return ms, time.process_time() - began, given
 
 
