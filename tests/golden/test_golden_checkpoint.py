@@ -12,7 +12,7 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
-from holdfast.checkpoint.added_timers import added_timers
+from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
 from holdfast.checkpoint.expiry import StateExpiry
@@ -130,7 +130,7 @@ def test_added_timers(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/timers/32769.json", golden("timers_v1.json"))
     silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
-    assert added_timers(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
+    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
 
 
 def test_manifest():

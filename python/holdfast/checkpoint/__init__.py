@@ -4,7 +4,7 @@ core.
 
 from __future__ import annotations
 
-from holdfast.checkpoint.added_timers import FIRST_TIMERS_ID
+from holdfast.checkpoint.added_states import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID
 from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
@@ -23,6 +23,7 @@ from holdfast.checkpoint.slot_state import SlotState
 from holdfast.checkpoint.state_record import StateRecord
 
 __all__ = [
+    "FIRST_OPERATOR_STATE_ID",
     "FIRST_TIMERS_ID",
     "Background",
     "BatchStamps",
