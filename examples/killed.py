@@ -19,9 +19,9 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FILES = 24  # of two hours each
 
 
-def stream(folder, schema, operator):
-    """Reads FOLDER/events through an operator into FOLDER/out, exactly once, and ends; without the rows of "watch"."""
-    spark = (
+def session(folder):
+    """A local Spark whose state is kept below the folder."""
+    return (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
@@ -30,6 +30,11 @@ def stream(folder, schema, operator):
         .config("spark.holdfast.checkpoint.dir", str(folder / "state"))
         .getOrCreate()
     )
+
+
+def stream(folder, schema, operator):
+    """Reads FOLDER/events through an operator into FOLDER/out, exactly once, and ends; without the rows of "watch"."""
+    spark = session(folder)
     events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
     given = events.transform(operator)
     hf.write_exactly_once(
@@ -57,41 +62,56 @@ def write_files(folder, rows_of, schema):
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files by age
 
 
-def run(program, folder, kill_after=None):
-    """A program's stream, ``PROGRAM FOLDER --stream``, in a process of its own; killed after so many batches."""
-    process = subprocess.Popen([sys.executable, program, str(folder), "--stream"], start_new_session=True)
-    while process.poll() is None:
-        if kill_after is not None and (folder / "spark" / "commits" / str(kill_after)).exists():
+def run(program, folder, until=None, *arguments):
+    """A program's stream, ``PROGRAM FOLDER --stream``, in a process of its own, to its end or until it is killed."""
+    command = [sys.executable, program, str(folder), "--stream", *arguments]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        while process.poll() is None:
+            if until is not None and until():
+                print("killed after batch", newest(folder), flush=True)
+                return
+            time.sleep(0.1)
+    finally:
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"killed after batch {kill_after}", flush=True)
-            return
-        time.sleep(0.1)
-    if process.returncode:
-        raise SystemExit(f"the stream ended with {process.returncode}")
+    if process.returncode or until is not None:
+        raise SystemExit(f"the stream ended by itself, with {process.returncode}")
 
 
-def compare(folder, expected):
-    """How many rows FOLDER/out has, and those that differ from what DuckDB's query over the table ``events`` gives."""
-    out = hf.FileSink.read(str(folder / "out"))
-    with duckdb.connect() as db:
-        db.execute("SET TimeZone = 'UTC'")
-        db.execute("CREATE TABLE events AS SELECT * FROM read_parquet(?)", [str(folder / "events" / "*.parquet")])
-        db.execute(f"CREATE TABLE expected AS {expected}")
-        db.execute("CREATE TABLE given AS SELECT * FROM out")
-        both = "(FROM expected EXCEPT ALL FROM given) UNION ALL (FROM given EXCEPT ALL FROM expected)"
-        return len(out), db.execute(both).fetchall()
+def newest(folder):
+    """The last batch that Spark has committed, or -1."""
+    return max((int(file.name) for file in (folder / "spark" / "commits").glob("[0-9]*")), default=-1)
+
+
+def differences(db, expected, given):
+    """Rows that only one of two queries gives, or more often."""
+    db.execute("SET TimeZone = 'UTC'")
+    db.execute(f"CREATE TABLE expected AS {expected}")
+    db.execute(f"CREATE TABLE given AS {given}")
+    both = "(FROM expected EXCEPT ALL FROM given) UNION ALL (FROM given EXCEPT ALL FROM expected)"
+    return db.execute(both).fetchall()
+
+
+def tell(rows, what, differences):
+    """Says how many rows there were and which differ; ends with status 1 where any does."""
+    print(f"{rows} {what}, {len(differences)} differences", *differences[:10], sep="\n")
+    raise SystemExit(bool(differences))
 
 
 def main(program, write_events, schema, operator, expected, what):
-    """Writes events, runs the stream with a kill half-way, and compares; status 1 where anything differs."""
+    """Writes events, runs the stream with a kill half-way, and compares with DuckDB's query over ``events``."""
     folder = Path(sys.argv[1])
     if "--stream" in sys.argv:
         stream(folder, schema, operator)
         return
     write_events(folder / "events")
-    run(program, folder, kill_after=FILES // 2)
+    run(program, folder, lambda: newest(folder) >= FILES // 2)
     run(program, folder)
-    rows, differences = compare(folder, expected)
-    print(f"{rows} {what}, {len(differences)} differences", *differences[:10], sep="\n")
-    raise SystemExit(bool(differences))
+    out = hf.FileSink.read(str(folder / "out"))
+    with duckdb.connect() as db:
+        db.register("given_rows", out)
+        db.read_parquet(str(folder / "events" / "*.parquet")).create_view("events")
+        found = differences(db, expected, "SELECT * FROM given_rows")
+    tell(len(out), what, found)

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.file_reading import listed
-from tests.faults.program import SECONDS, FaultFile, Program, log_tail
+from tests.faults.program import FaultFile, Program, committed_batches, log_tail
 from tests.silence_oracle import START, Alert, silent_users
 
 pytestmark = pytest.mark.spark
@@ -23,7 +24,7 @@ KILLS = int(os.environ.get("HOLDFAST_KILLS", "1"))  # of each pair
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 STEPS = ("mid_timers", "before_delta", "after_delta", "before_handle", "after_handle", "before_record", "after_record")
 SHORT = [("mid_timers", "worker"), ("after_record", "group")]
-FILES, USERS, ROWS = 8, 400, 300
+FILES_AHEAD, USERS, ROWS = 4, 400, 300
 
 EVENTS = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 Events = list[list[tuple[str, datetime]]]
@@ -40,60 +41,85 @@ def test_kills_while_timers_fire_leave_no_difference(tmp_path: Path) -> None:
 def test_kills_at_every_step_while_timers_fire_leave_no_difference(tmp_path: Path) -> None:
     of_workers = [(step, "worker") for step in STEPS if not step.endswith("_record")]
     every = [*of_workers, *((step, "group") for step in STEPS)]
-    prove(tmp_path, [pair for pair in every for _ in range(KILLS)])
+    prove(tmp_path, every * KILLS)
 
 
 def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
-    """One stream a pair, killed in a batch by turns; then to its end."""
-    for number, (step, who) in enumerate(pairs):
-        one = folder / f"{number:03d}-{step}-{who}"
-        batches = write_source(one / "source", SEED * 1_000 + number)
-        kill_once(one, step, who, random.Random(SEED * 1_000 + number).randrange(2, 8))
-        program = Program("timer_stream.py", one)
-        try:
-            assert program.wait_for(lambda program=program: program.done, 10 * SECONDS), log_tail(one)
-        finally:
-            program.end()
-        expected = silent_users(as_they_came(one, batches))
-        assert found(one / "output") == sorted(expected), f"{step}, {who}, seed {SEED}"
-
-
-def kill_once(folder: Path, step: str, who: str, count: int) -> None:
-    """Starts the stream, has a process die at its ``count``-th time at a step, and everything with it for "group"."""
+    """One stream that lives through all kills: of a worker, whose task is tried again, and of everything."""
+    draw = random.Random(SEED)
+    source = Source(folder / "source", draw)
     fault = FaultFile(folder / "fault")
-    program = Program("timer_stream.py", folder, environment=fault.environment)
+    program: Program | None = None
+    struck: Counter[tuple[str, str]] = Counter()
+
+    def start() -> Program:
+        source.feed(committed_batches(folder) - 1)
+        return Program("timer_stream.py", folder, meanwhile=source.feed, environment=fault.environment)
+
     try:
-        assert program.wait_for_batches(1), log_tail(folder)
-        fault.arm(step, 1 + count % 3)  # of one process: there are few batches
-        assert program.wait_for(lambda: fault.has_struck), f"{step} was not reached: {log_tail(folder)}"
-        if who == "worker":  # its task is tried again
-            program.wait_for_batches(1)
+        for step, who in draw.sample(pairs, len(pairs)):
+            if program is None:
+                program = start()
+                assert program.wait_for_batches(1), log_tail(folder)
+            fault.arm(step, draw.randrange(1, 4))  # of one process: a worker may see few batches
+            assert program.wait_for(lambda: fault.has_struck), f"{step} was not reached: {log_tail(folder)}"
+            struck[step, who] += 1
+            if who == "worker":
+                assert program.wait_for_batches(1), log_tail(folder)
+            else:
+                program.end()
+                program = None
+        program = program or start()
+        assert program.wait_for_batches(3), log_tail(folder)
+        source.ends = True
+        assert program.wait_for(lambda: ends(folder, committed_batches(folder))[-1] == len(source.made))
     finally:
-        program.end()
+        if program is not None:
+            program.end()
+    print(f"seed {SEED}", *(f"{step} × {who}: {count}" for (step, who), count in sorted(struck.items())), sep="\n")
+    assert struck == Counter(pairs)
+    expected = silent_users(as_they_came(folder, source.made))
+    assert expected
+    assert found(folder / "output") == sorted(expected), f"seed {SEED}"
 
 
-def write_source(folder: Path, seed: int) -> Events:
-    """Batches of some users' events, each batch later than the one before."""
-    folder.mkdir(parents=True)
-    draw = random.Random(seed)
-    made: Events = []
-    for number in range(FILES):
+class Source:
+    """Files of some users' events, one a batch, each later than the one before."""
+
+    def __init__(self, folder: Path, draw: random.Random) -> None:
+        folder.mkdir()
+        self.made: Events = []
+        self.ends = False
+        self._folder = folder
+        self._draw = random.Random(draw.random())
+
+    def feed(self, batch: int) -> None:
+        """Files for the batches after ``batch``."""
+        while not self.ends and len(self.made) <= batch + FILES_AHEAD:
+            self._write()
+
+    def _write(self) -> None:
+        number, draw = len(self.made), self._draw
         began = START + timedelta(minutes=50 * number)
         rows = [(f"user{draw.randrange(USERS)}", began + timedelta(seconds=draw.randrange(3000))) for _ in range(ROWS)]
-        made.append(rows)
-        path = folder / f"{number:03d}.parquet"
-        pq.write_table(pa.Table.from_arrays([*map(pa.array, zip(*rows))], schema=EVENTS), path)
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-    return made
+        self.made.append(rows)
+        hidden = self._folder / f".{number:05d}.parquet"
+        pq.write_table(pa.Table.from_arrays([*map(pa.array, zip(*rows))], schema=EVENTS), hidden)
+        os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+        hidden.rename(self._folder / f"{number:05d}.parquet")
+
+
+def ends(folder: Path, batches: int) -> list[int]:
+    """How many files the first batches have read, by Spark's own log."""
+    logs = [folder / "checkpoint" / "offsets" / str(number) for number in range(batches)]
+    return [json.loads(log.read_text().splitlines()[-1])["logOffset"] + 1 for log in logs]
 
 
 def as_they_came(folder: Path, made: Events) -> Events:
     """The events of each batch. A kill between Spark's log of files and its log of offsets leaves two in the next."""
-    offsets = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-    assert [path.name for path in offsets] == [str(number) for number in range(len(offsets))]
-    ends = [json.loads(path.read_text().splitlines()[-1])["logOffset"] + 1 for path in offsets]
-    assert ends[-1] == len(made)
-    return [[*itertools.chain(*made[start:end])] for start, end in itertools.pairwise([0, *ends])]
+    read = ends(folder, committed_batches(folder))
+    assert read[-1] == len(made)
+    return [[*itertools.chain(*made[start:end])] for start, end in itertools.pairwise([0, *read])]
 
 
 def found(output: Path) -> list[Alert]:

@@ -2,7 +2,7 @@
 
     python tests/faults/timer_stream.py FOLDER
 
-Reads FOLDER/source, one file a batch, to its end. Prints a line for each batch that is committed.
+Reads FOLDER/source, one file a batch, until it is killed. Prints a line for each batch that is committed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ def main() -> None:
         alerts,
         hf.FileSink(str(folder / "output")),
         checkpoint=str(folder / "checkpoint"),
-        trigger={"availableNow": True},
+        trigger={"processingTime": "0 seconds"},
     )
     print("started", flush=True)
     tell_batches(query)
     query.awaitTermination()
-    print("done", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -118,6 +119,19 @@ def test_numbers_as_keys(stream: FileStream, spark: SparkSession, kind: str) -> 
     frame.coalesce(1).write.parquet(str(stream.source), mode="append")
     (output,) = stream.run(hf.keyed("k", Passing(), f"k {kind}, v long", name="pass"))
     assert sorted(output["v"].to_pylist()) == list(range(200))
+
+
+def test_columns_of_any_name_come_through_exactly_once(stream: FileStream, tmp_path: Path) -> None:
+    """PySpark takes a name with a dot for a field of a struct, and backticks for quotes."""
+    table = pa.table({"user.id": [1, 2], "c`d": ["a", "b"], "slot": [3, 4], "blob": [5, 6], "_0": [7, 8]})
+    stream.write(table)
+    schema = "`user.id` long, `c``d` string, slot long, blob long, _0 long"
+    out = stream.events().transform(hf.keyed("user.id", Passing(), schema, name="passing"))
+    path = str(tmp_path / "exactly-once")
+    trigger = {"availableNow": True}
+    hf.write_exactly_once(out, hf.FileSink(path), checkpoint=stream.checkpoint, trigger=trigger).awaitTermination()
+    rows = hf.FileSink.read(path).sort_by("user.id")
+    assert rows.select(table.column_names).equals(table)
 
 
 def test_an_unsupported_type_is_named(stream: FileStream, spark: SparkSession) -> None:

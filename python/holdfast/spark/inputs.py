@@ -14,6 +14,7 @@ from pyspark.sql import types as spark
 
 from holdfast.errors import InvalidRequest
 from holdfast.spark import pack, schemas
+from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.plan import InputPlan
 from holdfast.state import DROP, KEEP, Input, SideOutput
 
@@ -156,7 +157,7 @@ def packed_inputs(
         one, delay_ms = declared[number], inputs[number].inherited_delay_ms
         if watermarked and not inputs[number].watermarked:
             delay_ms = 0  # of a union Spark knows the first input's columns only; a note alone holds back nothing
-        rows = one.frame.mapInArrow(pack.pack_function(packed_by(number)), pack.packed_schema(delay_ms))
+        rows = map_in_arrow(one.frame, pack.pack_function(packed_by(number)), pack.packed_schema(delay_ms))
         if one.watermark is not None:
             rows = rows.withWatermark("event_time", one.watermark[1])
         packed = rows if packed is None else packed.union(rows)

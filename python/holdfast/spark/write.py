@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
+from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
@@ -187,7 +188,7 @@ class BatchOutput:
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
             try:
-                rows = batch.mapInArrow(sink_function(plan), RESULT_SCHEMA).collect()
+                rows = map_in_arrow(batch, sink_function(plan), RESULT_SCHEMA).collect()
             finally:
                 spark.setLocalProperty(REPLAY_PROPERTY, None)  # type: ignore[arg-type]
             return [decode_result(bytes(row["result"])) for row in rows]

@@ -55,8 +55,8 @@ def by_arrow(type: pa.DataType) -> Keep:
         try:
             array = _alone(value)
             if not castable(array.type, type):
-                raise NotKept(f"a {array.type} is no {type}")
-            return python_of(cast(array, type, "it"), "it")[0]
+                raise NotKept(f"{array.type} is no {type}")
+            return python_of(cast(array, type, "the value"), "the value")[0]
         except CONVERSION_ERRORS as error:
             raise NotKept(str(error)) from None
 
