@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +140,14 @@ def test_metrics_are_json() -> None:
     told = OperatorMetrics.of("op", 0, [SlotMetrics(opened="restore")]).to_dict()
     assert json.loads(json.dumps(told)) == told
     assert told["restores"] == 1
+
+
+def test_the_guide_explains_every_figure() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/guide/metrics.md").read_text(encoding="utf-8")
+    explained = {
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert explained == OperatorMetrics.of("op", 0, ()).to_dict().keys()
 
 
 # --- what Spark tells
