@@ -307,3 +307,51 @@ class MatchByKey(hf.KeyedProcessor):
                 "paid": self.paid.get(),
                 "batch": ctx.batch_id,
             }
+
+
+JUDGED = "order_id long, user string, least long, total long, heard long, slot int, batch long"
+
+
+class Judge(hf.BatchProcessor):
+    """Each order with the rule that holds for it, how much its user has ordered, and how many rules its slot heard."""
+
+    rules = hf.BroadcastState(pa.string(), pa.int64())
+    heard = hf.OperatorState(pa.int64(), redistribution="split")
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process_rules(self, rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        """Later rows win; what the slot has then is given out where an order would be."""
+        for name, least in zip(rows["name"].to_pylist(), rows["least"].to_pylist()):
+            if least is None:
+                self.rules.remove(name)
+            else:
+                self.rules.put(name, least)
+            self.heard.add(least)
+        yield {"order_id": -1, "user": repr(self.rules.items()), **self.surroundings(ctx)}
+
+    def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        total, least = self.total.add(batch, batch["amount"]), self.rules.get(batch["rule"])
+        for row, so_far, rule in zip(batch.to_pylist(), total.to_pylist(), least.to_pylist()):
+            assert self.rules.get(row["rule"]) == rule
+            given = {"order_id": row["order_id"], "user": row["user"], **self.surroundings(ctx)}
+            yield {**given, "least": rule, "total": so_far}
+
+    def surroundings(self, ctx: hf.Context) -> dict[str, Any]:
+        found = {"heard": len(self.heard.get()), "slot": ctx.slot, "batch": ctx.batch_id}
+        return {"least": None, "total": None, **found}
+
+
+class JudgeByKey(hf.KeyedProcessor):
+    """The same, a key at a time."""
+
+    rules = hf.BroadcastState(pa.string(), pa.int64())
+    heard = hf.OperatorState(pa.int64(), redistribution="split")
+    total = hf.ReducingState(pa.int64(), "sum")
+    process_rules = Judge.process_rules
+    surroundings = Judge.surroundings
+
+    def process_orders(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for row in rows.to_pylist():
+            self.total.add(row["amount"])
+            given = {"order_id": row["order_id"], "user": key[0], **self.surroundings(ctx)}
+            yield {**given, "least": self.rules.get(row["rule"]), "total": self.total.get()}

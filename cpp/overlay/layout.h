@@ -3,8 +3,8 @@
 //
 // A store key is [key group][state id][before the key][encoded key][suffix]. A reader that knows no declarations (a
 // restore, a fold, a scan) must find the encoded key all the same: what stands before it goes by bit 15 of the state's
-// id, and where it ends, the encoding says itself. The header in front of values, the same for all kinds, is said in
-// codec/value_header.h.
+// id, whether there is one at all by bit 14, and where it ends, the encoding says itself. The header in front of
+// values, the same for all kinds, is said in codec/value_header.h.
 #pragma once
 
 #include <array>
@@ -49,5 +49,14 @@ inline constexpr const Layout& Of(Kind kind) { return kLayouts[static_cast<size_
 inline constexpr uint16_t kFirstOrderedId = 0x8000;
 inline constexpr bool IsOrderedId(uint16_t state_id) { return state_id >= kFirstOrderedId; }
 inline constexpr size_t BeforeKeyBytes(uint16_t state_id) { return IsOrderedId(state_id) ? kTimeBytes : 0; }
+
+// Operator states, which belong to the slot and to no key, have the ids from here to those of ordered states. They are
+// lists and maps of one key that has no bytes, in a key group that no slot has: whoever divides a store by ranges of
+// key groups meets them apart from all that he divides.
+inline constexpr uint16_t kFirstOperatorId = 0x4000;
+inline constexpr uint16_t kNoKeyGroup = 0xFFFF;
+inline constexpr bool IsOperatorId(uint16_t state_id) {
+  return state_id >= kFirstOperatorId && state_id < kFirstOrderedId;
+}
 
 }  // namespace holdfast::layout

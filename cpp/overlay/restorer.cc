@@ -22,6 +22,12 @@ Status NotOfSlot(const StoredEntry& stored, uint16_t key_group, const SlotKeyGro
                                  std::to_string(groups.first()) + " to " + std::to_string(groups.end() - 1));
 }
 
+Status NotOfNoKey(const StoredEntry& stored) {
+  return NotRestored(stored, stored.key.empty() ? "an operator state has an entry without an element"
+                                                : "operator states, and nothing else, are of key group " +
+                                                      std::to_string(layout::kNoKeyGroup));
+}
+
 }  // namespace
 
 Restorer::Restorer(SlotEngine* engine, uint32_t mark)
@@ -54,6 +60,7 @@ Status Restorer::Finish() {
 void Restorer::EnterState(uint16_t state_id) {
   table_ = engine_->TableOf(state_id);
   before_key_bytes_ = layout::BeforeKeyBytes(state_id);
+  is_operator_ = layout::IsOperatorId(state_id);
   is_whole_ = engine_->IsWhole(state_id);
 }
 
@@ -70,6 +77,12 @@ Status Restorer::Read(const StoredEntry& stored, Item* item) {
     if (!engine_->key_groups().Contains(stored.key_group)) [[unlikely]]
       return NotRestored(stored, "its key group is not of this slot");
     key = RawKey(stored.key, stored.key_group);
+  } else if (is_operator_ || stored.key_group == layout::kNoKeyGroup) {
+    if (!is_operator_ || stored.key_group != layout::kNoKeyGroup || stored.key.empty()) [[unlikely]]
+      return NotOfNoKey(stored);
+    key.bytes = stored.key.substr(0, 0);
+    key.hash = IndexHash(key.bytes);
+    key.key_group = layout::kNoKeyGroup;
   } else {
     if (stored.key.size() < before_key_bytes_) [[unlikely]]
       return NotRestored(stored, "it is too short for what stands before the key");

@@ -67,6 +67,7 @@ class Restorer {
   // Of the state that the last entry was of.
   Table* table_ = nullptr;
   size_t before_key_bytes_ = 0;
+  bool is_operator_ = false;
   bool is_whole_ = false;
 };
 

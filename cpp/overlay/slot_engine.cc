@@ -93,25 +93,29 @@ Status SlotEngine::Load(std::shared_ptr<BaseReader> base) {
           "load() is for a complete Store that holds nothing yet and has no batch in progress");
     }
     if (base == nullptr) return Status::InvalidRequest("load() needs a base");
-    const std::string lower = store_key::Make(options_.key_groups.first(), 0, {});
-    const std::string upper = store_key::Make(static_cast<uint16_t>(options_.key_groups.end()), 0, {});
-    HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator, base->Scan(lower, upper));
-    Restorer restorer(this, /*mark=*/0);
-    for (; iterator->Valid(); iterator->Next()) {
-      const Slice key = iterator->key();
-      if (key.size() < store_key::kPrefixBytes) {
-        return Status::Corrupt("the base has a key of " + std::to_string(key.size()) + " bytes, expected at least " +
-                               std::to_string(store_key::kPrefixBytes) + "; restore from another version");
-      }
-      HOLDFAST_RETURN_IF_ERROR(restorer.AddCopy({store_key::KeyGroup(key), store_key::StateId(key),
-                                                 key.substr(store_key::kPrefixBytes), iterator->value(), true}));
-    }
-    HOLDFAST_RETURN_IF_ERROR(restorer.Finish());
-    HOLDFAST_RETURN_IF_ERROR(iterator->status());
+    HOLDFAST_RETURN_IF_ERROR(LoadRange(base.get(), store_key::Make(options_.key_groups.first(), 0, {}),
+                                       store_key::Make(static_cast<uint16_t>(options_.key_groups.end()), 0, {})));
+    HOLDFAST_RETURN_IF_ERROR(LoadRange(base.get(), store_key::Make(layout::kNoKeyGroup, 0, {}), {}));
     loaded_ = true;
     needs_load_ = false;
     return Status::Ok();
   });
+}
+
+Status SlotEngine::LoadRange(BaseReader* base, Slice lower, Slice upper) {
+  HOLDFAST_ASSIGN_OR_RETURN(const std::unique_ptr<BaseIterator> iterator, base->Scan(lower, upper));
+  Restorer restorer(this, /*mark=*/0);
+  for (; iterator->Valid(); iterator->Next()) {
+    const Slice key = iterator->key();
+    if (key.size() < store_key::kPrefixBytes) {
+      return Status::Corrupt("the base has a key of " + std::to_string(key.size()) + " bytes, expected at least " +
+                             std::to_string(store_key::kPrefixBytes) + "; restore from another version");
+    }
+    HOLDFAST_RETURN_IF_ERROR(restorer.AddCopy({store_key::KeyGroup(key), store_key::StateId(key),
+                                               key.substr(store_key::kPrefixBytes), iterator->value(), true}));
+  }
+  HOLDFAST_RETURN_IF_ERROR(restorer.Finish());
+  return iterator->status();
 }
 
 Status SlotEngine::Begin(int64_t sequence) {

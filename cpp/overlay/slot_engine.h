@@ -103,6 +103,8 @@ class SlotEngine {
  private:
   friend class Operation;
 
+  // The entries of keys in [lower, upper); an empty upper: to the end.
+  Status LoadRange(BaseReader* base, Slice lower, Slice upper);
   Status CheckInBatch() const;
   void NoteFailure(const Call& call, const Status& failure);
   void ForgetAbsent();

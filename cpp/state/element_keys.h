@@ -19,7 +19,7 @@ struct HeadKey {
 // Calls visit(first row, heads) for each block of rows in order; heads are made when new. visit returns a Status.
 template <typename Visit>
 Status ForEachHeadBlock(SlotStore* store, Table* table, const OwnedArray& keys, Visit&& visit) {
-  HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
+  HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, *table, keys));
   store->engine()->CountLookups(reader.length());
   std::array<HeadKey, KeyReader::kBlockRows> heads;
   for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {

@@ -1,5 +1,7 @@
 #include "state/key_reader.h"
 
+#include <algorithm>
+
 #include "codec/index_hash.h"
 #include "codec/xxh64.h"
 #include "state/key_text.h"
@@ -10,15 +12,36 @@ Result<KeyReader> KeyReader::Make(const SlotStore& store, const OwnedArray& keys
   HOLDFAST_ASSIGN_OR_RETURN(
       KeyEncoder encoder,
       KeyEncoder::Make(store.key_codec().type(), store.key_codec().allow_null(), keys.schema(), keys.array()));
-  return KeyReader(store, std::move(encoder));
+  const int64_t length = encoder.length();
+  return KeyReader(store, std::move(encoder), length);
+}
+
+Result<KeyReader> KeyReader::Make(const SlotStore& store, const Table& table, const OwnedArray& keys) {
+  if (!layout::IsOperatorId(table.state_id())) return Make(store, keys);
+  Type none;
+  none.id = TypeId::kNull;
+  HOLDFAST_ASSIGN_OR_RETURN(const ArrayView view, ArrayView::Make(none, keys.schema(), keys.array()));
+  return KeyReader(store, std::nullopt, view.length());
+}
+
+// One key without bytes; what it points to is not null, as with other keys.
+void KeyReader::ReadNoKeys(size_t rows) {
+  keys_.bytes.assign(1, '\0');
+  keys_.offsets.assign(rows + 1, 0);
+  std::fill_n(hashes_.begin(), rows, IndexHash(keys_[0]));
+  std::fill_n(key_groups_of_.begin(), rows, layout::kNoKeyGroup);
 }
 
 Status KeyReader::Read(int64_t begin, int64_t end) {
-  keys_.Clear();
-  begin_ = begin;
-  encoder_.Append(begin, end, &keys_);
-  HOLDFAST_RETURN_IF_ERROR(CheckSizes(keys_, begin, "key"));
   const auto rows = static_cast<size_t>(end - begin);
+  begin_ = begin;
+  if (!encoder_.has_value()) {
+    ReadNoKeys(rows);
+    return Status::Ok();
+  }
+  keys_.Clear();
+  encoder_->Append(begin, end, &keys_);
+  HOLDFAST_RETURN_IF_ERROR(CheckSizes(keys_, begin, "key"));
   for (size_t i = 0; i < rows; ++i) hashes_[i] = IndexHash(keys_[static_cast<int64_t>(i)]);
   return Status::Ok();
 }
@@ -32,6 +55,7 @@ Status KeyReader::FindGroup(int64_t i) {
 }
 
 Status KeyReader::FindGroups() {
+  if (!encoder_.has_value()) return Status::Ok();
   for (int64_t i = 0; i < block_rows(); ++i) HOLDFAST_RETURN_IF_ERROR(FindGroup(i));
   return Status::Ok();
 }

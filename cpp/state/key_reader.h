@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "codec/key_encoder.h"
 #include "state/slot_store.h"
@@ -15,8 +16,11 @@ class KeyReader {
   static constexpr int64_t kBlockRows = 256;
 
   static Result<KeyReader> Make(const SlotStore& store, const OwnedArray& keys);
+  // The same for a state, which may be an operator state: then each row is of no key, and `keys` are nulls of type
+  // null.
+  static Result<KeyReader> Make(const SlotStore& store, const Table& table, const OwnedArray& keys);
 
-  int64_t length() const { return encoder_.length(); }
+  int64_t length() const { return length_; }
   // Encodes and hashes rows [begin, end), at most kBlockRows.
   Status Read(int64_t begin, int64_t end);
   // Finds the key group of row begin + i of the block, or of all of them: what makes a record needs it. A record that
@@ -33,11 +37,14 @@ class KeyReader {
   uint64_t hash(int64_t i) const { return hashes_[static_cast<size_t>(i)]; }
 
  private:
-  KeyReader(const SlotStore& store, KeyEncoder encoder) : store_(&store), encoder_(std::move(encoder)) {}
+  KeyReader(const SlotStore& store, std::optional<KeyEncoder> encoder, int64_t length)
+      : store_(&store), encoder_(std::move(encoder)), length_(length) {}
+  void ReadNoKeys(size_t rows);
   Status NotOfSlot(int64_t i) const;
 
   const SlotStore* store_;
-  KeyEncoder encoder_;
+  std::optional<KeyEncoder> encoder_;  // none: all rows are of no key
+  int64_t length_;
   ByteColumn keys_;
   int64_t begin_ = 0;
   std::array<uint64_t, kBlockRows> hashes_ = {};

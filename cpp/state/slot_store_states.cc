@@ -30,6 +30,12 @@ Result<Handle*> SlotStore::Declare(int64_t state_id, const std::string& descript
                                   " on, those of other states below; found " + std::to_string(id) + " for " +
                                   description);
   }
+  if (layout::IsOperatorId(id) && !layout.has_elements()) {
+    return Status::InvalidRequest("ids of operator states are from " + std::to_string(layout::kFirstOperatorId) +
+                                  " to " + std::to_string(layout::kFirstOrderedId - 1) +
+                                  ", and those are lists and maps; found " + std::to_string(id) + " for " +
+                                  description);
+  }
   if (const auto found = declared_.find(id); found != declared_.end()) {
     if (found->second.description == description) return std::get<std::unique_ptr<Handle>>(found->second.table).get();
     return Status::Incompatible("state " + std::to_string(id) + " is declared as " + found->second.description +

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
+from holdfast import _core
 from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
-from holdfast.checkpoint.added_timers import added_timers
+from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
 from holdfast.checkpoint.expiry import StateExpiry
@@ -130,7 +131,36 @@ def test_added_timers(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/timers/32769.json", golden("timers_v1.json"))
     silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
-    assert added_timers(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
+    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
+
+
+def test_added_operator_states(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    for number, name in ((16384, "broadcast_state_v1.json"), (16385, "operator_state_v1.json")):
+        store.put(f"q/op/operator_states/{number}.json", golden(name))
+    types = pa.schema([("key", pa.string()), ("value", pa.list_(pa.float64()))])
+    rules = StateRecord(0x4000, "rules ü", "broadcast", types)
+    held = StateRecord(0x4001, "held", "operator", pa.schema([("element", pa.int64())]), "union")
+    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, held, rules)) == (rules, held)
+
+
+def test_operator_record_with_a_broadcast_input():
+    of_a_broadcast = replace(OPERATOR, inputs=(("orders", ("user", "at")), ("rules", ())))
+    assert OperatorRecord.from_json(golden("operator_broadcast_v1.json")) == of_a_broadcast
+
+
+def test_delta_of_states_that_belong_to_no_key():
+    """Of slot 7; any other slot of the operator takes it too: its entries are of no key group."""
+    ref = DeltaRef(11, VERSIONS[11], 2010, "3123b1f6970fcc06")
+    data = golden("delta_operator_states_v1.arrow")
+    [delta] = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    for first in (0, 1024):
+        groups = {"max_parallelism": 4096, "first_key_group": first, "end_key_group": first + 1024}
+        slot = _core.Store(OPERATOR.key_schema, **groups)
+        slot.apply_delta(delta, 11)
+        [entries] = pa.array(slot.map_state(0x4000, pa.string(), pa.int64()).entries(pa.nulls(1))).to_pylist()
+        assert entries == [("a", None), ("b", 1)]
+        assert pa.array(slot.list_state(0x4001, pa.int64()).get(pa.nulls(1))).to_pylist() == [[7, None]]
 
 
 def test_manifest():

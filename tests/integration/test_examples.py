@@ -1,6 +1,7 @@
 """The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. The
-enrichment of orders likewise, in each of its outputs; alerts, sessions, rows without their repeats and orders at
-their rate, compared with DuckDB. And the demo through Kafka, of which a month is enough.
+enrichment of orders likewise, in each of its outputs; alerts, sessions, rows without their repeats, orders at their
+rate and payments against rules that change, compared with DuckDB. And the demo through Kafka, of which a month is
+enough.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def test_the_first_program_survives_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("program", ["silent_users", "sessions", "once", "rates"])
+@pytest.mark.parametrize("program", ["silent_users", "sessions", "once", "rates", "fraud"])
 def test_what_comes_out_through_a_kill_is_duckdbs(tmp_path: Path, program: str) -> None:
     command = [sys.executable, str(EXAMPLES / f"{program}.py"), str(tmp_path / program)]
     environment = {**os.environ, "PYTHONPATH": worker_path(), "PYSPARK_PYTHON": sys.executable}

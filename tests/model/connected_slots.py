@@ -66,22 +66,23 @@ class ConnectedSlots:
         outputs: Mapping[str, pa.Schema],
         limits: Limits,
         backend: str,
+        labels: tuple[int, ...] = LABELS,
     ) -> None:
-        self._folder, self._processor, self._limits = folder, processor, limits
+        self._folder, self._processor, self._limits, self._labels = folder, processor, limits, labels
         self._inputs, self._outputs = inputs, outputs
         self._store = open_file_store(str(folder / "state"))
         self._record = OperatorRecord(
             name=_NAME,
             max_parallelism=MAX_PARALLELISM,
-            slots=len(LABELS),
-            labels=LABELS,
+            slots=len(labels),
+            labels=labels,
             key_schema=pa.schema([("user", pa.string())]),
             null_keys=True,
             states=state_records(processor),
         )
         small = {"fold_deltas_max": 2, "snapshot_deltas_max": 3, "retained_batches": 4}
         self._settings = replace(CheckpointSettings(), backend=backend, **small)
-        self.handles: list[Handle | None] = [None] * len(LABELS)
+        self.handles: list[Handle | None] = [None] * len(labels)
         self.batch_id = 0
         self._background = Background()
         self._states = self._opened()
@@ -92,7 +93,7 @@ class ConnectedSlots:
         blobs = self._packed(plans, batch)
         found: Rows = {name: [] for name in self._outputs}
         handles = list(self.handles)
-        for slot, label in enumerate(LABELS):
+        for slot, label in enumerate(self._labels):
             random.Random(batch.shuffle).shuffle(blobs[label])
             if blobs[label]:
                 handles[slot] = self._run_slot(slot, plans, blobs[label], batch.watermark_ms, found)
@@ -125,7 +126,7 @@ class ConnectedSlots:
                 settings=self._settings,
                 background=self._background,
             )
-            for slot in range(len(LABELS))
+            for slot in range(len(self._labels))
         ]
 
     def _plan(self, name: str) -> InputPlan:
@@ -135,7 +136,7 @@ class ConnectedSlots:
 
     def _packed(self, plans: Sequence[InputPlan], batch: Batch) -> dict[int, list[bytes]]:
         """By label. The map tasks of a union are numbered through all of its inputs, which go by their names."""
-        blobs: dict[int, list[bytes]] = {label: [] for label in LABELS}
+        blobs: dict[int, list[bytes]] = {label: [] for label in self._labels}
         task = 0
         for name in sorted(batch.parts):
             number = batch.order.index(name)
@@ -145,7 +146,7 @@ class ConnectedSlots:
                 key_schema=self._record.key_schema,
                 null_keys=True,
                 max_parallelism=MAX_PARALLELISM,
-                labels=lambda: LABELS,
+                labels=lambda: self._labels,
                 event_time_column=None,
                 memory_max_bytes=self._limits.pack,
                 blob_max_bytes=self._limits.blob,
@@ -153,9 +154,10 @@ class ConnectedSlots:
                 key_columns=plans[number].key_columns,
                 input_number=number,
                 input_name=name,
+                broadcast=plans[number].met.broadcast,
             )
             for part in batch.parts[name]:
-                for packed in Pack(plan, LABELS, task).run(iter(part)):
+                for packed in Pack(plan, self._labels, task).run(iter(part)):
                     for label, data in zip(packed.column(0).to_pylist(), packed.column(2).to_pylist()):
                         if data is not None:
                             blobs[label].append(data)
@@ -172,7 +174,7 @@ class ConnectedSlots:
             batch_id=self.batch_id,
             timestamp_ms=1_800_000_000_000,
             slot=slot,
-            slots=len(LABELS),
+            slots=len(self._labels),
             watermark_ms=watermark_ms,
         )
         sides = {name: schema for name, schema in self._outputs.items() if name != MAIN}

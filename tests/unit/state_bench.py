@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast import _core
-from holdfast.checkpoint import FIRST_TIMERS_ID
-from holdfast.state import BoundProcessor, Context, Processor, Timers, declared_states
+from holdfast.spark.keyed import state_records
+from holdfast.state import BoundProcessor, Context, Processor
 
 MAX_PARALLELISM = 16
 USER = pa.schema([pa.field("user", pa.string())])
@@ -47,12 +46,8 @@ def make_context(batch_id: int = 1, **others: Any) -> Context:
 def bind(
     processor: Processor, output: pa.Schema, store: _core.Store | None = None, keys: pa.Schema = USER, **limits: Any
 ) -> BoundProcessor:
-    """The processor at work on a store, each state with its number as id, timers from theirs on."""
-    numbers, timers_numbers = itertools.count(1), itertools.count(FIRST_TIMERS_ID)
-    states = [
-        (name, next(timers_numbers if isinstance(declared, Timers) else numbers))
-        for name, declared in declared_states(processor)
-    ]
+    """The processor at work on a store, each state with the id that it would be recorded under."""
+    states = [(recorded.name, recorded.id) for recorded in state_records(processor)]
     return BoundProcessor(processor, store or make_store(keys), keys, states, output, **limits)
 
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.checkpoint import OperatorRecord, StateRecord, check_operator, recorded_operator, register_operator
+from holdfast.checkpoint.state_record import encode_schema
 from holdfast.errors import Corrupt, Incompatible
+from holdfast.sealed import seal
 from holdfast.storage import LocalFileStore, run_parallel
 
 TOTAL = StateRecord(0, "total", "reducing", pa.schema([("value", pa.int64())]), "sum")
@@ -183,6 +185,62 @@ def test_other_states_are_not_added(store):
     with pytest.raises(Incompatible, match="state 'seen': recorded none"):
         register_operator(store, RECORD)
     assert len(store.list("")) == 1
+
+
+RULES = StateRecord(0x4000, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())]))
+HELD = StateRecord(0x4001, "held", "operator", pa.schema([("element", pa.int64())]), "split")
+
+
+def test_states_that_belong_to_no_key_are_added_like_timers_with_ids_of_their_own(store):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(*RECORD.states, DUE, replace(HELD, id=0x4000))))
+    every = replace(RECORD, states=(*RECORD.states, DUE, RULES, HELD))
+    recorded = (*RECORD.states, DUE, replace(HELD, id=0x4000), replace(RULES, id=0x4001))
+    assert register_operator(store, every).states == recorded
+    assert [file.name for file in store.list("totals%20per%2Fuser/operator_states/")] == [
+        "totals%20per%2Fuser/operator_states/16384.json",
+        "totals%20per%2Fuser/operator_states/16385.json",
+    ]
+    for change, message in (
+        (
+            replace(RECORD, states=(*RECORD.states, DUE, RULES)),
+            r"'held': recorded operator\(element: int64\), split, decl",
+        ),
+        (
+            replace(every, states=(*RECORD.states, DUE, RULES, replace(HELD, function="union"))),
+            "split, declared .* union",
+        ),
+    ):
+        with pytest.raises(Incompatible, match=message):
+            register_operator(store, change)
+
+
+def test_a_state_in_the_folder_of_another_sort_is_corrupt(store, tmp_path):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(*RECORD.states, RULES)))
+    folder = tmp_path / "totals%20per%2Fuser"
+    text = (folder / "operator_states/16384.json").read_text()
+    fields = {"id": 5, "name": "low", "kind": "broadcast", "types": {}, "function": None}
+    lies = {**fields, "schema": encode_schema(RULES.schema)}
+    (folder / "operator_states/00005.json").write_text(seal("holdfast.operator_state", 1, lies))
+    with pytest.raises(
+        Corrupt, match="expected operator states of an id and a name of their own, found id 5, name 'low'"
+    ):
+        register_operator(store, RECORD)
+    (folder / "operator_states/00005.json").unlink()
+    (folder / "timers").mkdir()
+    (folder / "timers/16384.json").write_text(text)
+    with pytest.raises(Corrupt, match="timers/16384.json"):
+        register_operator(store, RECORD)
+
+
+def test_a_broadcast_input_is_recorded_without_a_key(store):
+    marked = replace(RECORD, inputs=(("orders", ("user", "at")), ("rules", ())))
+    assert OperatorRecord.from_json(marked.to_json()) == marked
+    register_operator(store, marked)
+    unmarked = replace(marked, inputs=(("orders", ("user", "at")), ("rules", ("user", "at"))))
+    with pytest.raises(Incompatible, match=r"recorded orders \(user, at\), rules \(broadcast\), declared orders"):
+        register_operator(store, unmarked)
 
 
 def test_of_all_that_add_timers_at_once_one_wins(store):

@@ -30,6 +30,7 @@ def test_the_pages_test_passes(name: str) -> None:
 
 def test_every_kind_of_state_has_an_example() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    missing = [kind for kind in ("Value", "List", "Map", "Reducing", "Aggregating") if f"hf.{kind}State(" not in page]
+    kinds = ("Value", "List", "Map", "Reducing", "Aggregating", "Broadcast", "Operator")
+    missing = [kind for kind in kinds if f"hf.{kind}State(" not in page]
     assert not missing
     assert len(TESTS) >= 7

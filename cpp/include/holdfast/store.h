@@ -37,7 +37,8 @@ struct StoreOptions {
 
 // In all tables `keys` are as for KeyCodec (one key column may come alone), one row an operation, applied in order of
 // the rows. InvalidRequest, naming row and key group, for a key whose key group is not of the slot. Results have one
-// row a key.
+// row a key. Lists and maps with an id from 0x4000 to 0x7FFF are operator states: the slot has one of each, and keys
+// are an array of type null.
 
 class ValueTable {
  public:

@@ -4,7 +4,7 @@ core.
 
 from __future__ import annotations
 
-from holdfast.checkpoint.added_timers import FIRST_TIMERS_ID
+from holdfast.checkpoint.added_states import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID
 from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.background_work import BackgroundFigures, BackgroundWork
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
@@ -25,6 +25,7 @@ from holdfast.checkpoint.slot_work import SlotWork
 from holdfast.checkpoint.state_record import StateRecord
 
 __all__ = [
+    "FIRST_OPERATOR_STATE_ID",
     "FIRST_TIMERS_ID",
     "Background",
     "BackgroundFigures",

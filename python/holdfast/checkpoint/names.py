@@ -1,8 +1,9 @@
 """Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
 
-In storage, under ``<query id>/<operator>/``: ``operator.json``, ``timers/<id>.json``, ``runs/<number>-<run id>.json``
-and, for each slot, a folder ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``,
-``snapshot/<sequence>-<version id>-<snapshot id>.json`` and ``sst/<snapshot id>-<file>``.
+In storage, under ``<query id>/<operator>/``: ``operator.json``, ``timers/<id>.json``, ``operator_states/<id>.json``,
+``runs/<number>-<run id>.json`` and, for each slot, a folder ``slot-00007/`` with
+``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json`` and
+``sst/<snapshot id>-<file>``.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def run_name(number: int, run_id: str) -> str:
     return f"runs/{number:0{_SEQUENCE_DIGITS}d}-{encode_operator(run_id)}.json"
 
 
-def timers_name(state_id: int | None) -> str:
-    """Of the record of timers that were added after the first run; None: what all these begin with."""
-    return "timers/" if state_id is None else f"timers/{state_id:05d}.json"
+def added_state_name(folder: str, state_id: int | None = None) -> str:
+    """Of the record of a state that was added after the first run; None: what all those of the folder begin with."""
+    return f"{folder}/" if state_id is None else f"{folder}/{state_id:05d}.json"
 
 
 def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.checkpoint.added_timers import KIND as TIMERS
-from holdfast.checkpoint.added_timers import added_timers, recorded_timers
+from holdfast.checkpoint.added_states import added_states, may_be_added, recorded_states
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
@@ -25,7 +24,8 @@ _NEW = "go back to the recorded declaration, give the operator a new name, or st
 @dataclass(frozen=True)
 class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
-    key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone.
+    key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
+    broadcast has no key columns.
     """
 
     name: str
@@ -126,27 +126,27 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         recorded = _record(store, folder)
     if recorded is None:
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
-    added = added_timers(store, folder, recorded.states, declared.states)
+    added = added_states(store, folder, recorded.states, declared.states)
     recorded = replace(recorded, states=(*recorded.states, *added))
     check_operator(store, folder, recorded, declared)
     return recorded
 
 
 def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
-    """What is recorded of the operator in this folder, timers that it got later among it; None before its first run."""
+    """What is recorded of the operator in this folder, states that it got later among it; None before its first run."""
     recorded = _record(store, prefix)
     if recorded is None:
         return None
-    return replace(recorded, states=(*recorded.states, *recorded_timers(store, prefix, recorded.states)))
+    return replace(recorded, states=(*recorded.states, *recorded_states(store, prefix, recorded.states)))
 
 
 def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
-    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. Timers that are
-    not recorded yet contradict nothing: there are none.
+    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. States
+    that may be added and are not recorded yet contradict nothing: there is nothing of them.
     """
     where = f"{_record_name(prefix)} in {store.uri}"
     names = {state.name for state in recorded.states}
-    states = tuple(state for state in declared.states if state.kind != TIMERS or state.name in names)
+    states = tuple(state for state in declared.states if not may_be_added(state) or state.name in names)
     declared = replace(declared, states=states)
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
@@ -172,7 +172,7 @@ def _text(schema: pa.Schema) -> str:
 
 
 def _inputs_text(inputs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
-    return ", ".join(f"{name} ({', '.join(key)})" for name, key in inputs) or "one without a name"
+    return ", ".join(f"{name} ({', '.join(key) or 'broadcast'})" for name, key in inputs) or "one without a name"
 
 
 def _same(old: StateRecord, new: StateRecord) -> bool:

@@ -41,8 +41,10 @@ class Payload:
     channel: int = 0
 
 
-def arrays(payloads: Sequence[Payload], where: str) -> Iterator[Sequence[Payload]]:
-    """Runs of payloads that can be sealed into one Arrow array each.
+def arrays(
+    payloads: Sequence[Payload], where: str, run_bytes_max: int = ARRAY_BYTES_MAX
+) -> Iterator[Sequence[Payload]]:
+    """Runs of payloads that can be sealed into one Arrow array each, of about so many bytes at most.
 
     Raises
     ------
@@ -57,7 +59,7 @@ def arrays(payloads: Sequence[Payload], where: str) -> Iterator[Sequence[Payload
                 f"{where}: a row has {blob_bytes} bytes packed; at most {ARRAY_BYTES_MAX} pass through Spark as one "
                 "value. Split it into several rows, or keep the data elsewhere and pass where it is"
             )
-        if size_bytes + blob_bytes > ARRAY_BYTES_MAX:
+        if start < number and size_bytes + blob_bytes > min(run_bytes_max, ARRAY_BYTES_MAX):
             yield payloads[start:number]
             start, size_bytes = number, 0
         size_bytes += blob_bytes

@@ -4,7 +4,7 @@ checked before anything runs. Then each is packed, and what is packed is one str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.spark import pack, schemas
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.plan import InputPlan
-from holdfast.state import DROP, KEEP, Input, SideOutput
+from holdfast.state import DROP, KEEP, Broadcast, Input, SideOutput
 
 _EVENT_TIME = pa.timestamp("us", "UTC")
 _POLICIES = (KEEP, DROP)
@@ -25,11 +25,11 @@ _INPUTS_MAX = 16
 
 @dataclass(frozen=True)
 class InputFrame:
-    """An input as the user declares it; ``name`` is None where it is the only one."""
+    """An input as the user declares it; ``name`` is None where it is the only one, ``key`` where it is broadcast."""
 
     name: str | None
     frame: DataFrame
-    key: str | Sequence[str]
+    key: str | Sequence[str] | None
     watermark: tuple[str, str] | None
     late: str | SideOutput
 
@@ -52,18 +52,34 @@ def input_names(inputs: Iterable[Any], where: str) -> list[str]:
     return names
 
 
-def by_input(argument: str, given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
-    """What an argument says of each input: a mapping says it of each, anything else is for all."""
+def broadcast_first(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs in the order in which a slot reads them: what holds for all keys comes before them."""
+    return dict(sorted(inputs.items(), key=lambda named: not isinstance(named[1], Broadcast)))
+
+
+def by_input(
+    argument: str, given: Any, names: Sequence[str], where: str, broadcast: Collection[str] = ()
+) -> dict[str, Any]:
+    """What an argument says of each input that has a key: a mapping says it of each, anything else is for all. Those
+    that are broadcast are told nothing.
+    """
+    keyed = [name for name in names if name not in broadcast]
     if not isinstance(given, Mapping):
         if argument == "watermark":
-            raise InvalidRequest(f'{where}: watermark is {given!r}; expected {{"{names[0]}": (column, delay), …}}')
-        return dict.fromkeys(names, given)
-    strangers = [name for name in given if name not in names]
-    if strangers:
+            raise InvalidRequest(f'{where}: watermark is {given!r}; expected {{"{keyed[0]}": (column, delay), …}}')
+        return dict.fromkeys(keyed, given)
+    strangers = [name for name in given if name not in keyed]
+    if not strangers:
+        return dict(given)
+    marked = next((name for name in strangers if name in broadcast), None)
+    if marked is not None:
         raise InvalidRequest(
-            f"{where}: {argument}= names {', '.join(map(repr, strangers))}; the inputs are {', '.join(names)}"
+            f"{where}: {argument}= names {marked!r}, which is broadcast: its rows have no key, and are never late; "
+            f"leave it out there. Inputs with a key are {', '.join(keyed)}"
         )
-    return dict(given)
+    raise InvalidRequest(
+        f"{where}: {argument}= names {', '.join(map(repr, strangers))}; the inputs are {', '.join(names)}"
+    )
 
 
 def check_watermark(watermark: object, where: str) -> None:
@@ -86,7 +102,8 @@ def plan_input(declared: InputFrame, operator: str) -> InputPlan:
     Raises
     ------
     InvalidRequest
-        It does not stream, lacks a column, has a watermark already, or has none and late rows are to be told.
+        It does not stream, lacks a column, has a watermark already, or has none and late rows are to be told; or it is
+        broadcast and has one.
     """
     where = declared.where(operator)
     events = declared.frame
@@ -102,6 +119,13 @@ def plan_input(declared: InputFrame, operator: str) -> InputPlan:
         )
     what = f"operator {operator!r}, input" + (f" {declared.name!r}" if declared.name is not None else "")
     schema = schemas.arrow_schema(events.schema, what)
+    if declared.key is None:
+        if inherited:
+            raise InvalidRequest(
+                f"{where}: the DataFrame has a watermark, which would hold back the operator's whenever no rows come, "
+                "and rows of a broadcast input are never late: take withWatermark away from it"
+            )
+        return InputPlan(Input(declared.name, (), broadcast=True), schema, (), None, None)
     if declared.watermark is not None:
         _check_event_time(schema, declared.watermark[0], where)
     columns = schemas.key_columns(declared.key, schema, operator)
@@ -121,15 +145,16 @@ def plan_input(declared: InputFrame, operator: str) -> InputPlan:
 
 
 def common_key(inputs: Sequence[InputPlan], operator: str) -> pa.Schema:
-    """The key of all inputs, under the names of that which comes first by name: it is recorded, and inputs may change
-    their order.
+    """The key of all inputs that have one, under the names of that which comes first by name: it is recorded, and
+    inputs may change their order.
 
     Raises
     ------
     InvalidRequest
         Inputs whose keys have other types: equal values would be different keys.
     """
-    named, *others = sorted(inputs, key=lambda one: one.met.name or "")
+    keyed = [one for one in inputs if not one.met.broadcast]
+    named, *others = sorted(keyed, key=lambda one: one.met.name or "")
     first = schemas.key_schema(named.schema, named.key_columns)
     for one in others:
         other = schemas.key_schema(one.schema, one.key_columns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from holdfast.checkpoint import FIRST_TIMERS_ID, OperatorRecord, StateRecord
+from holdfast.checkpoint import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID, OperatorRecord, StateRecord
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
@@ -27,10 +27,13 @@ from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import (
     KEEP,
     MAIN,
+    BroadcastState,
     Input,
+    OperatorState,
     Processor,
     SideOutput,
     Timers,
+    check_broadcast,
     check_methods,
     check_side_outputs,
     declared_states,
@@ -144,6 +147,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
         raise InvalidRequest(
             f"{where}: expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
         )
+    check_broadcast(processor, inputs, where)
     check_methods(processor, inputs, where)
     if options.output_mode not in _OUTPUT_MODES:
         raise InvalidRequest(
@@ -255,16 +259,19 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
         key_columns=packed.key_columns,
         input_number=number,
         input_name=packed.met.name,
+        broadcast=packed.met.broadcast,
         wakes=plan.timers,
     )
 
 
 def state_records(processor: Processor) -> tuple[StateRecord, ...]:
     """The states of a processor as they are recorded."""
-    numbers, timers_numbers = itertools.count(1), itertools.count(FIRST_TIMERS_ID)
+    numbers = {Timers.kind: itertools.count(FIRST_TIMERS_ID)}
+    numbers[BroadcastState.kind] = numbers[OperatorState.kind] = itertools.count(FIRST_OPERATOR_STATE_ID)
+    of_keys = itertools.count(1)
     return tuple(
         StateRecord(
-            id=next(timers_numbers if isinstance(declaration, Timers) else numbers),
+            id=next(numbers.get(declaration.kind, of_keys)),
             name=state_name,
             kind=declaration.kind,
             schema=pa.schema([pa.field(role, kind) for role, kind in declaration.types.items()]),

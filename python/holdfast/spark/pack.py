@@ -52,8 +52,8 @@ class PackPlan:
     """What the map side of one input needs to know; travels in the closure.
 
     `labels` is asked for in the task, because only there the query is known whose operator record holds them.
-    `key_columns`: where the key stands in this input, where that is not under the key's own names. `wakes`: slots
-    without rows are called too, because they have timers.
+    `key_columns`: where the key stands in this input, where that is not under the key's own names. `broadcast`: there
+    is none, and each slot gets all rows. `wakes`: slots without rows are called too, because they have timers.
     """
 
     operator: str
@@ -69,6 +69,7 @@ class PackPlan:
     key_columns: tuple[str, ...] | None = None
     input_number: int = 0
     input_name: str | None = None
+    broadcast: bool = False
     wakes: bool = False
 
     @property
@@ -114,11 +115,13 @@ class Pack:
             latest = pc.max(rows.column(self._plan.event_time_column))
             if latest.is_valid and (self._event_time_max is None or latest.as_py() > self._event_time_max.as_py()):
                 self._event_time_max = latest
-        slots, payloads = self._split(rows)
+        slots, payloads = self._for_all(rows) if self._plan.broadcast else self._split(rows)
         del rows
         reach("mid_pack")
         done = 0
-        for run in blobs.arrays(payloads, self._plan.where):
+        # What is sealed for all slots is many times what was gathered: it leaves in parts.
+        run_bytes_max = self._plan.memory_max_bytes if self._plan.broadcast else blobs.ARRAY_BYTES_MAX
+        for run in blobs.arrays(payloads, self._plan.where, run_bytes_max):
             yield self._packed(slots[done : done + len(run)], run)
             done += len(run)
 
@@ -142,6 +145,17 @@ class Pack:
                 payloads.append(blobs.Payload(*place, count, message, self._plan.input_number))
                 self._sequences[slot] += 1
                 slots.append(slot)
+        return slots, payloads
+
+    def _for_all(self, rows: pa.RecordBatch) -> tuple[list[int], list[blobs.Payload]]:
+        """Each part of the rows for each slot, so that all read the same in the same order."""
+        slots: list[int] = []
+        payloads: list[blobs.Payload] = []
+        for count, message in messages(rows, self._plan.blob_max_bytes):
+            for slot, sequence in enumerate(self._sequences):
+                payloads.append(blobs.Payload(self._map_partition, sequence, count, message, self._plan.input_number))
+                slots.append(slot)
+            self._sequences = [sequence + 1 for sequence in self._sequences]
         return slots, payloads
 
     def _keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ class InputPlan:
     met
         The input as the processor meets it.
     key_columns
-        Where the operator's key stands in it.
+        Where the operator's key stands in it; nowhere, where it is broadcast.
     reported_column
         Column whose latest time pack must report for the watermark that is declared with the operator, or None.
     inherited_delay_ms

@@ -22,10 +22,17 @@ from holdfast.state.declarations import (
     StateDeclaration,
     ValueState,
 )
-from holdfast.state.inputs import DROP, KEEP, Input, check_methods
+from holdfast.state.inputs import DROP, KEEP, Broadcast, Input, broadcast, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
+from holdfast.state.live_operator_states import (
+    BatchBroadcastState,
+    BatchOperatorState,
+    KeyedBroadcastState,
+    KeyedOperatorState,
+)
 from holdfast.state.live_timers import BatchTimers, KeyedTimers
+from holdfast.state.operator_states import BroadcastState, OperatorState, check_broadcast
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states, fresh_copy
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
 from holdfast.state.timers import Timers, any_due, declared_timers
@@ -39,26 +46,33 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "BatchAggregatingState",
+    "BatchBroadcastState",
     "BatchCounts",
     "BatchListState",
     "BatchMapState",
+    "BatchOperatorState",
     "BatchProcessor",
     "BatchReducingState",
     "BatchTimers",
     "BatchValueState",
     "BoundProcessor",
+    "Broadcast",
+    "BroadcastState",
     "Context",
     "Counters",
     "Input",
     "KeyedAggregatingState",
+    "KeyedBroadcastState",
     "KeyedListState",
     "KeyedMapState",
+    "KeyedOperatorState",
     "KeyedProcessor",
     "KeyedReducingState",
     "KeyedTimers",
     "KeyedValueState",
     "ListState",
     "MapState",
+    "OperatorState",
     "Outputs",
     "Processor",
     "ReducingState",
@@ -68,6 +82,8 @@ __all__ = [
     "Timers",
     "ValueState",
     "any_due",
+    "broadcast",
+    "check_broadcast",
     "check_methods",
     "check_side_outputs",
     "declared_states",

@@ -19,10 +19,20 @@ from holdfast.state.declarations import BOUND_STATES
 from holdfast.state.inputs import DROP, KEEP, Input
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
+from holdfast.state.live_operator_states import (
+    BatchBroadcastState,
+    BatchOperatorState,
+    KeyedBroadcastState,
+    KeyedOperatorState,
+    LiveOperatorState,
+)
 from holdfast.state.live_state import LiveState
 from holdfast.state.live_timers import BatchTimers, KeyedTimers, due_until
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, Produced, declared_states
 from holdfast.state.side_outputs import Outputs, SideOutput, TaggedRows
+
+_BROADCAST_STATES = (BatchBroadcastState, KeyedBroadcastState)
+_OPERATOR_STATES = (*_BROADCAST_STATES, BatchOperatorState, KeyedOperatorState)
 
 ROWS_BYTES_MAX = 64 << 20
 TIMERS_A_CALL = 65536
@@ -50,9 +60,11 @@ class BoundProcessor:
     side_outputs
         Schema of each side output by name.
     inputs
-        The operator's inputs in their order; by default one, whose rows ``process`` takes.
+        The operator's inputs in their order; by default one, whose rows ``process`` takes. Rows of those that are
+        broadcast must come first.
     rows_bytes_max
-        For a KeyedProcessor: input bytes that are gathered before keys are called with the rows so far.
+        For a KeyedProcessor, and for broadcast inputs: input bytes that are gathered before the processor is called
+        with the rows so far.
     between_chunks
         Called between timers of a BatchProcessor; and whenever the states of a KeyedProcessor have written all they
         held back, after some thousand keys at most. This is when the store may spill.
@@ -86,17 +98,19 @@ class BoundProcessor:
         self._input: Input | None = None  # whose rows came last
         self._between_chunks = between_chunks
         self._opened = False
+        self._broadcast_rows: list[pa.RecordBatch] = []
+        self._rows_bytes_max = rows_bytes_max
+        self._scope = scope = KeyScope()
         self.counts = BatchCounts()  #: complete once :meth:`finish` has come to its end
         self._driver: KeyedDriver | None = None
         bound: dict[str, Any]
         if isinstance(processor, KeyedProcessor):
-            scope = KeyScope()
             bound = {name: declared[name].bind_keyed(store, state_id, scope) for name, state_id in states}
             for name, state in bound.items():
                 ttl = declared[name].ttl
                 state.reads_ahead = ttl is None or not ttl.refreshes_on_read
             self._driver = KeyedDriver(
-                processor, store, self._keys, scope, self._output, rows_bytes_max, between_chunks, self.counts
+                processor, store, self._keys, scope, self._output, rows_bytes_max, self._end_chunk, self.counts
             )
         elif isinstance(processor, BatchProcessor):
             bound = {name: declared[name].bind_batch(store, state_id, self._keys) for name, state_id in states}
@@ -106,6 +120,9 @@ class BoundProcessor:
                 "derive it from one of them"
             )
         self._states: list[LiveState] = list(bound.values())
+        self._operator_states: list[LiveOperatorState] = [
+            state for state in self._states if isinstance(state, _OPERATOR_STATES)
+        ]
         processor.__dict__[BOUND_STATES] = bound
 
     def process(self, batch: pa.RecordBatch, ctx: Context, input_number: int = 0) -> Iterator[TaggedRows]:
@@ -118,13 +135,12 @@ class BoundProcessor:
         try:
             self._open(ctx)
             yield from self._turn_to(self._inputs[input_number], ctx)
-            batch = self._on_time(batch, ctx)
-            if self._driver is None:
-                yield from self._process_batch(batch, ctx)
-            elif self._driver.gather(batch):
-                yield from self._driver.run(ctx)
+            if self._inputs[input_number].broadcast:
+                yield from self._gather_broadcast(batch, ctx)
+            else:
+                yield from self._process_keyed(self._on_time(batch, ctx), ctx)
             yield from self._output.drain()
-            self._check_states()
+            self._end_operation()
         except Exception as error:
             self._note(error, ctx)
 
@@ -134,6 +150,7 @@ class BoundProcessor:
         """
         try:
             self._open(ctx)
+            yield from self._run_broadcast(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
                 yield from self._driver.fire([state for state in self._states if isinstance(state, KeyedTimers)], ctx)
@@ -141,7 +158,7 @@ class BoundProcessor:
                 yield from self._fire(ctx)
             yield from self._output.drain()
             self._output.end()
-            self._check_states()
+            self._end_operation()
             for timers in (state for state in self._states if isinstance(state, (BatchTimers, KeyedTimers))):
                 self.counts.timers_registered += timers.registered
                 self.counts.timers_deleted += timers.deleted
@@ -161,10 +178,18 @@ class BoundProcessor:
     ) -> None:
         self.close()
 
-    def _check_states(self) -> None:
-        """A processor may catch what a state raised; the batch is lost all the same."""
+    def _end_operation(self) -> None:
+        """A processor may catch what a state raised; the batch is lost all the same. Where none did, states that belong
+        to no key hold back nothing.
+        """
         for state in self._states:
             state.check()
+        for state in self._operator_states:
+            state.write()
+
+    def _end_chunk(self) -> None:
+        self._end_operation()
+        self._between_chunks()
 
     def _open(self, ctx: Context) -> None:
         if not self._opened:
@@ -176,11 +201,46 @@ class BoundProcessor:
         """Before the rows of another input: those that wait are done first, and keys may have other names."""
         if one is self._input:
             return
+        assert not one.broadcast or self._input is None or self._input.broadcast, "rows with keys came first"
+        yield from self._run_broadcast(ctx)
+        if one.broadcast:
+            self._input = one
+            return
         if self._driver is not None:
             yield from self._driver.run(ctx)
             self._driver.call(one.method)
         self._keys.look_for(one.key_columns or self._keys.schema.names)
         self._input = one
+
+    def _gather_broadcast(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[TaggedRows]:
+        if batch.num_rows:
+            self._broadcast_rows.append(batch)
+        if sum(rows.nbytes for rows in self._broadcast_rows) >= self._rows_bytes_max:
+            yield from self._run_broadcast(ctx)
+
+    def _run_broadcast(self, ctx: Context) -> Iterator[TaggedRows]:
+        """Calls the processor with what was gathered of a broadcast input."""
+        if not self._broadcast_rows:
+            return
+        assert self._input is not None  # whose rows they are
+        rows, self._broadcast_rows = pa.Table.from_batches(self._broadcast_rows), []
+        self._broadcast_at_work(True)
+        yield from self._drained(getattr(self._processor, self._input.method)(rows, ctx))
+        self._end_operation()
+        self._broadcast_at_work(False)
+
+    def _broadcast_at_work(self, at_work: bool) -> None:
+        """States that every slot has alike may be changed; those of keys have no key."""
+        self._keys.of_no_key = self._scope.of_no_key = at_work
+        for state in self._operator_states:
+            if isinstance(state, _BROADCAST_STATES):
+                state.writable = at_work
+
+    def _process_keyed(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[TaggedRows]:
+        if self._driver is None:
+            yield from self._process_batch(batch, ctx)
+        elif self._driver.gather(batch):
+            yield from self._driver.run(ctx)
 
     def _on_time(self, batch: pa.RecordBatch, ctx: Context) -> pa.RecordBatch:
         """The rows that the processor gets."""
@@ -219,7 +279,7 @@ class BoundProcessor:
                     self.counts.timers_fired += due.num_rows
                     ctx.timers = timers.name
                     yield from self._drained(self._processor.on_timers(due, ctx))
-                    self._between_chunks()
+                    self._end_chunk()
         ctx.timers = None
 
     def _drained(self, produced: Produced) -> Iterator[TaggedRows]:

@@ -34,6 +34,7 @@ class KeyColumns:
         self._types: list[pa.DataType] = schema.types
         self._last: Any = None
         self._last_columns: CoreKeys = None
+        self.of_no_key = False  # rows of a broadcast input are at work
 
     def of(self, keys: Keys) -> CoreKeys:
         """The key columns as the core takes them: an array for one key column, a record batch for several.
@@ -41,8 +42,10 @@ class KeyColumns:
         Raises
         ------
         InvalidRequest
-            A key column is missing or of another type.
+            A key column is missing or of another type; or rows of a broadcast input are at work.
         """
+        if self.of_no_key:
+            raise used_without_key("a state of keys")
         if keys is self._last:
             return self._last_columns
         columns = self._columns(keys)
@@ -183,6 +186,15 @@ def _is_one_column(part: Any) -> bool:
     if isinstance(part, np.ndarray):
         return part.ndim > 0  # without dimensions it is a value
     return isinstance(part, (pa.Array, pa.ChunkedArray, list)) or is_series(part)
+
+
+def used_without_key(what: str) -> InvalidRequest:
+    """The error for who asks for a key's state where rows have no key."""
+    return InvalidRequest(
+        f"{what} used in the method of a broadcast input, whose rows reach every slot and belong to no key: it reads "
+        "and changes broadcast states and operator states only; states of keys and timers are for the methods of the "
+        "other inputs"
+    )
 
 
 def _not_one(name: str, found: str) -> InvalidRequest:

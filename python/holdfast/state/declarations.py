@@ -24,7 +24,6 @@ from holdfast.state.batch_states import (
     BatchListState,
     BatchMapState,
     BatchReducingState,
-    BatchState,
     BatchValueState,
 )
 from holdfast.state.casts import storage_type
@@ -39,6 +38,7 @@ from holdfast.state.keyed_values import (
     KeyedReducingState,
     KeyedValueState,
 )
+from holdfast.state.live_state import LiveState
 from holdfast.state.running_folds import nothing_added, running_fold
 from holdfast.state.sketch import SketchFold, counting_codec
 from holdfast.state.ttl import TTL
@@ -55,7 +55,7 @@ PYTHON_FUNCTION = "python"  # what is recorded for a function of the user's own:
 
 BOUND_STATES = "_holdfast_states"  # in the __dict__ of a processor while it runs
 
-Vectorised = TypeVar("Vectorised", bound=BatchState)
+Vectorised = TypeVar("Vectorised", bound=LiveState)
 PerKey = TypeVar("PerKey", bound=KeyedState)
 Self = TypeVar("Self")
 
@@ -71,7 +71,7 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
     Attributes
     ----------
     kind
-        "value", "list", "map", "reducing" or "aggregating".
+        "value", "list", "map", "reducing", "aggregating"; "timers"; "broadcast", "operator".
     name
         Name of the class attribute; it identifies the state for as long as the operator lives.
     ttl
@@ -148,7 +148,7 @@ class ValueState(StateDeclaration[BatchValueState, KeyedValueState]):
 
     def __init__(self, type: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
-        self.type = _kept(type, "ValueState(type)")
+        self.type = kept_type(type, "ValueState(type)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -175,7 +175,7 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
 
     def __init__(self, element: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
-        self.element = _kept(element, "ListState(element)")
+        self.element = kept_type(element, "ListState(element)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -202,8 +202,8 @@ class MapState(StateDeclaration[BatchMapState, KeyedMapState]):
 
     def __init__(self, key: pa.DataType, value: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
-        self.key = _kept(key, "MapState(key)", _core.KeyCodec)
-        self.value = _kept(value, "MapState(value)")
+        self.key = kept_type(key, "MapState(key)", _core.KeyCodec)
+        self.value = kept_type(value, "MapState(value)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -238,7 +238,7 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
         self, type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any], *, ttl: GivenTTL = None
     ) -> None:
         super().__init__(ttl)
-        self.type = _kept(type, "ReducingState(type)")
+        self.type = kept_type(type, "ReducingState(type)")
         self.function = function
         if isinstance(function, str):
             _check_name(function, REDUCING_FUNCTIONS, "ReducingState", "a Python function of two values")
@@ -306,7 +306,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
         ttl: GivenTTL = None,
     ) -> None:
         super().__init__(ttl)
-        self.type = _kept(type, "AggregatingState(type)")
+        self.type = kept_type(type, "AggregatingState(type)")
         self.function = function
         self.accumulator = accumulator
         self.result = result
@@ -338,8 +338,8 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
                 "AggregatingState: a class needs accumulator= and result=, the Arrow types of what is stored and of "
                 "the result"
             )
-        _kept(accumulator, "AggregatingState(accumulator)")
-        _kept(result, "AggregatingState(result)")
+        kept_type(accumulator, "AggregatingState(accumulator)")
+        kept_type(result, "AggregatingState(result)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -405,7 +405,7 @@ def declared_in(processor_class: type) -> tuple[tuple[str, StateDeclaration[Any,
     return tuple(found.items())
 
 
-def _kept(type: Any, where: str, codec: Callable[[pa.DataType], Any] = _core.RowCodec) -> pa.DataType:
+def kept_type(type: Any, where: str, codec: Callable[[pa.DataType], Any] = _core.RowCodec) -> pa.DataType:
     """The type, if the core keeps it."""
     if not isinstance(type, pa.DataType):
         raise InvalidRequest(f"{where}: expected an Arrow type such as pyarrow.int64(), found {type!r}")

@@ -4,7 +4,9 @@ becomes of its late rows.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,30 @@ from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor
 from holdfast.state.side_outputs import SideOutput
 
 KEEP, DROP = "keep", "drop"
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """An input that is marked as broadcast; made by :func:`broadcast`."""
+
+    marked: Any
+
+
+def broadcast(marked: Any) -> Broadcast:
+    """Marks an input of :func:`connect`, each of whose rows reaches every slot: rules, prices, other small streams.
+
+    ``hf.connect({"orders": orders, "rules": hf.broadcast(rules)}, "user", Judge(), …)``
+
+    Such an input has no key. The processor's method for it, ``process_rules(rows, ctx)``, gets a ``pyarrow.Table`` and
+    is called in each slot, before any row that has a key and any timer of the batch; it alone changes the states that
+    are declared as :class:`BroadcastState`.
+
+    Parameters
+    ----------
+    marked
+        The streaming DataFrame; for ``holdfast.testing.Harness`` the input's schema.
+    """
+    return Broadcast(marked)
 
 
 @dataclass(frozen=True)
@@ -32,6 +58,8 @@ class Input:
         What becomes of rows whose event time is not after the watermark: "keep", "drop", or the side output for them.
     time_columns
         All columns (timestamps, microseconds) that the watermark goes by: what a TTL by event time counts from.
+    broadcast
+        Whether every slot gets all of its rows, which then have no key and no lateness.
     """
 
     name: str | None = None
@@ -39,6 +67,7 @@ class Input:
     event_time: str | None = None
     late: str | SideOutput = KEEP
     time_columns: tuple[str, ...] = ()
+    broadcast: bool = False
 
     @property
     def method(self) -> str:
@@ -65,14 +94,29 @@ def check_methods(processor: Processor, inputs: tuple[Input, ...], where: str) -
     Raises
     ------
     InvalidRequest
-        It has not; names the method that was expected.
+        It has not, or one that takes other arguments; names the method that was expected.
     """
     kind = BatchProcessor if isinstance(processor, BatchProcessor) else KeyedProcessor
-    given = "batch, ctx" if kind is BatchProcessor else "key, rows, ctx"
     for one in inputs:
         method = vars(processor).get(one.method, getattr(type(processor), one.method, None))
+        given = "rows, ctx" if one.broadcast else "batch, ctx" if kind is BatchProcessor else "key, rows, ctx"
+        expected = f"{one.method}(self, {given})"
+        of_input = "" if one.name is None else f" for the rows of {'broadcast ' * one.broadcast}input {one.name!r}"
         if not callable(method) or method is getattr(kind, one.method, None):
-            of_input = "" if one.name is None else f" for the rows of input {one.name!r}"
+            raise InvalidRequest(f"{where}: {type(processor).__name__} lacks the method {expected}{of_input}")
+        if one.name is not None and not _takes(getattr(processor, one.method), given.count(",") + 1):
             raise InvalidRequest(
-                f"{where}: {type(processor).__name__} lacks the method {one.method}(self, {given}){of_input}"
+                f"{where}: {type(processor).__name__}.{one.method} takes {inspect.signature(method)}; expected "
+                f"{expected}{of_input}" + ("" if one.broadcast else ", which is not marked by hf.broadcast")
             )
+
+
+def _takes(method: Any, arguments: int) -> bool:
+    """Whether it can be called with so many; one that does not say so may."""
+    try:
+        inspect.signature(method).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

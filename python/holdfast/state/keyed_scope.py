@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
-from holdfast.state.columns import CoreKeys
+from holdfast.state.columns import CoreKeys, used_without_key
 from holdfast.state.live_state import LiveState
 from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal, shown
 
@@ -27,6 +27,7 @@ class KeyScope:
 
     def __init__(self) -> None:
         self.index = NO_KEY
+        self.of_no_key = False  # rows of a broadcast input are at work
         self.keys: CoreKeys = None
         self.tuples: list[tuple[Any, ...]] = []  # the same keys in Python
         self.moved_bytes = 0  # read or written by states in this chunk
@@ -51,6 +52,11 @@ class KeyScope:
             state.check()
         for state in self._states:
             state.flush()
+
+    def said_of(self, index: int) -> str:
+        """For errors: which key it is; nothing where there is none."""
+        key = self.tuples[index]
+        return f"; key {key!r}" if key else ""
 
     def some(self, indices: list[int]) -> CoreKeys:
         """The keys at these positions, which are in order and all different."""
@@ -97,6 +103,8 @@ class KeyedState(LiveState, ABC):
         """Position of the current key in its chunk."""
         index = self._scope.index
         if index < 0:
+            if self._scope.of_no_key:
+                raise self.failed(used_without_key(f"state {self.name!r}"))
             raise InvalidRequest(
                 f"state {self.name!r} used while no key is current: states of a KeyedProcessor belong to the key at "
                 "hand; use them in process(key, rows, ctx)"
@@ -106,8 +114,8 @@ class KeyedState(LiveState, ABC):
     def _asked_several(self, values: Any, role: str) -> Iterable[Any]:
         """What a caller calls several values: anything but one text, which Python would take for its characters."""
         if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
-            key = self._scope.tuples[self._index()]
-            error = f"state {self.name!r}{role}: expected several in a list, found {shown(values)}; key {key!r}"
+            of_key = self._scope.said_of(self._index())
+            error = f"state {self.name!r}{role}: expected several in a list, found {shown(values)}{of_key}"
             raise InvalidRequest(error)
         return values
 
@@ -159,5 +167,5 @@ class KeyedState(LiveState, ABC):
         return self.failed(self._refusal(value, type, reason, role))
 
     def _refusal(self, value: Any, type: pa.DataType, reason: object, role: str) -> InvalidRequest:
-        key = self._scope.tuples[self._scope.index]
-        return refusal(f"state {self.name!r}{role}", type, value, f"{reason}; key {key!r}")
+        of_key = self._scope.said_of(self._scope.index)
+        return refusal(f"state {self.name!r}{role}", type, value, f"{reason}{of_key}")

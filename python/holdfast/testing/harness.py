@@ -36,13 +36,16 @@ from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.state import (
     KEEP,
+    BroadcastState,
     Context,
     ListState,
     MapState,
+    OperatorState,
     Processor,
     SideOutput,
     TaggedRows,
     Timers,
+    check_broadcast,
     check_methods,
     check_side_outputs,
     declared_states,
@@ -99,7 +102,8 @@ class Harness:
         Key column, or several, of the input; or by input.
     input_schema, output_schema
         Of the rows that go in and come out: text such as ``"user string, amount long"``, a pyarrow.Schema, or a
-        StructType of Spark's. For a processor of ``hf.connect`` that of each input by name.
+        StructType of Spark's. For a processor of ``hf.connect`` that of each input by name; of one that is broadcast
+        ``hf.broadcast(schema)``.
     name
         The operator's name.
     side_outputs, late
@@ -140,7 +144,7 @@ class Harness:
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         where = f"operator {name!r}"
-        self._inputs = HarnessInputs(input_schema, key, event_time, late, name)
+        self._inputs = HarnessInputs(processor, input_schema, key, event_time, late, name)
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
         self._name, self._null_keys = name, null_keys
         self._sides = self._inputs.side_schemas(check_side_outputs(side_outputs, where))
@@ -176,7 +180,7 @@ class Harness:
             them one after the other, as it gets the parts of a large batch. None: timers that are due fire.
         by_input
             With several inputs the rows of each, by name: ``process(orders=[…], payments=[…])``. They come in the order
-            of the inputs.
+            of the inputs, those that are broadcast first.
 
         Returns
         -------
@@ -325,32 +329,35 @@ class Harness:
         name
             Of the state.
         key
-            The key columns' values. Without them: of all keys that came in.
+            The key columns' values. Without them: of all keys that came in. States that belong to no key take none.
 
         Returns
         -------
         Any
             A Python value: the value or result, or None where there is none; a list; a dict; of timers a list of
             dicts with ``time`` and ``namespace``, in order of time. Without a key: a dict of them by key (a tuple, or
-            the value itself where there is one key column; structs as tuples too), without those that have nothing.
+            the value itself where there is one key column; structs as tuples too), without those that have nothing. Of
+            a broadcast state a dict, of an operator state a list.
         """
         keys = [key] if key else list(self._keys)
         key_columns = self._inputs.key_schema.names
-        if key and len(key) != len(key_columns):
-            raise InvalidRequest(
-                f"state({name!r}): {key!r} has {len(key)} values; the key columns are {', '.join(key_columns)}"
-            )
         declaration = dict(declared_states(self._processor)).get(name)
         if declaration is None:
             known = ", ".join(known for known, _ in declared_states(self._processor))
             raise InvalidRequest(f"{type(self._processor).__name__} has no state {name!r}; it has {known or 'none'}")
-        if not keys:
-            return {}
+        of_no_key = isinstance(declaration, (BroadcastState, OperatorState))
+        if key and (of_no_key or len(key) != len(key_columns)):
+            of = "it belongs to no key" if of_no_key else f"the key columns are {', '.join(key_columns)}"
+            raise InvalidRequest(f"state({name!r}): {key!r} has {len(key)} values; {of}")
         state_id = next(recorded.id for recorded in self._record.states if recorded.name == name)
-        is_timers = isinstance(declaration, Timers)
+        if not keys and not of_no_key:
+            return {}
         live: Any = declaration.bind_batch(
             self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema)
         )
+        if of_no_key:
+            return dict(live.items()) if isinstance(declaration, BroadcastState) else python_of(live.get(), name)
+        is_timers = isinstance(declaration, Timers)
         columns = [pa.array([one[i] for one in keys], field.type) for i, field in enumerate(self._record.key_schema)]
         asked = pa.RecordBatch.from_arrays(columns, schema=self._record.key_schema)
         read = live.entries if isinstance(declaration, MapState) else live.list if is_timers else live.get
@@ -420,6 +427,7 @@ class Harness:
             raise InvalidRequest(
                 f"expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
             )
+        check_broadcast(processor, self._inputs.met, f"operator {self._name!r}")
         check_methods(processor, self._inputs.met, f"operator {self._name!r}")
         check_ttls(processor, any(one.time_columns for one in self._inputs.met), f"operator {self._name!r}")
         declared_timers(processor)  # those that call nothing are refused, as in a query

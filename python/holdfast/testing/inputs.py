@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
 from holdfast.spark import schemas
-from holdfast.spark.inputs import by_input, check_late, common_key, input_names
+from holdfast.spark.inputs import broadcast_first, by_input, check_late, common_key, input_names
 from holdfast.spark.plan import InputPlan
-from holdfast.state import KEEP, Input, SideOutput, check_side_outputs
+from holdfast.state import KEEP, Broadcast, Input, Processor, SideOutput, check_broadcast, check_side_outputs
 from holdfast.state.columns import KeyColumns
 from holdfast.testing.rows import Rows, input_batches, schema_of
 
@@ -27,10 +27,11 @@ class HarnessInputs:
     Raises
     ------
     InvalidRequest
-        A wrong schema, key, event time or policy for late rows.
+        A wrong schema, key, event time or policy for late rows; or inputs that do not go with the processor's broadcast
+        states.
     """
 
-    def __init__(self, schema: Any, key: Any, event_time: Any, late: Any, operator: str) -> None:
+    def __init__(self, processor: Processor, schema: Any, key: Any, event_time: Any, late: Any, operator: str) -> None:
         self._operator = operator
         where = f"operator {operator!r}"
         names: list[Any] = [None]
@@ -39,10 +40,14 @@ class HarnessInputs:
         times: dict[Any, Any] = {None: event_time}
         lates: dict[Any, Any] = {None: late}
         if isinstance(schema, Mapping):
-            names, given = [*input_names(schema, where)], dict(schema)
-            keys = by_input("key", key, names, where)
-            times = by_input("event_time", {} if event_time is None else event_time, names, where)
-            lates = by_input("late", late, names, where)
+            given = broadcast_first(schema)
+            names = [*input_names(given, where)]
+        marked = [name for name in names if isinstance(given[name], Broadcast)]
+        check_broadcast(processor, [Input(name, broadcast=name in marked) for name in names], where)
+        if isinstance(schema, Mapping):
+            keys = by_input("key", key, names, where, marked)
+            times = by_input("event_time", {} if event_time is None else event_time, names, where, marked)
+            lates = by_input("late", late, names, where, marked)
         self.plans = tuple(
             self._plan(name, given[name], keys.get(name), times.get(name), lates.get(name, KEEP)) for name in names
         )
@@ -85,6 +90,8 @@ class HarnessInputs:
         """The keys of rows, as Python values."""
         found: list[tuple[Any, ...]] = []
         for number, rows in batches:
+            if self.plans[number].met.broadcast:
+                continue
             columns.look_for(self.plans[number].key_columns)
             found += columns.tuples(columns.of(rows))
         columns.forget()
@@ -92,9 +99,14 @@ class HarnessInputs:
 
     def _plan(self, name: str | None, schema: Any, key: Any, event_time: Any, late: Any) -> InputPlan:
         where = f"operator {self._operator!r}" + (f", input {name!r}" if name else "")
+        if isinstance(schema, Broadcast):
+            read = schema_of(schema.marked, where)
+            return InputPlan(Input(name, (), broadcast=True), read, (), None, None)
         read = schema_of(schema, where if name else f"{where}, input")
         if key is None:
-            raise InvalidRequest(f"{where}: key names no key columns of it; all inputs need them")
+            raise InvalidRequest(
+                f"{where}: key names no key columns of it; all inputs need them, but those marked by hf.broadcast"
+            )
         columns = schemas.key_columns(key, read, self._operator)
         check_late(late, where)
         if event_time is None:

@@ -88,6 +88,17 @@ TEST_F(StoredBytes, Timers) {
             (Lines{"004f80027fffffffffffffff80000000000000016174 01", "004f800280000000000001028000000000000001 01"}));
 }
 
+TEST_F(StoredBytes, OperatorStates) {  // of no key: key group 65535, and the suffix at once
+  ArrayBuilder builder(Primitive(TypeId::kNull, 0));
+  builder.AppendNull();
+  const OwnedArray no_key = Value(builder.Finish());
+  ExpectOk(Value(store_->MapState(0x4000, String(), Int64()))->Put(no_key, Strings({"a"}), Ints({1})));
+  ExpectOk(Value(store_->ListState(0x7fff, Int64()))->Append(no_key, Ints({2})));
+  EXPECT_EQ(Entries(), (Lines{"ffff4000610001 010100000000000000",
+                              "ffff7fff00000005"
+                              "00000000 010200000000000000"}));
+}
+
 TEST_F(StoredBytes, TheTableOfLayoutsIsThatOfTheFormat) {
   using layout::Kind;
   using layout::Suffix;
@@ -108,6 +119,11 @@ TEST_F(StoredBytes, TheTableOfLayoutsIsThatOfTheFormat) {
   }
   EXPECT_EQ(layout::BeforeKeyBytes(0x7FFF), 0U);
   EXPECT_EQ(layout::BeforeKeyBytes(0x8000), 8U);
+  EXPECT_FALSE(layout::IsOperatorId(0x3FFF));
+  EXPECT_TRUE(layout::IsOperatorId(0x4000));
+  EXPECT_TRUE(layout::IsOperatorId(0x7FFF));
+  EXPECT_FALSE(layout::IsOperatorId(0x8000));
+  EXPECT_EQ(layout::kNoKeyGroup, 0xFFFF);
   EXPECT_EQ(value_header::kBytes, 1U);
   EXPECT_EQ(value_header::kStampBytes, 8U);
 }
