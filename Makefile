@@ -164,7 +164,8 @@ oldest: maven $(OLDEST)/environment.stamp  ## a core of the tests on the oldest 
 	 $(OLDEST)/bin/python -m pytest -p no:benchmark -m "not slow" tests/unit tests/integration/test_totals.py \
 	 tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py \
 	 tests/integration/kafka/test_kafka_source_in_spark.py tests/integration/kafka/test_kafka_plans.py \
-	 tests/integration/test_query_errors.py tests/integration/test_side_outputs_in_spark.py tests/integration/test_connect.py
+	 tests/integration/test_query_errors.py tests/integration/test_side_outputs_in_spark.py tests/integration/test_connect.py \
+	 tests/integration/test_metrics_in_spark.py
 
 $(OLDEST)/environment.stamp: pyproject.toml CMakeLists.txt $(CORE_SOURCES) $(shell find python -name '*.py' 2>/dev/null)
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -150,6 +150,11 @@ void BindRocksDb(py::module_& module) {
                                const Busy busy(self.busy.get(), "BaseWriter");
                                return self.writer->memory_bytes();
                              })
+      .def_property_readonly("expired",
+                             [](const PyBaseWriter& self) {
+                               const Busy busy(self.busy.get(), "BaseWriter");
+                               return self.writer->expired();
+                             })
       .def("finish", [](PyBaseWriter& self) {
         const Busy busy(self.busy.get(), "BaseWriter");
         return WithoutGil([&] { return self.writer->Finish(); });

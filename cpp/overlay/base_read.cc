@@ -100,7 +100,10 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
     }
     // A value that cannot be read is no reason to leave it: it is about to be said.
     const Slice value = iterator->value();
-    if (scan_for == ScanFor::kValues && IsStoredValue(value) && table->IsExpired(value)) continue;
+    if (scan_for == ScanFor::kValues && IsStoredValue(value) && table->IsExpired(value)) {
+      table->CountExpired();
+      continue;
+    }
     Entry* entry = table->InternElementOf(head, key_hash, suffix);
     if (entry->known()) continue;  // changed since the base was made
     if (scan_for == ScanFor::kTombstones) {

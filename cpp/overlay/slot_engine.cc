@@ -161,6 +161,8 @@ Result<DeltaPiece> SlotEngine::TakeDelta() {
   for (const auto& [id, table] : tables_) tables.push_back(table.get());
   ExpireSome();
   DeltaPiece piece = TakeChanged(tables, options_.delta_bytes_max);
+  removed_ += piece.tombstones;
+  written_ += piece.rows() - piece.tombstones;
   versions_.DeltaTaken();
   for (Table* table : tables) table->KeepChanged();
   return piece;
@@ -213,10 +215,11 @@ Result<uint64_t> SlotEngine::NextOrdinal() {
 
 void SlotEngine::LeaveFigures() {
   size_t memory_bytes = sizeof(*this);
-  int64_t entries = 0;
+  int64_t entries = 0, expired = 0;
   for (const auto& [id, table] : tables_) {
     memory_bytes += sizeof(Table) + table->memory_bytes();
     entries += static_cast<int64_t>(table->entry_count());
+    expired += table->expired_count();
   }
   const auto leave = [](int64_t value, std::atomic<int64_t>* place) { place->store(value, std::memory_order_relaxed); };
   leave(versions_.sequence(), &figures_.sequence);
@@ -224,8 +227,10 @@ void SlotEngine::LeaveFigures() {
   leave(versions_.pending_bytes(), &figures_.pending_bytes);
   leave(versions_.in_batch() ? versions_.changed_bytes() : 0, &figures_.dirty_bytes);
   leave(entries, &figures_.entries);
-  leave(rows_, &figures_.rows);
-  leave(keys_looked_up_, &figures_.keys_looked_up);
+  leave(expired, &figures_.expired);
+  leave(lookups_, &figures_.lookups);
+  leave(written_, &figures_.written);
+  leave(removed_, &figures_.removed);
   leave(read_counters_.base_reads, &figures_.base_reads);
   leave(read_counters_.base_hits, &figures_.base_hits);
   leave(read_counters_.base_scans, &figures_.base_scans);

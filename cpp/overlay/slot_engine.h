@@ -47,8 +47,10 @@ struct EngineFigures {
   std::atomic<int64_t> pending_bytes = 0;  // keys, values and records of what the base does not hold
   std::atomic<int64_t> dirty_bytes = 0;    // the same, of what was changed since the last TakeDelta
   std::atomic<int64_t> entries = 0;
-  std::atomic<int64_t> rows = 0;
-  std::atomic<int64_t> keys_looked_up = 0;
+  std::atomic<int64_t> expired = 0;
+  std::atomic<int64_t> lookups = 0;
+  std::atomic<int64_t> written = 0;
+  std::atomic<int64_t> removed = 0;
   std::atomic<int64_t> base_reads = 0;
   std::atomic<int64_t> base_hits = 0;
   std::atomic<int64_t> base_scans = 0;
@@ -95,10 +97,7 @@ class SlotEngine {
   const std::function<Result<size_t>(Slice)>& key_length() const { return options_.key_length; }
   BaseReader* base() const { return options_.complete ? nullptr : base_.get(); }
   ReadCounters* read_counters() { return &read_counters_; }
-  void CountRows(int64_t rows) {
-    rows_ += rows;
-    keys_looked_up_ += rows;
-  }
+  void CountLookups(int64_t rows) { lookups_ += rows; }
   Status CheckReadable() const;
 
  private:
@@ -124,8 +123,9 @@ class SlotEngine {
   std::set<uint16_t> whole_;
   uint32_t next_ordinal_ = 0;
   ReadCounters read_counters_;
-  int64_t rows_ = 0;
-  int64_t keys_looked_up_ = 0;
+  int64_t lookups_ = 0;
+  int64_t written_ = 0;  // entries with a value in deltas that were taken
+  int64_t removed_ = 0;  // tombstones there
   EngineFigures figures_;
   Poison poison_;
   std::atomic<bool> busy_ = false;

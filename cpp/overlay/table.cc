@@ -200,6 +200,7 @@ void Table::Stamp(Entry* entry) {
 // No change: whoever meets the value in a base or a delta finds it expired too. Its mark stays, so that an entry which
 // the base may hold an older value of is known to be absent until the base has it.
 void Table::Expire(Entry* entry) {
+  CountExpired();
   const size_t bytes = AccountedBytes(*entry);
   DropValue(entry);
   versions_->Account(entry->mark, bytes - AccountedBytes(*entry), 0);

@@ -191,6 +191,10 @@ class Table {
 
   size_t LongestProbe() const { return std::max(entries_.LongestProbe(), heads_.LongestProbe()); }
   size_t entry_count() const { return entries_.size(); }
+  // Entries that had a value and were found to be expired, since the table was made.
+  int64_t expired_count() const { return expired_count_; }
+  // One that is skipped where it stands in the base.
+  void CountExpired() { ++expired_count_; }
   bool has_elements() const { return has_elements_; }
   bool empty() const { return entries_.size() == 0 && heads_.size() == 0; }
   size_t memory_bytes() const {
@@ -250,6 +254,7 @@ class Table {
   std::vector<Entry*> changed_;
   BatchExpiry expiry_;
   size_t expire_from_ = 0;  // where ExpireSome left off
+  int64_t expired_count_ = 0;
 };
 
 }  // namespace holdfast

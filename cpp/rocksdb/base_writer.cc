@@ -36,6 +36,8 @@ class Writer final : public BaseWriter {
 
   size_t memory_bytes() const override { return changes_ == nullptr ? 0 : changes_->memory_bytes(); }
 
+  int64_t expired() const override { return filter_.dropped(); }
+
   Result<std::vector<std::string>> Finish() override {
     HOLDFAST_RETURN_IF_ERROR(refusal_);
     refusal_ = Status::InvalidRequest("this BaseWriter is finished; make another one");
@@ -73,7 +75,7 @@ class Writer final : public BaseWriter {
                                         api_.sstfilewriter_destroy);
     size_t entries = 0;
     const Status written = changes_->Drain([&](const Change& change) -> Status {
-      const bool deleted = change.deleted || filter_.IsExpired(change.key, change.value);
+      const bool deleted = change.deleted || filter_.Drops(change.key, change.value);
       if (deleted && !has_parent_) return Status::Ok();  // nothing below to hide
       char* error = nullptr;
       if (entries++ == 0) api_.sstfilewriter_open(writer.get(), path.c_str(), &error);

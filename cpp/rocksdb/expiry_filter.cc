@@ -15,7 +15,7 @@ constexpr const char* kFirstLine = "holdfast-expiry 1";
 
 unsigned char Filter(void* filter, int /*level*/, const char* key, size_t key_size, const char* value,
                      size_t value_size, char** /*new_value*/, size_t* /*new_size*/, unsigned char* /*changed*/) {
-  return static_cast<const ExpiryFilter*>(filter)->IsExpired({key, key_size}, {value, value_size}) ? 1 : 0;
+  return static_cast<const ExpiryFilter*>(filter)->Drops({key, key_size}, {value, value_size}) ? 1 : 0;
 }
 const char* NameOfFilter(void* /*filter*/) { return "holdfast.expiry"; }
 void KeepFilter(void* /*filter*/) {}

@@ -1,8 +1,9 @@
 // What leaves a base because its time to live is over: as changes are written, and as RocksDB merges tables. And the
 // record of when all tables were last merged for it, a file of the base: docs/formats/base.md.
-// A filter is constant once made; RocksDB asks it from several threads.
+// A filter is constant once made, but for its count; RocksDB asks it from several threads.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <span>
 #include <string>
@@ -26,9 +27,17 @@ class ExpiryFilter {
   bool IsExpired(Slice key, Slice value) const;
   // For the options of a database that is closed before this goes.
   Handle<CCompactionFilter> ForCompaction(const CApi& api) const;
+  // The same answer, for an entry that leaves for it.
+  bool Drops(Slice key, Slice value) const {
+    const bool expired = IsExpired(key, value);
+    if (expired) dropped_.fetch_add(1, std::memory_order_relaxed);
+    return expired;
+  }
+  int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
   std::map<uint16_t, Expiry> states_;
+  mutable std::atomic<int64_t> dropped_ = 0;
 };
 
 // By state, the cutoff up to which all tables are known to be free of expired entries; empty where no file says so.

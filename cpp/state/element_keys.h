@@ -20,7 +20,7 @@ struct HeadKey {
 template <typename Visit>
 Status ForEachHeadBlock(SlotStore* store, Table* table, const OwnedArray& keys, Visit&& visit) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, *table, keys));
-  store->engine()->CountRows(reader.length());
+  store->engine()->CountLookups(reader.length());
   std::array<HeadKey, KeyReader::kBlockRows> heads;
   for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
     const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);

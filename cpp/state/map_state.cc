@@ -107,7 +107,7 @@ class MapState final : public MapTable {
     HOLDFAST_ASSIGN_OR_RETURN(const KeyEncoder encoder, KeyEncoder::Make(map_keys_.type(), map_keys_.allow_null(),
                                                                          map_keys.schema(), map_keys.array()));
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, *table_, keys));
-    store_->engine()->CountRows(reader.length());
+    store_->engine()->CountLookups(reader.length());
     ByteColumn suffixes;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
       const int64_t rows = std::min(KeyReader::kBlockRows, reader.length() - begin);

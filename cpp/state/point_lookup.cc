@@ -6,7 +6,7 @@ namespace holdfast {
 
 Result<PointLookup> PointLookup::Make(SlotStore* store, Table* table, const OwnedArray& keys, Need need) {
   HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store, keys));
-  store->engine()->CountRows(reader.length());
+  store->engine()->CountLookups(reader.length());
   PointLookup lookup(store, table, std::move(reader), need);
   lookup.entries_.resize(static_cast<size_t>(std::min(lookup.length(), KeyReader::kBlockRows)));
   return lookup;

@@ -54,9 +54,9 @@ Result<OwnedArray> SlotStore::TakeDelta() {
 
 std::map<std::string, int64_t> SlotStore::Counters() const {
   const EngineFigures& figures = engine_.figures();
-  return {
-      {"rows", figures.rows},           {"keys_looked_up", figures.keys_looked_up}, {"base_reads", figures.base_reads},
-      {"base_hits", figures.base_hits}, {"base_scans", figures.base_scans},         {"entries", figures.entries}};
+  return {{"lookups", figures.lookups},       {"base_reads", figures.base_reads}, {"base_hits", figures.base_hits},
+          {"base_scans", figures.base_scans}, {"expired", figures.expired},       {"written", figures.written},
+          {"removed", figures.removed},       {"entries", figures.entries}};
 }
 
 }  // namespace holdfast

@@ -86,7 +86,7 @@ class Timers final : public TimerTable {
     HOLDFAST_RETURN_IF_ERROR(CheckNoNulls(time, "times"));
     HOLDFAST_RETURN_IF_ERROR(CheckNoNulls(name, "namespaces"));
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
-    store_->engine()->CountRows(reader.length());
+    store_->engine()->CountLookups(reader.length());
     ByteColumn stored;
     std::array<uint64_t, KeyReader::kBlockRows> hashes;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
@@ -165,7 +165,7 @@ class Timers final : public TimerTable {
   // Timers by key, of the keys asked for. The time stands before the key: all of a key group's are read.
   Result<OwnedArray> ListOf(const OwnedArray& keys) {
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
-    store_->engine()->CountRows(reader.length());
+    store_->engine()->CountLookups(reader.length());
     std::map<uint16_t, std::unordered_map<std::string, std::vector<Listed>>> found;
     std::vector<const std::vector<Listed>*> rows;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from holdfast.source.kafka import register as register_sources
     from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
+    from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
+    from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.side_outputs import select_output
     from holdfast.spark.write import write_exactly_once
@@ -49,6 +51,7 @@ __all__ = [
     "TTL",
     "AggregateFunction",
     "AggregatingState",
+    "BatchMetrics",
     "BatchProcessor",
     "BroadcastState",
     "Context",
@@ -63,6 +66,8 @@ __all__ = [
     "KeyedProcessor",
     "ListState",
     "MapState",
+    "MetricsListener",
+    "OperatorMetrics",
     "OperatorState",
     "Query",
     "ReducingState",
@@ -77,6 +82,7 @@ __all__ = [
     "connect",
     "fork_checkpoint",
     "keyed",
+    "metrics",
     "register_sources",
     "select_output",
     "start",
@@ -85,7 +91,19 @@ __all__ = [
 
 # Loaded when asked for: the rest of Holdfast does without pyspark.
 _SPARK_EXPORTS = frozenset(
-    {"Query", "await_termination", "connect", "keyed", "select_output", "start", "write_exactly_once"}
+    {
+        "BatchMetrics",
+        "MetricsListener",
+        "OperatorMetrics",
+        "Query",
+        "await_termination",
+        "connect",
+        "keyed",
+        "metrics",
+        "select_output",
+        "start",
+        "write_exactly_once",
+    }
 )
 
 

@@ -79,6 +79,9 @@ class BaseWriter:
     @property
     def memory_bytes(self) -> int:
         """What the changes so far take: the last one of each key."""
+    @property
+    def expired(self) -> int:
+        """Entries that finish left out because they are expired."""
     def finish(self) -> list[str]:
         """Names of the files of the new base (its folder holds just these)."""
 
@@ -152,7 +155,7 @@ class Store:
     # counters since the Store was made
     @property
     def counters(self) -> dict[str, int]:
-        """keys_looked_up, base_reads, base_hits, rows, entries …"""
+        """lookups, base_reads, base_hits, base_scans, expired, written, removed; now: entries."""
 
 @final
 class ValueTable:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 
 import numpy as np
 import pytest
 from tests.unit.state_bench import make_context
 
+from holdfast.errors import InvalidRequest
 from holdfast.state import Counters
 
 
@@ -62,3 +64,30 @@ def test_counters_add_up_by_name() -> None:
     counters.values["late"] = 0
     assert counters.values["late"] == 5
     assert make_context(counters=counters).counters is counters
+
+
+def test_a_counter_is_a_number_of_64_bits_under_a_short_name() -> None:
+    counters = Counters()
+    counters.add("rows", np.int64(3))
+    counters.add("rows", True)
+    counters.add("rows", -5)
+    assert counters.values == {"rows": -1}
+    assert json.dumps(counters.values) == '{"rows": -1}', "also what numpy counted"
+    for name, n in (("rows", 1.5), ("rows", "1"), ("rows", None), (None, 1), (["rows"], 1), ("", 1), ("x" * 129, 1)):
+        with pytest.raises(InvalidRequest, match="counters.add"):
+            counters.add(name, n)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="64 bits"):
+        counters.add("rows", (1 << 63) + 1)
+    with pytest.raises(InvalidRequest, match="64 bits"):
+        counters.add("rows", -(1 << 63))
+    assert counters.values == {"rows": -1}
+
+
+def test_a_counter_for_each_key_is_left_out_and_said() -> None:
+    counters = Counters()
+    for key in range(1000):
+        counters.add(f"key {key}")
+    counters.add("key 0")
+    assert len(counters.values) == 64
+    assert counters.values["key 0"] == 2, "those that there are go on"
+    assert counters.left_out == 936

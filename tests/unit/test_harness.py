@@ -67,7 +67,7 @@ def test_rows_in_output_out_and_states_in_between(backend: str) -> None:
         assert harness.state("total") == {}
         out = harness.process(rows(("ada", 1), ("bob", 2)), rows(("ada", 3)))
         assert out["total"].to_pylist() == [1, 2, 4]
-        assert harness.counters == {"rows": 3}
+        assert harness.metrics.counters == {"rows": 3}
         assert harness.process(rows(("ada", 10)))["total"].to_pylist() == [14]
         assert harness.state("total") == {"ada": 14, "bob": 2}
         assert harness.state("total", "bob") == 2
@@ -76,7 +76,7 @@ def test_rows_in_output_out_and_states_in_between(backend: str) -> None:
         assert harness.process().num_rows == 0
         assert harness.process([]).num_rows == 0
         assert harness.snapshot().handle == before.handle, "Spark runs no slot that has no rows"
-        assert harness.counters == {}
+        assert (harness.metrics.slots, harness.metrics.counters) == (0, {})
 
 
 def test_every_kind_of_state_is_read(backend: str) -> None:
@@ -491,7 +491,8 @@ def test_side_outputs_and_late_rows_are_those_of_the_last_batch() -> None:
         assert h.process(rows)["total"].to_pylist() == [7]
         assert h.side_output(LATE).to_pylist() == [rows[0], rows[1]]
         assert h.side_output(WRONG).num_rows == 0
-        assert h.counters == {"late_rows": 2, "rows": 1}
+        assert h.metrics.late_rows_aside == 2
+        assert h.metrics.counters == {"rows": 1}
         assert h.replay()["total"].to_pylist() == [7]
         assert h.side_output(LATE).to_pylist() == [rows[0], rows[1]]
         with pytest.raises(hf.InvalidRequest, match="is none; there are wrong, late"):

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
 import holdfast as hf
-from holdfast.state import Input, TaggedRows, check_side_outputs
+from holdfast.state import BatchCounts, Input, TaggedRows, check_side_outputs
 
 REFUSED = hf.SideOutput("refused")
 SMALL = hf.SideOutput("small")
@@ -195,7 +195,8 @@ def test_late_rows_go_where_the_input_says_and_are_counted(processor: Any, late:
         found = gathered([*bound.process(batch, ctx), *bound.finish(ctx)])
     assert [row["user"] for row in found[None]] == main
     assert [row["user"] for row in found["late"]] == aside if aside else "late" not in found
-    assert ctx.counters.values == {"late_rows": 3}
+    told = {"keep": "late_rows_kept", "drop": "late_rows_dropped"}.get(late, "late_rows_aside")
+    assert bound.counts == BatchCounts(**{told: 3})
 
 
 @pytest.mark.parametrize("watermark_ms", [None, 0])
@@ -207,7 +208,7 @@ def test_nothing_is_late_before_the_first_watermark(watermark_ms: int | None) ->
     ctx = make_context(watermark_ms=watermark_ms)
     with bind(Names(), USER, inputs=[Input(event_time="ts", late="drop")]) as bound:
         assert gathered([*bound.process(batch, ctx), *bound.finish(ctx)]) == {None: [{"user": "0"}]}
-    assert ctx.counters.values == {}
+    assert bound.counts == BatchCounts()
 
 
 def test_late_rows_touch_no_state() -> None:

@@ -51,6 +51,8 @@ class BaseWriter {
   virtual size_t memory_bytes() const = 0;
   // Sorts, merges by key, writes one SST, ingests, compacts, closes. Returns the file names in the folder.
   virtual Result<std::vector<std::string>> Finish() = 0;
+  // Entries that Finish left out because they are expired.
+  virtual int64_t expired() const = 0;
 };
 
 }  // namespace holdfast

@@ -154,7 +154,8 @@ class Store {
   };
   virtual Result<Distinct> DistinctKeys(const OwnedArray& keys) = 0;
 
-  // Since the Store was made: rows, keys_looked_up, base_reads, base_hits, base_scans; now: entries.
+  // Since the Store was made: lookups (rows of all operations), base_reads, base_hits, base_scans, expired (entries
+  // that operations met, and were gone), written and removed (rows of deltas); now: entries.
   virtual std::map<std::string, int64_t> Counters() const = 0;
 };
 

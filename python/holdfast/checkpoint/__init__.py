@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from holdfast.checkpoint.added_states import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID
 from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.background_work import BackgroundFigures, BackgroundWork
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host
@@ -20,12 +21,15 @@ from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_state import SlotState
+from holdfast.checkpoint.slot_work import SlotWork
 from holdfast.checkpoint.state_record import StateRecord
 
 __all__ = [
     "FIRST_OPERATOR_STATE_ID",
     "FIRST_TIMERS_ID",
     "Background",
+    "BackgroundFigures",
+    "BackgroundWork",
     "BatchStamps",
     "BatchTime",
     "CheckpointSettings",
@@ -37,6 +41,7 @@ __all__ = [
     "Recovery",
     "Runs",
     "SlotState",
+    "SlotWork",
     "SnapshotRef",
     "StateRecord",
     "check_operator",

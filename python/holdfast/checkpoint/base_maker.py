@@ -64,16 +64,20 @@ class BaseMaker:
             for batch in batches:
                 held_bytes = writer.memory_bytes
                 if held_bytes and held_bytes + batch.nbytes > self._context.settings.batch_memory_max_bytes:
-                    writer.finish()
+                    self._finish(writer)
                     before = work.child(f"before-{self._context.ids()}")
                     os.rename(directory, before)
                     _remove(previous)
                     previous = before
                     writer = BaseWriter(previous, directory, options, expired)
                 writer.add(batch)
-            writer.finish()
+            self._finish(writer)
             _remove(previous)
             return directory
+
+    def _finish(self, writer: BaseWriter) -> None:
+        writer.finish()
+        self._context.background_work.dropped(writer.expired)
 
     def publish(self, work: WorkFolder, parent: LocalBase | None, sequence: int, version_id: str) -> LocalBase:
         """Makes ``work`` the base of a version; the base that is there then, which may be another process's of the same

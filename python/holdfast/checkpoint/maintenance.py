@@ -208,12 +208,14 @@ class Maintenance:
             parent, _ = self._snapshots.restore(handle.snapshots[0])
         base = self._maker.fold(parent, handle)
         reach("after_fold")
+        ms = context.clock.elapsed_ms() - started_ms
+        context.background_work.folded(ms)
         context.logger.info(
             "%s: folded %d deltas into a base of %d bytes in %.0f ms",
             handle.where,
             handle.sequence - (parent.sequence if parent else 0),
             sum(file.size_bytes for file in base.record.files),
-            context.clock.elapsed_ms() - started_ms,
+            ms,
         )
 
     def _failed(self, handle: Handle, error: HoldfastError) -> None:

@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 
 from holdfast._core import Store, first_key_group
+from holdfast.checkpoint.background_work import BackgroundWork
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -31,6 +32,7 @@ class SlotContext:
     clock: Clock
     ids: Ids
     logger: logging.Logger
+    background_work: BackgroundWork
 
     @property
     def operator(self) -> str:

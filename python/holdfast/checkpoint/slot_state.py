@@ -9,12 +9,13 @@ committed the handle that names it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast import rocksdb_library
 from holdfast._core import Store
 from holdfast.checkpoint.background import Background, process_background
+from holdfast.checkpoint.background_work import BackgroundFigures, BackgroundWork
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
@@ -32,6 +33,7 @@ from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
+from holdfast.checkpoint.slot_work import SlotWork
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.spill import Spill
 from holdfast.checkpoint.timeline import Timeline
@@ -54,6 +56,8 @@ class SlotState:
         This machine's folder for local copies; no other machine may use it.
     runs
         The operator's runs, of which this is one. None: no other run can have this state, and nobody looks for one.
+    background_work
+        Where the background counts what it does; by default for this slot alone.
     clock, ids, host, background
         Given by tests.
     """
@@ -73,6 +77,7 @@ class SlotState:
         host: Host | None = None,
         background: Background | None = None,
         runs: Runs | None = None,
+        background_work: BackgroundWork | None = None,
     ) -> None:
         rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
@@ -89,6 +94,7 @@ class SlotState:
             clock=clock or SystemClock(),
             ids=ids,
             logger=logger or logging.getLogger("holdfast.checkpoint"),
+            background_work=background_work or BackgroundWork(),
         )
         self._context = context
         self._bases = LocalBases(context)
@@ -105,6 +111,8 @@ class SlotState:
         self._spill: Spill | None = None
         self._opened_ms = 0
         self.recovery: Recovery | None = None  #: how the slot was last opened
+        self._work = SlotWork()
+        self._counted: Mapping[str, int] = {}  # the store's counters as the batch at hand began
         context.folder.clear_abandoned()
 
     def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
@@ -151,6 +159,7 @@ class SlotState:
         if handle is not None:
             show(live.store, handle.expiry)
         self.recovery = replace(recovery, ms=context.clock.elapsed_ms() - started_ms)
+        self._work.note_opened(self.recovery)
         context.logger.log(
             logging.DEBUG if recovery.way in ("equal", "catch_up") else logging.INFO,
             "%s: %s",
@@ -188,6 +197,7 @@ class SlotState:
             )
         where = f"operator {self._context.operator!r}, slot {self._context.slot}, batch {batch_id}"
         expiry = next_expiry(live.handle.expiry if live.handle else (), lifetimes, time, where)
+        self._counted = live.store.counters
         live.store.begin(live.sequence + 1)
         stamps = BatchStamps(live.store, expiry, lifetimes, time)
         self._identity = DeltaIdentity(
@@ -224,6 +234,7 @@ class SlotState:
             parent = self._restoring.newest_base(live.handle) if live.handle else None
             self._spill = Spill(self._context, self._deltas, self._maker, identity, live.handle, parent)
         self._spill.add(live.store)
+        self._work.spills += 1
 
     def prepare(self) -> Handle:
         """Ends the batch: makes its delta durable and gives the handle of the new version.
@@ -234,6 +245,7 @@ class SlotState:
             Storage did not take the delta: abort, and run the batch again.
         """
         live, identity = self._opened(), self._at_hand()
+        started_ms = self._context.clock.elapsed_ms()
         reach("before_delta")
         if self._spill is not None:
             ref = self._spill.finish(live.store)
@@ -241,13 +253,23 @@ class SlotState:
             ref = store_delta(self._context, self._deltas, live.store, identity)
         reach("after_delta")
         live.store.commit()
+        self._work.note_batch(self._counted, live.store)
+        self._work.delta_bytes += ref.size_bytes
         parent = live.handle
         handle, snapshot = self._next_handle(parent, identity.batch_id, ref, identity.expiry)
         live.handle = handle
         self._identity = None
         self._publish_spill(live, ref)
         self._settle(handle, parent, snapshot)
+        self._work.prepare_ms += self._context.clock.elapsed_ms() - started_ms
         return handle
+
+    def take_work(self) -> tuple[SlotWork, BackgroundFigures]:
+        """What the slot's state took since the last time, and what the background did meanwhile."""
+        work, self._work = self._work, SlotWork()
+        if self._live is not None:
+            work.note_size(self._live)
+        return work, self._context.background_work.take()
 
     def adopt(self, parent: Handle | None, batch_id: int, version_id: str) -> Handle | None:
         """Takes over the version after ``parent`` that an earlier attempt at the batch prepared; None: there is none.
@@ -267,6 +289,7 @@ class SlotState:
         ref, identity = prepared
         handle, snapshot = self._next_handle(parent, batch_id, ref, identity.expiry)
         self.open(handle)
+        self._work.delta_bytes += ref.size_bytes
         self._settle(handle, parent, snapshot)
         return handle
 
@@ -289,6 +312,7 @@ class SlotState:
             attempt does not meet them.
         """
         self._identity = None
+        self._work = SlotWork()
         self.release_memory()
         if isinstance(error, Corrupt):
             self._discard_damaged(error)

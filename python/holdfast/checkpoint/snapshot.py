@@ -183,6 +183,7 @@ class Snapshots:
         with local_errors(base.path):
             SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
         uploaded = sum(file.size_bytes for file in new)
+        context.background_work.uploaded(uploaded)
         context.logger.info(
             "snapshot %s: %d bytes of state, %d of them uploaded in %d files",
             name,

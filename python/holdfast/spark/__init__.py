@@ -6,8 +6,22 @@ from __future__ import annotations
 
 from holdfast.spark.connect import connect
 from holdfast.spark.keyed import keyed
+from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
+from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import Query, await_termination, start
 from holdfast.spark.side_outputs import select_output
 from holdfast.spark.write import write_exactly_once
 
-__all__ = ["Query", "await_termination", "connect", "keyed", "select_output", "start", "write_exactly_once"]
+__all__ = [
+    "BatchMetrics",
+    "MetricsListener",
+    "OperatorMetrics",
+    "Query",
+    "await_termination",
+    "connect",
+    "keyed",
+    "metrics",
+    "select_output",
+    "start",
+    "write_exactly_once",
+]

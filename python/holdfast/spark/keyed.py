@@ -19,6 +19,7 @@ from holdfast.spark import output, pack, schemas, slots, tick_source, worker
 from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
+from holdfast.spark.metrics import observed
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
@@ -77,7 +78,7 @@ def keyed(
         minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
     late
         What becomes of rows whose event time is not after the watermark that the batch began with: "keep" (the
-        processor sees them), "drop", or a side output for them. They are counted as ``late_rows`` in any case.
+        processor sees them), "drop", or a side output for them. They are counted in any case: :func:`metrics`.
     side_outputs
         Further outputs, to which the processor sends rows by ``ctx.output``; that of ``late`` need not be named again.
         With any, the DataFrame has a struct column for each output, "main" among them, of which one is not null in
@@ -182,6 +183,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
             options.output_mode,
             "NoTimeout",
         )
+    slotted = observed(slotted, plan.name, plan.instance)
     outputs = [(MAIN, plan.output_schema), *plan.side_outputs]
     return slotted.mapInArrow(output.unpack_function(outputs, options.name), side_by_side(produced, sides))
 

@@ -16,11 +16,13 @@ import pyarrow as pa
 from holdfast.errors import Corrupt
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
+from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
 from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.state import TaggedRows
 from holdfast.state.casts import one_batch
 
-OUTPUT_SCHEMA = "blob binary"
+#: `metrics`: null but in the last row of a slot, which has no blob.
+OUTPUT_SCHEMA = f"blob binary, {METRICS_COLUMN} string"
 _ROWS_MAX = 65536
 
 
@@ -65,7 +67,8 @@ class OutputPacker:
             self._sequence += 1
         for run in blobs.arrays(payloads, f"output of slot {self._slot}"):
             ballast = [payload.message.size * self._arrow_rows_max // BALLAST_EVERY_BYTES for payload in run]
-            yield pd.DataFrame({"blob": pd.Series(blobs.seal(run, ballast).to_pylist(), dtype=object)})
+            sealed = pd.Series(blobs.seal(run, ballast).to_pylist(), dtype=object)
+            yield pd.DataFrame({"blob": sealed, METRICS_COLUMN: None})
 
 
 class OutputPackers:
@@ -86,6 +89,11 @@ class OutputPackers:
         """The rest."""
         for packer in self._by_output.values():
             yield from packer.finish()
+
+
+def metrics_frame(metrics: SlotMetrics) -> pd.DataFrame:
+    """A slot's last row, which is for the driver."""
+    return pd.DataFrame({"blob": [None], METRICS_COLUMN: [metrics.to_text()]}, dtype=object)
 
 
 def unpack_function(

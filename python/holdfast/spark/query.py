@@ -77,7 +77,7 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
         return Query(writer.start())
     except Exception as error:
-        gone = _gone(error)
+        gone = unavailable(error)
         if gone is None:
             raise
         raise gone from None
@@ -184,7 +184,7 @@ def plain_error(error: Exception) -> Exception | None:
 
     Spark's own text goes to the log, where those find it who need it.
     """
-    gone = _gone(error)
+    gone = unavailable(error)
     if gone is not None:
         return gone
     told = told_error(str(error))
@@ -194,7 +194,7 @@ def plain_error(error: Exception) -> Exception | None:
     return told.as_holdfast() or StreamingQueryException(f"the query failed:\n{told}")
 
 
-def _gone(error: Exception) -> Unavailable | None:
+def unavailable(error: Exception) -> Unavailable | None:
     """The error for a JVM that does not answer any more; None where it answered."""
     of_py4j = type(error).__module__.startswith("py4j.") and not hasattr(error, "java_exception")
     if not of_py4j and not isinstance(error, OSError):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
 from holdfast.fault_points import reach
+from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.state import (
     BoundProcessor,
     Context,
@@ -37,6 +38,7 @@ def run_batch(
     side_outputs: Mapping[str, pa.Schema] | None = None,
     inputs: Sequence[Input] = (Input(),),
     version_id: str | None = None,
+    metrics: SlotMetrics | None = None,
 ) -> Generator[TaggedRows, None, None]:
     """Opens ``state`` at ``parent``, begins the batch, and gives the processor's output as it comes: for its rows, then
     for its timers that are due.
@@ -53,7 +55,10 @@ def run_batch(
         As for :class:`BoundProcessor`.
     version_id
         As for :meth:`SlotState.begin`.
+    metrics
+        What the batch counts goes there.
     """
+    metrics = metrics if metrics is not None else SlotMetrics()
     store = state.open(parent)
     time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
     stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
@@ -64,14 +69,19 @@ def run_batch(
     ) as bound:
         for number, batch in batches:
             _note_event_times(stamps, batch, inputs[number].time_columns)
-            yield from bound.process(batch, ctx, number)
+            metrics.note_in(inputs[number].name, batch)
+            for produced in bound.process(batch, ctx, number):
+                metrics.note_out(produced)
+                yield produced
             reach("mid_batch")
             state.spill_if_needed()
         has_timers = bool(_timers(record))
         for produced in bound.finish(ctx):
+            metrics.note_out(produced)
             yield produced
             if has_timers:
                 reach("mid_timers")
+        metrics.note_processed(bound.counts, ctx.counters)
 
 
 def fires(state: SlotState, parent: Handle | None, record: OperatorRecord, ctx: Context) -> bool:

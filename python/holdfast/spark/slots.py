@@ -2,7 +2,8 @@
 
 Runs in `applyInPandasWithState`, on the task's thread. The order that exactness rests on: all output is handed over,
 then the delta is durable, then Spark's state gets the handle. If anything stops before that (an exception, a kill, a
-consumer that reads no further), Spark keeps the old handle, and the batch runs again from the old version.
+consumer that reads no further), Spark keeps the old handle, and the batch runs again from the old version. What the
+slot did is told last, in a row of its own (`metrics.py`): on that nothing rests.
 
 A slot of an operator with timers is called in every batch, with rows or without (docs/rfcs/0010); one that has neither
 rows nor a timer that is due makes no version.
@@ -10,7 +11,7 @@ rows nor a timer that is due makes no version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -19,12 +20,14 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.checkpoint import Handle, SlotState
+from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, Incompatible, InternalError
 from holdfast.fault_points import reach
 from holdfast.spark import worker
-from holdfast.spark.output import OutputPackers
+from holdfast.spark.output import OutputPackers, metrics_frame
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.slot_batch import fires, run_batch
+from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import Context, Processor
@@ -34,6 +37,7 @@ STATE_SCHEMA = "handle string"
 # Rows and bytes that a vectorised processor is called with at once, where blobs are small.
 _CALL_ROWS = 65536
 _CALL_BYTES = 8 << 20
+_CLOCK = SystemClock()
 
 SlotFunction = Callable[[tuple[Any, ...], Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]
 
@@ -53,6 +57,7 @@ def slot_function(plan: OperatorPlan, processor: Processor) -> SlotFunction:
 def _run_slot(
     plan: OperatorPlan, processor: Processor, label: int, frames: Iterator[pd.DataFrame], group_state: GroupState
 ) -> Iterator[pd.DataFrame]:
+    started_ms = _CLOCK.elapsed_ms()
     identity = worker.BatchIdentity.of_task()
     live = worker.operator(plan, identity)
     if label not in live.record.labels:
@@ -65,7 +70,8 @@ def _run_slot(
         for _ in frames:
             continue
         group_state.update((taken_over.to_text(),))
-        worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+        metrics = SlotMetrics(slot=slot, task=identity.task_attempt_id, taken_over=1)
+        yield _told(metrics, plan, live, started_ms)
         return
     with BlobSpool(plan.settings.spool_memory_max_bytes, live.local_dir, where) as spool:
         for frame in frames:
@@ -75,8 +81,17 @@ def _run_slot(
         if not len(spool) and (parent is None or not plan.timers):
             return
         ctx = _context(plan, identity, live, slot, group_state)
-        yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
+        processed = yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
+    if processed is not None:
+        yield _told(processed, plan, live, started_ms)
+
+
+def _told(metrics: SlotMetrics, plan: OperatorPlan, live: worker.LiveOperator, started_ms: float) -> pd.DataFrame:
+    """What the slot did, once its next version is there and Spark has its handle."""
+    metrics.note_prepared(worker.slot_state(plan, live, metrics.slot))
     worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+    metrics.slot_ms = _CLOCK.elapsed_ms() - started_ms
+    return metrics_frame(metrics)
 
 
 def _take_over(
@@ -102,7 +117,9 @@ def _process(
     spool: BlobSpool,
     ctx: Context,
     group_state: GroupState,
-) -> Iterator[pd.DataFrame]:
+) -> Generator[pd.DataFrame, None, SlotMetrics | None]:
+    """Gives the output, and what the slot did; None where that is nothing."""
+    metrics = SlotMetrics(slot=ctx.slot, task=identity.task_attempt_id)
     state = worker.slot_state(plan, live, ctx.slot)
     side_outputs = dict(plan.side_outputs)
     output = OutputPackers(ctx.slot, list(side_outputs), plan.settings.blob_max_bytes, plan.arrow_rows_max)
@@ -110,7 +127,7 @@ def _process(
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, look_again=identity.attempt > 0)
         if not len(spool) and not fires(state, parent, live.record, ctx):
-            return
+            return None
         produced = run_batch(
             processor,
             state,
@@ -122,6 +139,7 @@ def _process(
             side_outputs=side_outputs,
             inputs=[one.met for one in plan.inputs],
             version_id=live.version_id(identity),
+            metrics=metrics,
         )
         with closing(produced):  # the processor's close() comes before anything else that an error leads to
             for tagged in produced:
@@ -131,6 +149,7 @@ def _process(
         reach("before_handle")
         group_state.update((handle.to_text(),))
         reach("after_handle")
+        return metrics
     except BaseException as error:  # also GeneratorExit: Spark reads no further
         state.abort(error)
         refused = out_of_memory(error, f"operator {plan.name!r}, slot {ctx.slot}, batch {ctx.batch_id}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import TaskContext
 
 from holdfast.checkpoint import (
+    BackgroundWork,
     CheckpointSettings,
     OperatorRecord,
     Runs,
@@ -101,6 +102,7 @@ class LiveOperator:
     file_store: FileStore
     prefix: str
     local_dir: str
+    background_work: BackgroundWork = field(default_factory=BackgroundWork)
 
     def version_id(self, identity: BatchIdentity) -> str:
         """Of the versions that a task prepares."""
@@ -160,6 +162,7 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             settings=CheckpointSettings.of(plan.settings),
             logger=LOGGER.getChild("checkpoint"),
             runs=live.runs,
+            background_work=live.background_work,
         )
         kept = (live.runs, state)
     _slot_states[key] = kept

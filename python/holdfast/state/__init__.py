@@ -4,6 +4,7 @@ Knows the core, and no engine.
 """
 
 from holdfast.state.aggregate_function import AggregateFunction
+from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.batch_states import (
     BatchAggregatingState,
     BatchListState,
@@ -21,7 +22,7 @@ from holdfast.state.declarations import (
     StateDeclaration,
     ValueState,
 )
-from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Broadcast, Input, broadcast, check_methods
+from holdfast.state.inputs import DROP, KEEP, Broadcast, Input, broadcast, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
 from holdfast.state.live_operator_states import (
@@ -40,13 +41,13 @@ from holdfast.state.ttl import TTL
 __all__ = [
     "DROP",
     "KEEP",
-    "LATE_ROWS",
     "MAIN",
     "TTL",
     "AggregateFunction",
     "AggregatingState",
     "BatchAggregatingState",
     "BatchBroadcastState",
+    "BatchCounts",
     "BatchListState",
     "BatchMapState",
     "BatchOperatorState",

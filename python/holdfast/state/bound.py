@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from holdfast import _core
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest
+from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.columns import KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.declarations import BOUND_STATES
-from holdfast.state.inputs import DROP, KEEP, LATE_ROWS, Input
+from holdfast.state.inputs import DROP, KEEP, Input
 from holdfast.state.keyed_driver import KeyedDriver
 from holdfast.state.keyed_scope import KeyScope
 from holdfast.state.live_operator_states import (
@@ -100,6 +101,7 @@ class BoundProcessor:
         self._broadcast_rows: list[pa.RecordBatch] = []
         self._rows_bytes_max = rows_bytes_max
         self._scope = scope = KeyScope()
+        self.counts = BatchCounts()  #: complete once :meth:`finish` has come to its end
         self._driver: KeyedDriver | None = None
         bound: dict[str, Any]
         if isinstance(processor, KeyedProcessor):
@@ -108,7 +110,7 @@ class BoundProcessor:
                 ttl = declared[name].ttl
                 state.reads_ahead = ttl is None or not ttl.refreshes_on_read
             self._driver = KeyedDriver(
-                processor, store, self._keys, scope, self._output, rows_bytes_max, self._end_chunk
+                processor, store, self._keys, scope, self._output, rows_bytes_max, self._end_chunk, self.counts
             )
         elif isinstance(processor, BatchProcessor):
             bound = {name: declared[name].bind_batch(store, state_id, self._keys) for name, state_id in states}
@@ -157,6 +159,9 @@ class BoundProcessor:
             yield from self._output.drain()
             self._output.end()
             self._end_operation()
+            for timers in (state for state in self._states if isinstance(state, (BatchTimers, KeyedTimers))):
+                self.counts.timers_registered += timers.registered
+                self.counts.timers_deleted += timers.deleted
         except Exception as error:
             self._note(error, ctx)
 
@@ -243,13 +248,15 @@ class BoundProcessor:
         late = self._input.lateness(batch, ctx.watermark_ms)
         if late is None:
             return batch
-        ctx.counters.add(LATE_ROWS, late.true_count)
         if self._input.late == KEEP:
+            self.counts.late_rows_kept += late.true_count
             return batch
         if isinstance(self._input.late, SideOutput):
+            self.counts.late_rows_aside += late.true_count
             self._output.add_to(self._input.late, batch.filter(late))
         else:
             assert self._input.late == DROP
+            self.counts.late_rows_dropped += late.true_count
         return batch.filter(pc.invert(late))
 
     def _process_batch(self, batch: pa.RecordBatch, ctx: Context) -> Iterator[TaggedRows]:
@@ -269,6 +276,7 @@ class BoundProcessor:
                 until = due_until(timers.domain, ctx)
                 while until is not None and (due := timers.take_due(until, TIMERS_A_CALL)).num_rows:
                     fired = True
+                    self.counts.timers_fired += due.num_rows
                     ctx.timers = timers.name
                     yield from self._drained(self._processor.on_timers(due, ctx))
                     self._end_chunk()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime, timezone
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +18,51 @@ from holdfast.errors import InvalidRequest
 if TYPE_CHECKING:
     from holdfast.state.side_outputs import Outputs, SideOutput
 
+#: Names of one slot and batch, and bytes of a name: each goes through Spark's progress to the driver.
+COUNTERS_MAX = 64
+COUNTER_NAME_BYTES_MAX = 128
+
 
 class Counters:
-    """Counts that a processor keeps by name; one set a slot and batch."""
+    """Counts that a processor keeps by name; one set a slot and batch. They reach the driver with
+    :func:`holdfast.metrics`.
+
+    At most 64 names: calls for others are left out, and how many there were is told. A counter for each key is no
+    counter; that is what state is for.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
+        self._left_out = 0
 
     def add(self, name: str, n: int = 1) -> None:
-        """Adds ``n`` to the counter ``name``, which starts at 0."""
-        self._values[name] = self._values.get(name, 0) + n
+        """Adds ``n``, which may be negative, to the counter ``name``, which starts at 0.
+
+        Raises
+        ------
+        InvalidRequest
+            ``name`` is no text of up to 128 bytes, ``n`` no whole number, or the sum none of 64 bits.
+        """
+        try:
+            total = self._values.get(name, 0) + index(n)
+        except TypeError:
+            raise InvalidRequest(
+                f"counters.add({name!r}, {n!r}): expected a text and a whole number, found {type(name).__name__} and "
+                f"{type(n).__name__}"
+            ) from None
+        if not -(1 << 63) <= total < 1 << 63:
+            raise InvalidRequest(f"counters.add({name!r}, {n!r}): the counter would be {total}, and has 64 bits")
+        if name not in self._values:
+            _check_counter(name)
+            if len(self._values) == COUNTERS_MAX:
+                self._left_out += 1
+                return
+        self._values[name] = total
+
+    @property
+    def left_out(self) -> int:
+        """Calls for names beyond those that there may be."""
+        return self._left_out
 
     @property
     def values(self) -> dict[str, int]:
@@ -152,6 +188,14 @@ class Context:
     def __repr__(self) -> str:
         where = f"slot {self.slot} of {self.slots}, batch {self.batch_id}, attempt {self.attempt}"
         return f"Context(operator {self.operator!r}, {where})"
+
+
+def _check_counter(name: Any) -> None:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > COUNTER_NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"counters.add: the name is {str(name)[:200]!r}; expected a text of 1 to {COUNTER_NAME_BYTES_MAX} bytes. "
+            "What differs from row to row goes into a state or an output, not into a counter's name"
+        )
 
 
 def _instant(ms: int) -> datetime:

@@ -16,8 +16,6 @@ from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor
 from holdfast.state.side_outputs import SideOutput
 
 KEEP, DROP = "keep", "drop"
-#: Of `Context.counters`: rows that were behind the watermark, whatever became of them.
-LATE_ROWS = "late_rows"
 
 
 @dataclass(frozen=True)

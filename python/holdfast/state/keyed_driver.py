@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
+from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.casts import one_batch
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
@@ -40,6 +41,7 @@ class KeyedDriver:
         output: Outputs,
         rows_bytes_max: int,
         between_chunks: Callable[[], None],
+        counts: BatchCounts,
     ) -> None:
         self._processor = processor
         self._method = "process"
@@ -49,6 +51,7 @@ class KeyedDriver:
         self._output = output
         self._rows_bytes_max = rows_bytes_max
         self._between_chunks = between_chunks
+        self._counts = counts
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
         self._chunk_keys = CHUNK_KEYS_MIN
@@ -130,6 +133,7 @@ class KeyedDriver:
             keys, times, namespaces = due.slice(0, count).flatten()
             at, named = times.to_pylist(), namespaces.to_pylist()
             ctx.timers = timers.name
+            self._counts.timers_fired += count
 
             def call(index: int, key: tuple[Any, ...], at: list[int] = at, named: list[str] = named) -> Produced:
                 return on_timer(key, time_of(at[index]), named[index], ctx)

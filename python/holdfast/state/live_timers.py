@@ -54,16 +54,21 @@ class BatchTimers(BatchState):
         self._table = table
         self._times = ValueColumns(TIME, f"timers {name!r}", "times")
         self._namespaces = ValueColumns(NAMESPACE, f"timers {name!r}", "namespaces")
+        self.registered = self.deleted = 0
 
     @operation
     def register(self, keys: Keys, times: Values, namespaces: Values = "") -> None:
         """Sets one timer a row; a row whose time is null sets none. One that is set already stays."""
-        self._run(self._table.register, *self._timers(keys, times, namespaces))
+        timers = self._timers(keys, times, namespaces)
+        self._run(self._table.register, *timers)
+        self.registered += len(timers[1])
 
     @operation
     def delete(self, keys: Keys, times: Values, namespaces: Values = "") -> None:
         """Removes one timer a row; one that is not there is no error, nor is a time that is null."""
-        self._run(self._table.delete, *self._timers(keys, times, namespaces))
+        timers = self._timers(keys, times, namespaces)
+        self._run(self._table.delete, *timers)
+        self.deleted += len(timers[1])
 
     def list(self, keys: Keys) -> pa.Array:
         """The timers of each row's key as list<struct<time: timestamp, namespace: string>>, in order of time.
@@ -102,6 +107,7 @@ class KeyedTimers(KeyedState):
         self.domain = domain
         self._table = table
         self._changes: dict[tuple[int, int, str], bool] = {}  # (key, time, namespace): whether it was set, at last
+        self.registered = self.deleted = 0
 
     def register(self, time: dt.datetime, namespace: str = "") -> None:
         """Sets a timer, for the current key; one that is set already stays.
@@ -114,10 +120,12 @@ class KeyedTimers(KeyedState):
             Tells timers of one key and time apart.
         """
         self._changes[self._timer(time, namespace)] = True
+        self.registered += 1
 
     def delete(self, time: dt.datetime, namespace: str = "") -> None:
         """Removes a timer; one that is not there is no error."""
         self._changes[self._timer(time, namespace)] = False
+        self.deleted += 1
 
     def list(self) -> builtins.list[tuple[dt.datetime, str]]:
         """The current key's timers that have not fired: (time, namespace), in order of time.

@@ -27,10 +27,13 @@ from holdfast.checkpoint import (
     operator_prefix,
     register_operator,
 )
+from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark.keyed import check_ttls, state_records
+from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.slot_batch import fires, run_batch
+from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.state import (
     KEEP,
     BroadcastState,
@@ -59,6 +62,7 @@ QUERY_ID = "00000000-0000-4000-8000-000000000000"
 STARTED_MS = 1_800_000_000_000
 #: No version that a test may go back to is ever deleted.
 _RETAINED_BATCHES = 1_000_000
+_CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class Harness:
         self._next_batch = 0
         self._keys: dict[tuple[Any, ...], None] = {}  # in the order in which they came
         self._last: _Batch | None = None
-        self.counters: dict[str, int] = {}  #: what the last batch counted in ``ctx.counters``
+        self._metrics: OperatorMetrics | None = None
         self._own_folder = tempfile.mkdtemp(prefix="holdfast-harness-") if folder is None else None
         self._folder = self._own_folder or os.path.abspath(folder or "")
         self._store = open_file_store(os.path.join(self._folder, "state"))
@@ -213,7 +217,7 @@ class Harness:
 
     def _run(self, batch: _Batch) -> pa.Table:
         self._last = batch
-        self.counters, self._aside = {}, []
+        self._metrics, self._aside = OperatorMetrics.of(self._name, self._next_batch, ()), []
         output = self._run_slot(batch)
         self._next_batch += 1
         self._aside = [tagged for tagged in output if tagged[0] is not None]
@@ -248,6 +252,8 @@ class Harness:
         has_rows = any(rows.num_rows for _, rows in batch.batches)
         if not has_rows and not fires(state, self._handle, self._record, ctx):
             return []  # as in Spark: such a slot is not called
+        metrics = SlotMetrics()
+        started_ms = _CLOCK.elapsed_ms()
         produced = run_batch(
             processor,
             state,
@@ -258,6 +264,7 @@ class Harness:
             output_schema=self._output_schema,
             side_outputs=self._sides,
             inputs=self._inputs.met,
+            metrics=metrics,
         )
         try:
             with closing(produced):
@@ -267,8 +274,24 @@ class Harness:
             state.abort(error)
             raise
         self._handle = Handle.from_text(handle.to_text())  # as it comes back from Spark's state
-        self.counters = ctx.counters.values
+        metrics.note_prepared(state)
+        metrics.slot_ms = _CLOCK.elapsed_ms() - started_ms
+        self._metrics = OperatorMetrics.of(self._name, ctx.batch_id, [metrics])
         return output
+
+    @property
+    def metrics(self) -> OperatorMetrics:
+        """What the last batch did, as :func:`holdfast.metrics` tells it of a query. Without slots where it failed, or
+        had nothing to do.
+
+        Raises
+        ------
+        InvalidRequest
+            No batch was processed yet.
+        """
+        if self._metrics is None:
+            raise InvalidRequest("there are no metrics yet; process a batch first")
+        return self._metrics
 
     # --- time
     @property

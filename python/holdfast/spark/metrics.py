@@ -1,0 +1,180 @@
+"""What operators did in a query's batches, on the driver: `hf.metrics` and `hf.MetricsListener`. See docs/rfcs/0013.
+
+Each slot gives a row of text as the last of its batch, which Spark's observed metrics (`DataFrame.observe`) collect and
+bring with the query's progress. They count a task that ran again twice, where its stage is followed by a shuffle; here
+the slots are told apart, and each counts once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast.errors import InvalidRequest
+from holdfast.spark.operator_metrics import OperatorMetrics
+from holdfast.spark.query import unavailable
+from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
+
+_LOGGER = logging.getLogger("holdfast.metrics")
+_PREFIX, _SLOTS = "holdfast.", "slots"
+
+
+@dataclass(frozen=True)
+class BatchMetrics:
+    """What the operators of one query did in one batch.
+
+    Attributes
+    ----------
+    query_id, run_id, query_name
+        As Spark names the query; the id stays over restarts, the name may be None.
+    batch_id
+        Number of the micro-batch.
+    operators
+        By operator.
+    """
+
+    query_id: str
+    run_id: str
+    query_name: str | None
+    batch_id: int
+    operators: dict[str, OperatorMetrics]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {**vars(self), "operators": {name: one.to_dict() for name, one in self.operators.items()}}
+
+
+def observed(slotted: DataFrame, operator: str, instance: str) -> DataFrame:
+    """What slots give, watched for the rows that are for the driver.
+
+    The instance tells two operators of one name apart: Spark would refuse the second before Holdfast can say why.
+    """
+    return slotted.observe(f"{_PREFIX}{operator}.{instance}", sql.collect_list(METRICS_COLUMN).alias(_SLOTS))
+
+
+def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
+    """What each operator of a query did in its last batch.
+
+    ``hf.metrics(query)["totals"].rows_in``
+
+    Parameters
+    ----------
+    query
+        Any query of Spark's, also one that has ended.
+
+    Returns
+    -------
+    dict[str, OperatorMetrics]
+        By operator. Empty before the first batch has ended, and where the query has no operator of Holdfast.
+
+    Raises
+    ------
+    InvalidRequest
+        Not a query.
+    Unavailable
+        Spark's JVM is gone.
+    """
+    if not isinstance(query, StreamingQuery):
+        raise InvalidRequest(
+            "metrics: expected a StreamingQuery, as DataStreamWriter.start() of a classic session gives it, found "
+            f"{query!r}"
+        )
+    try:
+        last = query.lastProgress
+        found = operators_in(last) if last is not None else {}
+        if found or last is None:
+            return found
+        # Spark also tells of the progress of a query that had no batch to run.
+        return next(filter(None, map(operators_in, reversed(query.recentProgress))), {})
+    except Exception as error:
+        gone = unavailable(error)
+        if gone is None:
+            raise
+        raise gone from None
+
+
+def operators_in(progress: StreamingQueryProgress) -> dict[str, OperatorMetrics]:
+    """By operator, out of what Spark tells of a batch."""
+    found = {}
+    seen: Mapping[str, Any] = progress.observedMetrics or {}
+    for name, row in seen.items():
+        operator, _, instance = name.removeprefix(_PREFIX).rpartition(".")
+        if name.startswith(_PREFIX) and operator and instance and _SLOTS in row:
+            found[operator] = OperatorMetrics.of(operator, progress.batchId, _slots(row[_SLOTS] or ()))
+    return dict(sorted(found.items()))
+
+
+def _slots(texts: Iterable[Any]) -> list[SlotMetrics]:
+    return [told for text in texts if (told := SlotMetrics.from_text(text)) is not None]
+
+
+def log_metrics(batch: BatchMetrics) -> None:
+    """Logs a line for each operator, as INFO of the logger "holdfast.metrics"."""
+    query = batch.query_name or batch.query_id[:8]
+    for name, told in batch.operators.items():
+        late = told.late_rows_kept + told.late_rows_dropped + told.late_rows_aside
+        _LOGGER.info(
+            "%-12s batch %6d  %-16s in %9d  out %9d  late %6d  fired %6d  written %9d  delta %11d B  slowest %8.1f ms",
+            query, batch.batch_id, name, sum(told.rows_in.values()), sum(told.rows_out.values()), late,
+            told.timers_fired, told.entries_written, told.delta_bytes, told.slot_ms_max,
+        )  # fmt: skip
+
+
+class MetricsListener(StreamingQueryListener):
+    """Calls a function with the metrics of each batch of each query of a session that has operators of Holdfast.
+
+    ``spark.streams.addListener(hf.MetricsListener(lambda batch: print(batch.to_dict())))``
+
+    Parameters
+    ----------
+    callback
+        Called with a :class:`BatchMetrics`, on the driver, some moments after the batch, in order of batches. By
+        default a line for each operator is logged, as INFO of the logger "holdfast.metrics". An exception of it is
+        logged, the first one with its lines, and neither the query nor the next call knows of it.
+    """
+
+    def __init__(self, callback: Callable[[BatchMetrics], object] = log_metrics) -> None:
+        if not callable(callback):
+            raise InvalidRequest(f"MetricsListener: expected a function that takes BatchMetrics, found {callback!r}")
+        self._callback = callback
+        self._has_failed = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing: there are no metrics yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Spark calls it after each batch."""
+        try:
+            progress = event.progress
+            found = operators_in(progress)
+            if found:
+                told = (str(progress.id), str(progress.runId), progress.name, progress.batchId)
+                self._callback(BatchMetrics(*told, found))
+        except Exception as error:  # of the callback: Spark would write it to its own log each time
+            if not self._has_failed:
+                self._has_failed = True
+                _LOGGER.exception(
+                    "the callback of a MetricsListener failed; it is called again, and this not said again"
+                )
+            else:
+                _LOGGER.debug("the callback of a MetricsListener failed again: %s", error)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing: no batch ran."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Nothing: the last batch was told."""
