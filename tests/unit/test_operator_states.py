@@ -12,6 +12,7 @@ import pytest
 from tests.unit.state_bench import bind, make_context, make_store, purchases, reopened
 
 import holdfast as hf
+from holdfast.checkpoint.spill import Spill
 from holdfast.state import Input, check_broadcast, check_methods
 from holdfast.testing import Harness
 
@@ -422,6 +423,99 @@ def test_a_harness_feeds_and_reads_what_belongs_to_no_key(form: str, backend: st
         assert harness.state("buffer") == [0, 1, 2, 3, 4]
         with pytest.raises(hf.InvalidRequest, match=r"state\('rules'\): \('ada',\) has 1 values; it belongs to no key"):
             harness.state("rules", "ada")
+
+
+def test_a_harness_gives_maps_whose_keys_are_structs() -> None:
+    """Their keys are dicts in Python, which no dict takes: a MapState's could not be read either."""
+    place = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+
+    class Places(hf.KeyedProcessor):
+        known = hf.BroadcastState(place, pa.string())
+        seen = hf.MapState(place, pa.int64())
+
+        def process_rules(self, rows: pa.Table, ctx: hf.Context) -> None:
+            self.known.put((1, 4), "here")
+
+        def process_orders(self, key: Any, rows: pa.Table, ctx: hf.Context) -> None:
+            self.seen.put({"x": 2, "y": 3}, rows.num_rows)
+
+    with fed(Places()) as harness:
+        harness.process(rules=[{"name": "r", "least": 1}], orders=[{"user": "ada", "amount": 1}])
+        assert harness.state("known") == {(1, 4): "here"}
+        assert harness.state("seen", "ada") == {(2, 3): 1}
+
+
+def test_timers_read_broadcast_states_and_change_none() -> None:
+    class Alarm(hf.KeyedProcessor):
+        rules = hf.BroadcastState(pa.string(), LEAST)
+        fired = hf.OperatorState(pa.string(), redistribution="split")
+        due = hf.Timers("processing")
+        changes = False
+
+        def process_rules(self, rows: pa.Table, ctx: hf.Context) -> None:
+            for row in rows.to_pylist():
+                self.rules.put(row["name"], {"least": row["least"]})
+
+        def process_orders(self, key: Any, rows: pa.Table, ctx: hf.Context) -> None:
+            self.due.register(ctx.timestamp)
+
+        def on_timer(self, key: Any, time: Any, namespace: str, ctx: hf.Context) -> Any:
+            self.fired.add(key[0])
+            if self.changes:
+                self.rules.remove("r")
+            return {"said": repr(self.rules.get("r"))}
+
+    class Changing(Alarm):
+        changes = True
+
+    with fed(Alarm()) as harness:
+        harness.process(rules=[{"name": "r", "least": 1}])
+        out = harness.process(rules=[{"name": "r", "least": 2}], orders=[{"user": "ada", "amount": 1}])
+        assert out["said"].to_pylist() == [repr({"least": 2})]
+        assert harness.state("fired") == ["ada"]
+    with (
+        fed(Changing()) as harness,
+        pytest.raises(hf.InvalidRequest, match="changed in the method of a broadcast input"),
+    ):
+        harness.process(orders=[{"user": "ada", "amount": 1}])
+
+
+def test_states_of_no_key_outlive_a_spill_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    spills, add = [], Spill.add
+
+    def counted(self: Spill, store: Any) -> None:
+        spills.append(store)
+        add(self, store)
+
+    monkeypatch.setattr(Spill, "add", counted)
+
+    class Fills(hf.KeyedProcessor):
+        rules = hf.BroadcastState(pa.string(), LEAST)
+        buffer = hf.OperatorState(pa.string(), redistribution="split")
+
+        def process_rules(self, rows: pa.Table, ctx: hf.Context) -> None:
+            self.rules.put_all((row["name"], {"least": row["least"]}) for row in rows.to_pylist())
+
+        def process_orders(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            self.buffer.add_all(["x" * 300] * len(rows))
+            if int(key[0]) % 500 == 499:
+                found = [self.rules.get(name) for name in ("r7", "r4999", "none", f"r{key[0]}")]
+                yield {"said": repr((len(self.buffer.get()), [one and one["least"] for one in found]))}
+
+    for backend in ("rocksdb", "hashmap"):
+        settings = {"memory.batch.max": "1 MiB", "fold.deltas.max": 2}
+        with Harness(Fills(), "user", SCHEMAS, "said string", backend=backend, settings=settings) as harness:
+            rules = [{"name": f"r{number}", "least": number} for number in range(5000)]
+            orders = [{"user": str(number // 4), "amount": 1} for number in range(8000)]
+            for batch in range(2):
+                out = harness.process(rules=rules, orders=orders)
+                said = [(8000 * batch + 4 * key + 4, [7, 4999, None, key]) for key in (499, 999, 1499, 1999)]
+                assert out["said"].to_pylist() == [repr(one) for one in said]
+                assert harness.replay() == out
+                harness.kill(lose_local_copies=True)
+            assert len(harness.state("buffer")) == 16_000
+            assert len(harness.state("rules")) == 5000
+        assert len(spills) > 4, "it fitted into memory"
 
 
 def test_broadcast_rows_come_first_whatever_the_order_of_the_inputs() -> None:

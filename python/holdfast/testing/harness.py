@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -356,14 +356,14 @@ class Harness:
             self._state.open(self._handle), state_id, KeyColumns(self._record.key_schema)
         )
         if of_no_key:
-            return dict(live.items()) if isinstance(declaration, BroadcastState) else python_of(live.get(), name)
+            return _map(live.items()) if isinstance(declaration, BroadcastState) else python_of(live.get(), name)
         is_timers = isinstance(declaration, Timers)
         columns = [pa.array([one[i] for one in keys], field.type) for i, field in enumerate(self._record.key_schema)]
         asked = pa.RecordBatch.from_arrays(columns, schema=self._record.key_schema)
         read = live.entries if isinstance(declaration, MapState) else live.list if is_timers else live.get
         found = python_of(read(asked), name)
         if isinstance(declaration, MapState):
-            found = [dict(entries) for entries in found]
+            found = [_map(entries) for entries in found]
         if key:
             return found[0]
         single = len(key_columns) == 1
@@ -460,6 +460,11 @@ class Harness:
         )
 
 
+def _map(entries: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Of a map's entries; map keys that are structs as tuples."""
+    return {_hashable(map_key): value for map_key, value in entries}
+
+
 def _hashable(value: Any) -> Any:
-    """A key column's value with its structs as tuples, which Arrow takes for structs again."""
+    """A key's value with its structs as tuples, which Arrow takes for structs again."""
     return tuple(map(_hashable, value.values())) if isinstance(value, dict) else value
