@@ -16,16 +16,8 @@ namespace holdfast {
 
 namespace {
 
-Type Named(TypeId id, const char* name, int32_t byte_width) {
-  Type type;
-  type.id = id;
-  type.name = name;
-  type.byte_width = byte_width;
-  type.nullable = false;
-  return type;
-}
-Type TimeType() { return Named(TypeId::kInt64, "time", sizeof(int64_t)); }
-Type NamespaceType() { return Named(TypeId::kString, "namespace", 0); }
+Type TimeType() { return Type::Field(TypeId::kInt64, "time", sizeof(int64_t), /*nullable=*/false); }
+Type NamespaceType() { return Type::Field(TypeId::kString, "namespace", 0, /*nullable=*/false); }
 
 Status CheckNoNulls(const ArrayView& view, const char* argument) {
   if (!view.has_nulls() || view.FirstNull() == view.length()) return Status::Ok();
