@@ -25,21 +25,13 @@ auto Unlocked(Work work) {
 
 // The byte strings of a binary array; null rows have a null data().
 Result<std::vector<Slice>> Slices(const OwnedArray& array) {
-  Type binary;
-  binary.id = TypeId::kBinary;
+  const Type binary = Type::Field(TypeId::kBinary, "", 0, true);
   HOLDFAST_ASSIGN_OR_RETURN(const ArrayView view, ArrayView::Make(binary, array.schema(), array.array()));
   std::vector<Slice> slices(static_cast<size_t>(view.length()));
   for (int64_t i = 0; i < view.length(); ++i) {
     if (!view.IsNull(i)) slices[static_cast<size_t>(i)] = view.Bytes(i);
   }
   return slices;
-}
-
-Type PrimitiveType(TypeId id, int32_t byte_width) {
-  Type type;
-  type.id = id;
-  type.byte_width = byte_width;
-  return type;
 }
 
 uint64_t HashBuffer(const py::buffer& data, uint64_t seed) {
@@ -73,7 +65,7 @@ std::unique_ptr<PyArrowArray> KeyGroupsOf(const KeyCodec& codec, const py::objec
   return ToPython(Unlocked([&]() -> Result<OwnedArray> {
     HOLDFAST_ASSIGN_OR_RETURN(std::vector<uint16_t> groups,
                               KeyGroups(codec, array.schema(), array.array(), max_parallelism));
-    return MakeFixedWidth(PrimitiveType(TypeId::kUInt16, 2), std::move(groups));
+    return MakeFixedWidth(Type::Field(TypeId::kUInt16, "", 2, true), std::move(groups));
   }));
 }
 
@@ -81,8 +73,9 @@ py::tuple PartitionKeys(const KeyCodec& codec, const py::object& keys, int32_t m
   const OwnedArray array = ImportArray(keys);
   Partition partition =
       Unlocked([&] { return PartitionBySlot(codec, array.schema(), array.array(), max_parallelism, slots); });
-  return py::make_tuple(ToPython(MakeFixedWidth(PrimitiveType(TypeId::kInt32, 4), std::move(partition.order))),
-                        ToPython(MakeFixedWidth(PrimitiveType(TypeId::kInt64, 8), std::move(partition.offsets))));
+  return py::make_tuple(
+      ToPython(MakeFixedWidth(Type::Field(TypeId::kInt32, "", 4, true), std::move(partition.order))),
+      ToPython(MakeFixedWidth(Type::Field(TypeId::kInt64, "", 8, true), std::move(partition.offsets))));
 }
 
 std::unique_ptr<PyArrowArray> EncodeRows(const RowCodec& codec, const py::object& values) {

@@ -109,7 +109,7 @@ void AddToPyBaseWriter(PyBaseWriter& self, const py::object& delta) {
   Status status;
   {
     const py::gil_scoped_release release;
-    status = rocks::AddDelta(array.schema(), array.array(), *self.writer);
+    status = rocks::AddDelta(array, *self.writer);
   }
   Raise(status);
 }

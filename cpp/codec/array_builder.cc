@@ -119,26 +119,23 @@ OwnedArray MakeFixedWidth(const Type& type, Buffer values, int64_t length, Valid
 }
 
 OwnedArray MakeBool(const std::vector<uint8_t>& values, Validity validity) {
-  Type type;
-  type.id = TypeId::kBool;
-  type.byte_width = 1;
+  static const Type kType = Type::Field(TypeId::kBool, "", 1, true);
   ArrayParts parts;
   parts.length = static_cast<int64_t>(values.size());
   AddValidity(std::move(validity), &parts);
   AddBuffer(PackBits(reinterpret_cast<const char*>(values.data()), values.size()), &parts);
-  return ExportParts(type, std::move(parts));
+  return ExportParts(kType, std::move(parts));
 }
 
 OwnedArray MakeBinary(ByteColumn bytes, Validity validity) {
-  Type type;
-  type.id = TypeId::kBinary;
+  static const Type kType = Type::Field(TypeId::kBinary, "", 0, true);
   ArrayParts parts;
   parts.length = bytes.size();
   AddValidity(std::move(validity), &parts);
-  const bool large = !AddOffsets(type, bytes.offsets, &parts).ok();
+  const bool large = !AddOffsets(kType, bytes.offsets, &parts).ok();
   if (large) AddBuffer(std::move(bytes.offsets), &parts);
   AddBuffer(std::move(bytes.bytes), &parts);
-  OwnedArray array = ExportParts(type, std::move(parts));
+  OwnedArray array = ExportParts(kType, std::move(parts));
   if (large) array.schema()->format = "Z";
   return array;
 }

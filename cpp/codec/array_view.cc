@@ -1,5 +1,6 @@
 #include "codec/array_view.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "codec/type_match.h"
@@ -7,10 +8,6 @@
 namespace holdfast {
 
 namespace {
-
-Status Malformed(const Type& type, const std::string& what) {
-  return Status::InvalidRequest("malformed Arrow array of " + type.ToString() + ": " + what);
-}
 
 int64_t CountValid(const uint8_t* bits, int64_t offset, int64_t length) {
   int64_t count = 0;
@@ -25,56 +22,26 @@ int64_t CountValid(const uint8_t* bits, int64_t offset, int64_t length) {
   return count;
 }
 
-int64_t BufferCount(const Type& type, std::string_view format) {
+// Of the storage variant that the schema says.
+int64_t BufferCount(const Type& type, const ArrowSchema& schema) {
+  const std::string_view format = schema.format;
+  if (schema.dictionary != nullptr) return 2;
   if (type.id == TypeId::kNull) return 0;
   if (type.id == TypeId::kStruct || format.starts_with("+w:")) return 1;
-  if (format == "+vl" || format == "+vL" || format == "vu" || format == "vz") return 3;
-  if (type.id == TypeId::kString || type.id == TypeId::kBinary) return 3;
-  return 2;
+  const bool has_two = (type.id == TypeId::kList && !format.starts_with("+v")) || type.id == TypeId::kMap;
+  return has_two || type.byte_width > 0 || type.id == TypeId::kFixedSizeBinary ? 2 : 3;
 }
 
-template <typename T>
-void ReadIndices(const void* buffer, int64_t offset, std::vector<int64_t>* out) {
-  const char* values = static_cast<const char*>(buffer) + offset * static_cast<int64_t>(sizeof(T));
-  for (size_t i = 0; i < out->size(); ++i) {
-    T value;
-    std::memcpy(&value, values + i * sizeof(T), sizeof(T));
-    (*out)[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): an int8 index is a number
-  }
-}
-
-bool ReadIndicesOf(char format, const void* buffer, int64_t offset, std::vector<int64_t>* out) {
-  switch (format) {
-    case 'c':
-      ReadIndices<int8_t>(buffer, offset, out);
-      return true;
-    case 'C':
-      ReadIndices<uint8_t>(buffer, offset, out);
-      return true;
-    case 's':
-      ReadIndices<int16_t>(buffer, offset, out);
-      return true;
-    case 'S':
-      ReadIndices<uint16_t>(buffer, offset, out);
-      return true;
-    case 'i':
-      ReadIndices<int32_t>(buffer, offset, out);
-      return true;
-    case 'I':
-      ReadIndices<uint32_t>(buffer, offset, out);
-      return true;
-    case 'l':
-      ReadIndices<int64_t>(buffer, offset, out);
-      return true;
-    case 'L':
-      ReadIndices<uint64_t>(buffer, offset, out);
-      return true;
-    default:
-      return false;
-  }
+int64_t ChildCount(const Type& type, const ArrowSchema& schema) {
+  if (schema.dictionary != nullptr) return 0;
+  return type.id == TypeId::kMap ? 1 : static_cast<int64_t>(type.children.size());
 }
 
 }  // namespace
+
+Status ArrayView::Malformed(const Type& type, const std::string& what) {
+  return Status::InvalidRequest("malformed Arrow array of " + type.ToString() + ": " + what);
+}
 
 Result<ArrayView> ArrayView::Make(const Type& type, const ArrowSchema& schema, const ArrowArray& array) {
   HOLDFAST_ASSIGN_OR_RETURN(const Type found, ImportType(schema));
@@ -82,16 +49,41 @@ Result<ArrayView> ArrayView::Make(const Type& type, const ArrowSchema& schema, c
     return Status::Incompatible("expected an array of " + type.ToString() + ", found " + found.ToString() +
                                 "; cast or select the columns before the call, or migrate what is stored");
   }
+  return Build(type, {schema, array, 0, array.length});
+}
+
+Status ArrayView::CheckArray(const Type& type, const Source& source, int64_t buffers, int64_t children) {
+  const ArrowArray& array = source.array;
   if (array.release == nullptr) return Malformed(type, "it was released already; export it again");
-  return Build(type, {schema, array, array.offset, array.length});
+  // So many that places in buffers can be computed.
+  const int64_t rows_max = INT64_MAX / 32 / std::max(1, type.byte_width);
+  if (array.length < 0 || array.offset < 0 || array.length > rows_max - array.offset) {
+    return Malformed(type,
+                     "its length is " + std::to_string(array.length) + ", its offset " + std::to_string(array.offset));
+  }
+  if (source.length > array.length - source.skip) return Malformed(type, "a child is shorter than its parent says");
+  if (array.n_buffers < buffers || (buffers > 0 && array.buffers == nullptr)) {
+    return Malformed(type, "buffers are missing");
+  }
+  if (array.n_children != children || (children > 0 && array.children == nullptr)) {
+    return Malformed(type,
+                     "it has " + std::to_string(array.n_children) + " children, expected " + std::to_string(children));
+  }
+  for (int64_t i = 0; i < children; ++i) {
+    if (array.children[i] == nullptr) return Malformed(type, "a child is missing");
+  }
+  const bool has_bitmap = buffers > 0 && array.buffers[0] != nullptr;
+  const bool counts = array.null_count >= -1 && array.null_count <= array.length;
+  if (!counts || (array.null_count > 0 && buffers > 0 && !has_bitmap)) {
+    return Malformed(type, "its null count is " + std::to_string(array.null_count) + " of " +
+                               std::to_string(array.length) + " rows" + (has_bitmap ? "" : ", without a bitmap"));
+  }
+  return Status::Ok();
 }
 
 Result<ArrayView> ArrayView::Build(const Type& type, const Source& source) {
+  HOLDFAST_RETURN_IF_ERROR(CheckArray(type, source, BufferCount(type, source.schema), ChildCount(type, source.schema)));
   if (source.schema.dictionary != nullptr) return BuildDictionary(type, source);
-  if (source.array.n_buffers < BufferCount(type, source.schema.format)) return Malformed(type, "buffers are missing");
-  if (source.offset + source.length > source.array.offset + source.array.length) {
-    return Malformed(type, "a child is shorter than its parent says");
-  }
   ArrayView view;
   view.type_ = &type;
   view.length_ = source.length;
@@ -100,14 +92,15 @@ Result<ArrayView> ArrayView::Build(const Type& type, const Source& source) {
   return view;
 }
 
+// By the bitmap, whatever the null count says of it.
 void ArrayView::BuildValidity(const Source& source) {
   if (type_->id == TypeId::kNull) {
     has_nulls_ = length_ > 0;
     return;
   }
-  if (source.array.null_count == 0 || source.array.buffers[0] == nullptr) return;
+  if (source.array.buffers[0] == nullptr) return;
   validity_ = static_cast<const uint8_t*>(source.array.buffers[0]);
-  validity_offset_ = source.offset;
+  validity_offset_ = source.offset();
   has_nulls_ = CountValid(validity_, validity_offset_, length_) != length_;
 }
 
@@ -123,34 +116,32 @@ Status ArrayView::BuildValues(const Source& source) {
       return BuildList(source);
     case TypeId::kStruct:
       for (size_t i = 0; i < type_->children.size(); ++i) {
-        if (static_cast<int64_t>(i) >= source.array.n_children) return Malformed(*type_, "children are missing");
-        const ArrowArray& child = *source.array.children[i];
-        HOLDFAST_RETURN_IF_ERROR(AddChild(type_->children[i], *source.schema.children[i], child,
-                                          child.offset + source.offset, source.length));
+        HOLDFAST_RETURN_IF_ERROR(AddChild(source, i, source.offset(), source.length));
       }
       return Status::Ok();
-    case TypeId::kBool:
-      values_ = static_cast<const char*>(source.array.buffers[1]);
-      bit_offset_ = source.offset;
-      break;
     default:
-      values_ = static_cast<const char*>(source.array.buffers[1]);
-      if (values_ != nullptr) values_ += source.offset * type_->byte_width;
       break;
   }
-  if (values_ == nullptr && length_ > 0 && type_->byte_width > 0) return Malformed(*type_, "the value buffer is null");
+  const auto* values = static_cast<const char*>(source.array.buffers[1]);
+  if (values == nullptr && length_ > 0 && type_->byte_width > 0) return Malformed(*type_, "the value buffer is null");
+  const bool is_bool = type_->id == TypeId::kBool;
+  bit_offset_ = source.offset();
+  values_ = is_bool || values == nullptr ? values : values + source.offset() * type_->byte_width;
   return Status::Ok();
 }
 
 Status ArrayView::BuildBytes(const Source& source) {
   if (length_ == 0) return Status::Ok();
-  const void* offsets = source.array.buffers[1];
-  if (offsets == nullptr) return Malformed(*type_, "the offsets buffer is null");
-  const char format = source.schema.format[0];
-  wide_offsets_ = format == 'U' || format == 'Z';
+  const void* const* const buffers = source.array.buffers;
+  if (buffers[1] == nullptr) return Malformed(*type_, "the offsets buffer is null");
+  wide_offsets_ = source.schema.format[0] == 'U' || source.schema.format[0] == 'Z';
+  const bool ascends = wide_offsets_ ? Ascends<int64_t>(buffers[1], source.offset(), length_)
+                                     : Ascends<int32_t>(buffers[1], source.offset(), length_);
+  if (!ascends) return Malformed(*type_, "its offsets are negative or descend");
   const size_t width = wide_offsets_ ? sizeof(int64_t) : sizeof(int32_t);
-  offsets_ = static_cast<const char*>(offsets) + source.offset * static_cast<int64_t>(width);
-  values_ = source.array.buffers[2] == nullptr ? "" : static_cast<const char*>(source.array.buffers[2]);
+  offsets_ = static_cast<const char*>(buffers[1]) + source.offset() * static_cast<int64_t>(width);
+  if (buffers[2] == nullptr && Offset(length_) > 0) return Malformed(*type_, "the data buffer is null");
+  values_ = buffers[2] == nullptr ? "" : static_cast<const char*>(buffers[2]);
   return Status::Ok();
 }
 
@@ -162,30 +153,33 @@ Status ArrayView::BuildViews(const Source& source) {
     int32_t offset;
   };
   constexpr int32_t kInlineMax = 12;
-  const char* views = static_cast<const char*>(source.array.buffers[1]);
-  if (views == nullptr && length_ > 0) return Malformed(*type_, "the views buffer is null");
+  const void* const* const buffers = source.array.buffers;
+  if (buffers[1] == nullptr && length_ > 0) return Malformed(*type_, "the views buffer is null");
+  const int64_t count = source.array.n_buffers - 3;
+  const void* const sizes = buffers[source.array.n_buffers - 1];  // of the buffers between
   slices_.resize(static_cast<size_t>(length_));
   for (int64_t i = 0; i < length_; ++i) {
     if (IsNull(i)) continue;
-    const char* start = views + (source.offset + i) * static_cast<int64_t>(sizeof(View));
-    View view;
-    std::memcpy(&view, start, sizeof(view));
-    if (view.length <= kInlineMax) {
-      slices_[static_cast<size_t>(i)] = {start + 4, static_cast<size_t>(view.length)};
-      continue;
+    const int64_t at = source.offset() + i;
+    const auto view = Load<View>(buffers[1], at);
+    const char* bytes = static_cast<const char*>(buffers[1]) + at * static_cast<int64_t>(sizeof(View)) + 4;
+    if (view.length > kInlineMax) {
+      const bool exists = view.buffer >= 0 && view.buffer < count && sizes != nullptr;
+      const char* data = exists ? static_cast<const char*>(buffers[2 + view.buffer]) : nullptr;
+      if (data == nullptr || view.offset < 0 || view.length > Load<int64_t>(sizes, view.buffer) - view.offset) {
+        return Malformed(*type_, "row " + std::to_string(i) + " points to bytes that do not exist");
+      }
+      bytes = data + view.offset;
     }
-    if (view.buffer < 0 || view.buffer >= source.array.n_buffers - 3) {
-      return Malformed(*type_, "row " + std::to_string(i) + " points to a buffer that does not exist");
-    }
-    const char* data = static_cast<const char*>(source.array.buffers[2 + view.buffer]);
-    slices_[static_cast<size_t>(i)] = {data + view.offset, static_cast<size_t>(view.length)};
+    if (view.length < 0) return Malformed(*type_, "row " + std::to_string(i) + " has a negative length");
+    slices_[static_cast<size_t>(i)] = {bytes, static_cast<size_t>(view.length)};
   }
   return Status::Ok();
 }
 
-Status ArrayView::AddChild(const Type& type, const ArrowSchema& schema, const ArrowArray& array, int64_t offset,
-                           int64_t length) {
-  HOLDFAST_ASSIGN_OR_RETURN(ArrayView view, Build(type, {schema, array, offset, length}));
+Status ArrayView::AddChild(const Source& parent, size_t i, int64_t skip, int64_t length) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      ArrayView view, Build(type_->children[i], {*parent.schema.children[i], *parent.array.children[i], skip, length}));
   children_.push_back(std::move(view));
   return Status::Ok();
 }
@@ -199,28 +193,6 @@ int64_t ArrayView::FirstNull() const {
   int64_t i = has_nulls_ ? 0 : length_;
   while (i < length_ && !IsNull(i)) ++i;
   return i;
-}
-
-Result<ArrayView> ArrayView::BuildDictionary(const Type& type, const Source& source) {
-  if (source.array.dictionary == nullptr || source.array.n_buffers < 2) {
-    return Malformed(type, "the dictionary is missing");
-  }
-  const ArrowArray& dictionary = *source.array.dictionary;
-  HOLDFAST_ASSIGN_OR_RETURN(ArrayView values,
-                            Build(type, {*source.schema.dictionary, dictionary, dictionary.offset, dictionary.length}));
-  std::vector<int64_t> rows(static_cast<size_t>(source.length));
-  if (!rows.empty() && !ReadIndicesOf(source.schema.format[0], source.array.buffers[1], source.offset, &rows)) {
-    return Malformed(type, "dictionary indices of format '" + std::string(source.schema.format) + "'");
-  }
-  const auto* validity = static_cast<const uint8_t*>(source.array.null_count == 0 ? nullptr : source.array.buffers[0]);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (validity != nullptr && !Bit(validity, source.offset + static_cast<int64_t>(i))) {
-      rows[i] = -1;
-    } else if (rows[i] < 0 || rows[i] >= values.length()) {
-      return Malformed(type, "row " + std::to_string(i) + " points past its dictionary");
-    }
-  }
-  return std::move(values).Take(rows);
 }
 
 }  // namespace holdfast

@@ -1,11 +1,16 @@
 // ArrayView: a typed, read-only view of an Arrow array that somebody else keeps alive. Whatever the storage variant
 // (slices, dictionaries, string views, large offsets, fixed-size lists, list views), a view answers the same questions:
 // is row i null, what is its value. Row numbers are of the slice: 0 is the first row that the exporter meant.
+//
+// The only reader of Arrow in the core. Make looks at all that the C data interface says of an array (counts, lengths,
+// offsets, indices, null buffers), so that no row leads out of it later. How large buffers are it does not say: arrays
+// from storage have been compared with the sizes of theirs in Python, where these are known.
 // Thread-safety: immutable after Make. The Type, the ArrowSchema and the ArrowArray must outlive the view.
 #pragma once
 
 #include <bit>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "holdfast/array.h"
@@ -39,9 +44,7 @@ class ArrayView {
   const char* fixed() const { return values_; }
   template <typename T>
   T Value(int64_t i) const {
-    T value;
-    std::memcpy(&value, values_ + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    return value;
+    return Load<T>(values_, i);
   }
   bool Bool(int64_t i) const { return Bit(reinterpret_cast<const uint8_t*>(values_), bit_offset_ + i); }
 
@@ -65,38 +68,59 @@ class ArrayView {
   size_t children() const { return children_.size(); }
 
  private:
-  // A slice of an array as it came: rows [offset, offset + length) counted from its buffers' start.
+  // Rows [skip, skip + length) of an array as it came.
   struct Source {
     const ArrowSchema& schema;
     const ArrowArray& array;
-    int64_t offset;
+    int64_t skip;
     int64_t length;
+
+    int64_t offset() const { return array.offset + skip; }  // counted from its buffers' start; of one that was checked
   };
 
   static bool Bit(const uint8_t* bits, int64_t i) { return ((bits[i >> 3] >> (i & 7)) & 1) != 0; }
 
   // Arrow asks for aligned buffers but does not promise them: offsets are copied out.
+  template <typename T>
+  static T Load(const void* buffer, int64_t i) {
+    T value;
+    std::memcpy(&value, static_cast<const char*>(buffer) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return value;
+  }
   int64_t Offset(int64_t i) const {
-    if (wide_offsets_) {
-      int64_t wide;
-      std::memcpy(&wide, offsets_ + i * static_cast<int64_t>(sizeof(wide)), sizeof(wide));
-      return wide;
+    return wide_offsets_ ? Load<int64_t>(offsets_, i) : int64_t{Load<int32_t>(offsets_, i)};
+  }
+  // Whether offsets [first, first + count] begin at 0 or later and never descend: no value and no step has a sign.
+  template <typename T>
+  static bool Ascends(const void* offsets, int64_t first, int64_t count) {
+    using Unsigned = std::make_unsigned_t<T>;
+    Unsigned bits = Load<Unsigned>(offsets, first);
+    for (int64_t i = first; i < first + count; ++i) {
+      const auto next = Load<Unsigned>(offsets, i + 1);
+      bits |= next | (next - Load<Unsigned>(offsets, i));
     }
-    int32_t narrow;
-    std::memcpy(&narrow, offsets_ + i * static_cast<int64_t>(sizeof(narrow)), sizeof(narrow));
-    return narrow;
+    return static_cast<T>(bits) >= 0;
   }
 
   static Result<ArrayView> Build(const Type& type, const Source& source);
+  // Counts and pointers, before anything is read through them. `buffers`, `children`: that there must be, at least and
+  // exactly.
+  static Status CheckArray(const Type& type, const Source& source, int64_t buffers, int64_t children);
+  static Status Malformed(const Type& type, const std::string& what);
   Status BuildValues(const Source& source);
   Status BuildBytes(const Source& source);
   Status BuildViews(const Source& source);
   Status BuildList(const Source& source);
+  template <typename T>
+  Status BuildRanges(const Source& source, Range* window);
+  template <typename T>
+  Status BuildViewRanges(const Source& source);
   void BuildValidity(const Source& source);
   static Result<ArrayView> BuildDictionary(const Type& type, const Source& source);
   // Rows `rows` of this view, -1 making a null.
   ArrayView Take(const std::vector<int64_t>& rows) &&;
-  Status AddChild(const Type& type, const ArrowSchema& schema, const ArrowArray& array, int64_t offset, int64_t length);
+  // Child i of the source, as the next child of the view.
+  Status AddChild(const Source& parent, size_t i, int64_t skip, int64_t length);
 
   const Type* type_ = nullptr;
   int64_t length_ = 0;

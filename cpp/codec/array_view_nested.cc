@@ -1,84 +1,102 @@
 // The parts of ArrayView that rearrange rows: ranges of lists, and dictionaries decoded by Take.
+#include <cstdlib>
 #include <string_view>
 
 #include "codec/array_view.h"
+#include "codec/type_format.h"
 
 namespace holdfast {
 
 namespace {
 
-template <typename Offset>
-int64_t Load(const void* buffer, int64_t i) {
-  Offset value;
-  std::memcpy(&value, static_cast<const char*>(buffer) + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
-  return value;
-}
-
-// Fills ranges from Arrow's list offsets, relative to the first; returns the window of the child that they span.
-template <typename Offset>
-ArrayView::Range OffsetRanges(const void* buffer, int64_t offset, std::vector<ArrayView::Range>* ranges) {
-  const int64_t first = Load<Offset>(buffer, offset);
-  int64_t begin = first;
-  for (ArrayView::Range& range : *ranges) {
-    const int64_t end = Load<Offset>(buffer, ++offset);
-    range = {begin - first, end - first};
-    begin = end;
-  }
-  return {first, begin};
-}
-
-template <typename Offset>
-void ViewRanges(const void* starts_buffer, const void* sizes_buffer, int64_t offset,
-                std::vector<ArrayView::Range>* ranges) {
-  for (ArrayView::Range& range : *ranges) {
-    const int64_t begin = Load<Offset>(starts_buffer, offset);
-    range = {begin, begin + Load<Offset>(sizes_buffer, offset)};
-    ++offset;
-  }
+// A dictionary's index, of the format that the schema says.
+int64_t LoadIndex(const void* buffer, int64_t i, size_t width, bool is_signed) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, static_cast<const char*>(buffer) + i * static_cast<int64_t>(width), width);
+  const auto unused = static_cast<int>(64 - 8 * width);
+  return is_signed ? static_cast<int64_t>(bits << unused) >> unused : static_cast<int64_t>(bits);
 }
 
 }  // namespace
 
-Status ArrayView::BuildList(const Source& source) {
-  const std::string_view format = source.schema.format;
-  if (source.array.n_children < 1) {
-    return Status::InvalidRequest("malformed Arrow array of " + type_->ToString() + ": the child is missing");
-  }
-  const ArrowArray& child = *source.array.children[0];
-  const void* const* buffers = source.array.buffers;
-  ranges_.resize(static_cast<size_t>(length_));
-  Range window = {0, 0};
-  if (length_ > 0) {
-    if (format.starts_with("+w:")) {
-      const int64_t size = std::stoll(std::string(format.substr(3)));
-      for (int64_t i = 0; i < length_; ++i) ranges_[static_cast<size_t>(i)] = {i * size, (i + 1) * size};
-      window = {source.offset * size, (source.offset + length_) * size};
-    } else if (format == "+vl") {
-      ViewRanges<int32_t>(buffers[1], buffers[2], source.offset, &ranges_);
-      window = {0, child.length};
-    } else if (format == "+vL") {
-      ViewRanges<int64_t>(buffers[1], buffers[2], source.offset, &ranges_);
-      window = {0, child.length};
-    } else if (format == "+L") {
-      window = OffsetRanges<int64_t>(buffers[1], source.offset, &ranges_);
-    } else {
-      window = OffsetRanges<int32_t>(buffers[1], source.offset, &ranges_);
-    }
-  }
-  const int64_t size = window.end - window.begin;
-  const ArrowSchema& schema = *source.schema.children[0];
-  if (type_->id == TypeId::kList) {
-    return AddChild(type_->children[0], schema, child, child.offset + window.begin, size);
-  }
-  if (child.n_children != 2) {
-    return Status::InvalidRequest("malformed Arrow array of " + type_->ToString() + ": its entries are not pairs");
-  }
-  for (size_t i = 0; i < 2; ++i) {
-    const ArrowArray& part = *child.children[i];
-    HOLDFAST_RETURN_IF_ERROR(
-        AddChild(type_->children[i], *schema.children[i], part, part.offset + child.offset + window.begin, size));
+// From offsets, relative to the first; the window of the child that they span.
+template <typename T>
+Status ArrayView::BuildRanges(const Source& source, Range* window) {
+  const void* const offsets = source.array.buffers[1];
+  if (offsets == nullptr) return Malformed(*type_, "the offsets buffer is null");
+  if (!Ascends<T>(offsets, source.offset(), length_)) return Malformed(*type_, "its offsets are negative or descend");
+  *window = {Load<T>(offsets, source.offset()), Load<T>(offsets, source.offset() + length_)};
+  for (int64_t i = 0; i < length_; ++i) {
+    const int64_t at = source.offset() + i;
+    ranges_[static_cast<size_t>(i)] = {Load<T>(offsets, at) - window->begin, Load<T>(offsets, at + 1) - window->begin};
   }
   return Status::Ok();
+}
+
+// From starts and sizes, anywhere in the child. What they are of a null row does not matter.
+template <typename T>
+Status ArrayView::BuildViewRanges(const Source& source) {
+  const void* const* const buffers = source.array.buffers;
+  if (buffers[1] == nullptr || buffers[2] == nullptr) return Malformed(*type_, "the offsets or sizes buffer is null");
+  const int64_t elements = source.array.children[0]->length;  // the child was not looked at yet
+  if (elements < 0) return Malformed(*type_, "its child has a negative length");
+  for (int64_t i = 0; i < length_; ++i) {
+    if (IsNull(i)) continue;
+    const int64_t begin = Load<T>(buffers[1], source.offset() + i);
+    const int64_t size = Load<T>(buffers[2], source.offset() + i);
+    if (begin < 0 || size < 0 || size > elements - begin) {
+      return Malformed(*type_, "row " + std::to_string(i) + " has elements that do not exist");
+    }
+    ranges_[static_cast<size_t>(i)] = {begin, begin + size};
+  }
+  return Status::Ok();
+}
+
+Status ArrayView::BuildList(const Source& source) {
+  const std::string_view format = source.schema.format;
+  ranges_.resize(static_cast<size_t>(length_));
+  Range window = {0, 0};
+  if (format.starts_with("+w:")) {
+    const int64_t size = std::strtol(format.data() + 3, nullptr, 10);  // the schema was looked at
+    for (int64_t i = 0; i < length_; ++i) ranges_[static_cast<size_t>(i)] = {i * size, (i + 1) * size};
+    if (__builtin_mul_overflow(source.offset(), size, &window.begin) ||
+        __builtin_mul_overflow(source.offset() + length_, size, &window.end)) {
+      return Malformed(*type_, "it has too many elements");
+    }
+  } else if (length_ > 0 && format.starts_with("+v")) {
+    window.end = source.array.children[0]->length;
+    HOLDFAST_RETURN_IF_ERROR(format == "+vL" ? BuildViewRanges<int64_t>(source) : BuildViewRanges<int32_t>(source));
+  } else if (length_ > 0) {
+    HOLDFAST_RETURN_IF_ERROR(format == "+L" ? BuildRanges<int64_t>(source, &window)
+                                            : BuildRanges<int32_t>(source, &window));
+  }
+  const int64_t size = window.end - window.begin;
+  if (type_->id == TypeId::kList) return AddChild(source, 0, window.begin, size);
+  const Source entries = {*source.schema.children[0], *source.array.children[0], window.begin, size};
+  HOLDFAST_RETURN_IF_ERROR(CheckArray(*type_, entries, /*buffers=*/1, /*children=*/2));
+  for (size_t i = 0; i < 2; ++i) HOLDFAST_RETURN_IF_ERROR(AddChild(entries, i, entries.offset(), size));
+  return Status::Ok();
+}
+
+Result<ArrayView> ArrayView::BuildDictionary(const Type& type, const Source& source) {
+  const ArrowArray* const dictionary = source.array.dictionary;
+  if (dictionary == nullptr) return Malformed(type, "the dictionary is missing");
+  HOLDFAST_ASSIGN_OR_RETURN(ArrayView values,
+                            Build(type, {*source.schema.dictionary, *dictionary, 0, dictionary->length}));
+  const void* const indices = source.array.buffers[1];
+  if (indices == nullptr && source.length > 0) return Malformed(type, "the indices buffer is null");
+  const size_t kind = std::string_view(kIndexFormats).find(source.schema.format[0]);
+  const auto* validity = static_cast<const uint8_t*>(source.array.buffers[0]);
+  std::vector<int64_t> rows(static_cast<size_t>(source.length), -1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t at = source.offset() + static_cast<int64_t>(i);
+    if (validity != nullptr && !Bit(validity, at)) continue;
+    rows[i] = LoadIndex(indices, at, size_t{1} << kind / 2, /*is_signed=*/kind % 2 == 0);
+    if (rows[i] < 0 || rows[i] >= values.length()) {
+      return Malformed(type, "row " + std::to_string(i) + " points past its dictionary");
+    }
+  }
+  return std::move(values).Take(rows);
 }
 
 ArrayView ArrayView::Take(const std::vector<int64_t>& rows) && {

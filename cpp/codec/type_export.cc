@@ -2,8 +2,8 @@
 #include <array>
 #include <memory>
 
+#include "codec/type_format.h"
 #include "codec/type_match.h"
-#include "holdfast/type.h"
 
 namespace holdfast {
 
@@ -32,7 +32,6 @@ char UnitLetter(TimeUnit unit) { return "smun"[static_cast<int>(unit)]; }
 std::string UnitName(TimeUnit unit) { return kUnitNames[static_cast<size_t>(unit)]; }
 
 std::string Format(const Type& type) {
-  constexpr std::array<const char*, 12> kPrimitive = {"n", "b", "c", "s", "i", "l", "C", "S", "I", "L", "f", "g"};
   switch (type.id) {
     case TypeId::kDecimal128:
       return "d:" + std::to_string(type.precision) + "," + std::to_string(type.scale);
@@ -60,7 +59,7 @@ std::string Format(const Type& type) {
     case TypeId::kStruct:
       return "+s";
     default:
-      return kPrimitive[static_cast<size_t>(type.id)];
+      return {kPrimitives[static_cast<size_t>(type.id)].format};
   }
 }
 
@@ -111,9 +110,16 @@ std::string NestedToString(const Type& type) {
 
 }  // namespace
 
+Type Type::Field(TypeId id, std::string name, int32_t byte_width, bool nullable) {
+  Type type;
+  type.id = id;
+  type.name = std::move(name);
+  type.nullable = nullable;
+  type.byte_width = byte_width;
+  return type;
+}
+
 std::string Type::ToString() const {
-  constexpr std::array<const char*, 12> kPrimitive = {"null",  "bool",   "int8",   "int16",  "int32", "int64",
-                                                      "uint8", "uint16", "uint32", "uint64", "float", "double"};
   switch (id) {
     case TypeId::kDecimal128:
       return "decimal128(" + std::to_string(precision) + ", " + std::to_string(scale) + ")";
@@ -140,7 +146,7 @@ std::string Type::ToString() const {
     case TypeId::kStruct:
       return NestedToString(*this);
     default:
-      return kPrimitive[static_cast<size_t>(id)];
+      return kPrimitives[static_cast<size_t>(id)].name;
   }
 }
 

@@ -1,9 +1,8 @@
-// Types from Arrow C schemas. Formats:
-// https://arrow.apache.org/docs/format/CDataInterface.html#data-type-description-format-strings
+// Types from Arrow C schemas.
 #include <charconv>
 #include <string_view>
 
-#include "holdfast/type.h"
+#include "codec/type_format.h"
 
 namespace holdfast {
 
@@ -34,54 +33,16 @@ void SetFixed(TypeId id, int32_t byte_width, Type* type) {
 }
 
 bool ImportPrimitive(char format, Type* type) {
-  switch (format) {
-    case 'n':
-      SetFixed(TypeId::kNull, 0, type);
-      return true;
-    case 'b':
-      SetFixed(TypeId::kBool, 1, type);
-      return true;
-    case 'c':
-      SetFixed(TypeId::kInt8, 1, type);
-      return true;
-    case 'C':
-      SetFixed(TypeId::kUInt8, 1, type);
-      return true;
-    case 's':
-      SetFixed(TypeId::kInt16, 2, type);
-      return true;
-    case 'S':
-      SetFixed(TypeId::kUInt16, 2, type);
-      return true;
-    case 'i':
-      SetFixed(TypeId::kInt32, 4, type);
-      return true;
-    case 'I':
-      SetFixed(TypeId::kUInt32, 4, type);
-      return true;
-    case 'l':
-      SetFixed(TypeId::kInt64, 8, type);
-      return true;
-    case 'L':
-      SetFixed(TypeId::kUInt64, 8, type);
-      return true;
-    case 'f':
-      SetFixed(TypeId::kFloat, 4, type);
-      return true;
-    case 'g':
-      SetFixed(TypeId::kDouble, 8, type);
-      return true;
-    case 'u':
-    case 'U':
-      SetFixed(TypeId::kString, 0, type);
-      return true;
-    case 'z':
-    case 'Z':
-      SetFixed(TypeId::kBinary, 0, type);
-      return true;
-    default:
-      return false;
+  if (format == 'u' || format == 'U' || format == 'z' || format == 'Z') {
+    SetFixed(format == 'u' || format == 'U' ? TypeId::kString : TypeId::kBinary, 0, type);
+    return true;
   }
+  for (const PrimitiveFormat& primitive : kPrimitives) {
+    if (primitive.format != format) continue;
+    SetFixed(primitive.id, primitive.byte_width, type);
+    return true;
+  }
+  return false;
 }
 
 bool ImportUnit(char letter, TimeUnit* unit) {
@@ -136,7 +97,9 @@ Status ImportDecimal(std::string_view format, const std::string& path, Type* typ
 Result<Type> ImportField(const ArrowSchema& schema, const std::string& path, int depth);
 
 Status ImportChild(const ArrowSchema& schema, int64_t index, const std::string& path, int depth, Type* parent) {
-  if (index >= schema.n_children || schema.children[index] == nullptr) return Malformed(path, schema.format);
+  if (index >= schema.n_children || schema.children == nullptr || schema.children[index] == nullptr) {
+    return Malformed(path, schema.format);
+  }
   const ArrowSchema& child = *schema.children[index];
   const std::string name = child.name == nullptr ? "" : child.name;
   HOLDFAST_ASSIGN_OR_RETURN(Type type, ImportField(child, path.empty() ? name : path + "." + name, depth + 1));
@@ -154,6 +117,8 @@ Status ImportNested(const ArrowSchema& schema, const std::string& path, int dept
     return Status::Ok();
   }
   if (format == "+l" || format == "+L" || format == "+vl" || format == "+vL" || format.starts_with("+w:")) {
+    int32_t size = 0;
+    if (format[1] == 'w' && (!ParseInt(format.substr(3), &size) || size < 0)) return Malformed(path, format);
     SetFixed(TypeId::kList, 0, type);
     HOLDFAST_RETURN_IF_ERROR(ImportChild(schema, 0, path, depth, type));
     type->children[0].name = "item";  // Arrow ignores this name, and writers disagree about it
@@ -161,8 +126,10 @@ Status ImportNested(const ArrowSchema& schema, const std::string& path, int dept
   }
   if (format == "+m") {
     SetFixed(TypeId::kMap, 0, type);
-    if (schema.n_children != 1 || schema.children[0] == nullptr) return Malformed(path, format);
+    const bool has_entries = schema.n_children == 1 && schema.children != nullptr && schema.children[0] != nullptr;
+    if (!has_entries || schema.children[0]->format == nullptr) return Malformed(path, format);
     const ArrowSchema& entries = *schema.children[0];
+    if (std::string_view(entries.format) != "+s" || entries.n_children != 2) return Malformed(path, format);
     HOLDFAST_RETURN_IF_ERROR(ImportChild(entries, 0, path, depth + 1, type));
     HOLDFAST_RETURN_IF_ERROR(ImportChild(entries, 1, path, depth + 1, type));
     type->children[0].name = "key";
@@ -204,6 +171,13 @@ Result<Type> ImportField(const ArrowSchema& schema, const std::string& path, int
   }
   Type type;
   const ArrowSchema& values = schema.dictionary == nullptr ? schema : *schema.dictionary;
+  if (schema.dictionary != nullptr) {
+    const std::string_view index = schema.format;
+    if (values.format == nullptr || index.size() != 1 || std::string_view(kIndexFormats).find(index) == index.npos) {
+      return Malformed(path, index);
+    }
+    if (values.dictionary != nullptr) return Unsupported(path, "dictionaries of dictionaries");
+  }
   HOLDFAST_RETURN_IF_ERROR(ImportFormat(values, path, depth, &type));
   type.name = schema.name == nullptr ? "" : schema.name;
   type.nullable = (schema.flags & ARROW_FLAG_NULLABLE) != 0;

@@ -7,13 +7,19 @@
 // First keys: a bound below which a key group has no present entry, in the overlay or in the base. It is exact when an
 // entry stands at it. It holds across batches, deltas, spills and bases, since none of these changes what is present;
 // only a move to another version does (Forget). So the earliest of millions of entries is known without looking.
+//
+// Who has read ahead over all key groups, and keeps what it read over calls, watches: the first keys are those beyond,
+// and the order keeps what arrives and leaves in what was read.
 // Thread-safety: none; belongs to its table.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "container/arena.h"
 #include "overlay/sort_key.h"
 
 namespace holdfast {
@@ -53,17 +59,42 @@ class KeyOrder {
   KeyGroupRange groups() const { return groups_; }
   const FirstKey& first(uint16_t key_group) const { return first_[key_group - groups_.first]; }
   void SetFirst(uint16_t key_group, FirstKey::State state, Slice bound);
-  // What is present is not known any more.
+  // What is present is not known any more, and nobody watches.
   void Forget();
+
+  // --- what was read ahead: all keys before `end` (empty: all), of which those before `begin` are not asked for again
+  struct Change {
+    Slice key;
+    uint16_t key_group;
+    bool arrived;  // or it left
+  };
+  struct Changes {
+    Arena keys;
+    std::vector<Change> in_order;
+  };
+  // Keeps changes of what was read from here on. `bytes`: its memory, which counts as the table's.
+  void Watch(Slice begin, Slice end, size_t bytes);
+  void Unwatch() { watched_.reset(); }
+  bool watches() const { return watched_.has_value(); }
+  Changes TakeChanges() { return std::exchange(watched_->changes, {}); }
 
   size_t memory_bytes() const;
 
  private:
+  struct Watched {
+    std::string begin;
+    std::string end;
+    size_t bytes = 0;
+    Changes changes;
+  };
+  void Keep(const Entry& entry, bool arrived);
+
   const KeyGroupRange groups_;
   const bool complete_;
   std::vector<FirstKey> first_;
   std::vector<std::vector<SortKey>> runs_;
   std::vector<SortKey> tail_;
+  std::optional<Watched> watched_;
 };
 
 }  // namespace holdfast

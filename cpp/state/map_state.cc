@@ -90,10 +90,7 @@ class MapState final : public MapTable {
         counts[i] =
             std::count_if(head.items, head.items + head.count, [](const Entry* entry) { return entry->present(); });
       }
-      Type type;
-      type.id = TypeId::kInt64;
-      type.byte_width = sizeof(int64_t);
-      return MakeFixedWidth(type, std::move(counts));
+      return MakeFixedWidth(Type::Field(TypeId::kInt64, "", sizeof(int64_t), true), std::move(counts));
     });
   }
 

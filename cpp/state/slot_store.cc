@@ -1,6 +1,7 @@
 // The Store's edge: its options, deltas and figures; see slot_store_states.cc for how states are declared.
 #include "state/slot_store.h"
 
+#include "codec/delta_view.h"
 #include "state/delta_array.h"
 
 namespace holdfast {
@@ -36,7 +37,10 @@ Status SlotStore::ApplyDelta(const OwnedArray& delta, int64_t sequence) {
   return Run({"apply_delta", nullptr, Access::kVersion}, [&]() -> Status {
     HOLDFAST_RETURN_IF_ERROR(engine_.CheckReadable());
     HOLDFAST_ASSIGN_OR_RETURN(const DeltaView view, DeltaView::Make(delta));
-    return engine_.ApplyEntries(sequence, view.length(), [&view](int64_t i) { return view.entry(i); });
+    return engine_.ApplyEntries(sequence, view.length(), [&view](int64_t i) {
+      const bool present = view.has_value(i);
+      return StoredEntry{view.key_group(i), view.state_id(i), view.key(i), present ? view.value(i) : Slice(), present};
+    });
   });
 }
 

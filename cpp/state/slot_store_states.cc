@@ -91,10 +91,7 @@ Result<TimerTable*> SlotStore::Timers(int64_t state_id) {
 namespace {
 
 OwnedArray Int32Array(std::vector<int32_t> codes) {
-  Type type;
-  type.id = TypeId::kInt32;
-  type.byte_width = sizeof(int32_t);
-  return MakeFixedWidth(type, std::move(codes));
+  return MakeFixedWidth(Type::Field(TypeId::kInt32, "", sizeof(int32_t), true), std::move(codes));
 }
 
 struct DistinctKey {

@@ -17,11 +17,13 @@ inline void PutTime(int64_t time, char* out) {
   const uint64_t ordered = __builtin_bswap64(static_cast<uint64_t>(time) ^ kSignBit);
   std::memcpy(out, &ordered, sizeof(ordered));
 }
-inline int64_t Time(Slice key) {
+// The time as a number whose order is that of the keys.
+inline uint64_t Ordered(Slice key) {
   uint64_t ordered;
   std::memcpy(&ordered, key.data(), sizeof(ordered));
-  return static_cast<int64_t>(__builtin_bswap64(ordered) ^ kSignBit);
+  return __builtin_bswap64(ordered);
 }
+inline int64_t Time(Slice key) { return static_cast<int64_t>(Ordered(key) ^ kSignBit); }
 // The least key of all timers after this time; empty when no time is later.
 inline std::string After(int64_t time) {
   if (time == INT64_MAX) return {};

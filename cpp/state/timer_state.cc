@@ -1,6 +1,8 @@
 // Timers: (key, time, namespace), each an entry of its own in order of time. Registering and deleting read nothing.
 #include <algorithm>
+#include <array>
 #include <map>
+#include <span>
 #include <unordered_map>
 
 #include "codec/array_builder.h"
@@ -16,16 +18,8 @@ namespace holdfast {
 
 namespace {
 
-Type Named(TypeId id, const char* name, int32_t byte_width) {
-  Type type;
-  type.id = id;
-  type.name = name;
-  type.byte_width = byte_width;
-  type.nullable = false;
-  return type;
-}
-Type TimeType() { return Named(TypeId::kInt64, "time", sizeof(int64_t)); }
-Type NamespaceType() { return Named(TypeId::kString, "namespace", 0); }
+Type TimeType() { return Type::Field(TypeId::kInt64, "time", sizeof(int64_t), /*nullable=*/false); }
+Type NamespaceType() { return Type::Field(TypeId::kString, "namespace", 0, /*nullable=*/false); }
 
 Status CheckNoNulls(const ArrayView& view, const char* argument) {
   if (!view.has_nulls() || view.FirstNull() == view.length()) return Status::Ok();
@@ -35,7 +29,7 @@ Status CheckNoNulls(const ArrayView& view, const char* argument) {
 
 class Timers final : public TimerTable {
  public:
-  Timers(SlotStore* store, Table* table) : store_(store), table_(table) {}
+  Timers(SlotStore* store, Table* table) : store_(store), table_(table), due_(table) {}
 
   Status Register(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces) override {
     return store_->Run({"register", table_, Access::kWrite}, [&]() -> Status {
@@ -53,19 +47,16 @@ class Timers final : public TimerTable {
   Result<OwnedArray> TakeDue(int64_t until, int64_t limit) override {
     return store_->Run({"take_due", table_, Access::kWrite}, [&]() -> Result<OwnedArray> {
       if (limit < 1) return Status::InvalidRequest("limit: expected at least 1, found " + std::to_string(limit));
-      HOLDFAST_ASSIGN_OR_RETURN(const DueTimers due,
-                                DueTimers::Find(table_, store_->base(), until, static_cast<size_t>(limit)));
-      for (const DueTimers::Timer& timer : due.timers()) {
-        table_->Remove(timer.entry != nullptr ? timer.entry
-                                              : table_->Intern({timer.key, IndexHash(timer.key), timer.key_group}));
-      }
+      HOLDFAST_ASSIGN_OR_RETURN(const std::span<const DueTimers::Timer> due,
+                                due_.Take(store_->base(), until, static_cast<size_t>(limit)));
+      Remove(due);
       return Columns(due);
     });
   }
 
   Result<std::optional<int64_t>> NextDue() override {
     return store_->Run({"next_due", table_, Access::kRead},
-                       [&]() -> Result<std::optional<int64_t>> { return NextDueTime(table_, store_->base()); });
+                       [&]() -> Result<std::optional<int64_t>> { return due_.NextTime(store_->base()); });
   }
 
   Result<OwnedArray> List(const OwnedArray& keys) override {
@@ -73,6 +64,21 @@ class Timers final : public TimerTable {
   }
 
  private:
+  void Remove(std::span<const DueTimers::Timer> timers) {
+    std::array<uint64_t, KeyReader::kBlockRows> hashes;
+    for (size_t begin = 0; begin < timers.size(); begin += hashes.size()) {
+      const auto block = timers.subspan(begin, std::min(hashes.size(), timers.size() - begin));
+      for (size_t i = 0; i < block.size(); ++i) {
+        hashes[i] = IndexHash(block[i].key);
+        table_->PrefetchIndex(hashes[i]);
+      }
+      for (size_t i = 0; i < block.size(); ++i) table_->PrefetchEntry(hashes[i]);
+      for (size_t i = 0; i < block.size(); ++i) {
+        table_->Remove(table_->Intern({block[i].key, hashes[i], block[i].key_group}));
+      }
+    }
+  }
+
   // Calls visit(entry) for the timer of each row in order; it may be unknown whether it is there.
   template <typename Visit>
   Status ForEachTimer(const OwnedArray& keys, const OwnedArray& times, const OwnedArray& namespaces, Visit visit) {
@@ -130,7 +136,7 @@ class Timers final : public TimerTable {
                            ": a stored timer cannot be read; restore from another version");
   }
 
-  Result<OwnedArray> Columns(const DueTimers& due) const {
+  Result<OwnedArray> Columns(std::span<const DueTimers::Timer> due) const {
     Type type;
     type.id = TypeId::kStruct;
     type.children = {store_->key_codec().type(), TimeType(), NamespaceType()};
@@ -139,9 +145,9 @@ class Timers final : public TimerTable {
     std::vector<Slice> keys;
     std::vector<int64_t> times;
     ArrayBuilder names(NamespaceType());
-    keys.reserve(due.timers().size());
-    times.reserve(due.timers().size());
-    for (const DueTimers::Timer& timer : due.timers()) {
+    keys.reserve(due.size());
+    times.reserve(due.size());
+    for (const DueTimers::Timer& timer : due) {
       HOLDFAST_ASSIGN_OR_RETURN(const Slice key, KeyOf(timer.key, timer.key_group));
       keys.push_back(key);
       times.push_back(timer_key::Time(timer.key));
@@ -176,7 +182,7 @@ class Timers final : public TimerTable {
       }
     }
     for (auto& [key_group, timers_of] : found) {
-      const std::string lower = table_->order()->first(key_group).bound;
+      const std::string lower(due_.LowerBound(key_group));
       HOLDFAST_ASSIGN_OR_RETURN(
           OrderedCursor cursor,
           OrderedCursor::Make(table_, store_->base(), {key_group, static_cast<uint16_t>(key_group + 1), lower, {}}));
@@ -215,6 +221,7 @@ class Timers final : public TimerTable {
 
   SlotStore* store_;
   Table* table_;
+  DueTimers due_;
 };
 
 }  // namespace

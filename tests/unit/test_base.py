@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast import _core, rocksdb_library
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 
 DELTA = pa.schema([("key_group", pa.uint16()), ("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 OPTIONS = _core.BaseOptions()
@@ -114,23 +114,27 @@ def test_a_scan_goes_on_after_its_base_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "error", "said"),
     [
-        (pa.array([1, 2]), "expected a delta batch"),
-        (pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])}), "key 'z', value 'z'"),
-        ("not Arrow", "expected an Arrow array"),
+        (pa.array([1, 2]), Incompatible, "expected an array of struct<key_group: uint16 not null.*, found int64"),
+        (
+            pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])}),
+            Incompatible,
+            "found struct<key: binary, value: binary>",
+        ),
+        ("not Arrow", InvalidRequest, "expected an Arrow array"),
     ],
 )
-def test_what_is_no_delta_is_refused(tmp_path: Path, wrong: object, said: str) -> None:
+def test_what_is_no_delta_is_refused(tmp_path: Path, wrong: object, error: type[Exception], said: str) -> None:
     writer = _core.BaseWriter(None, str(tmp_path / "base"), OPTIONS)
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(error, match=said):
         writer.add(wrong)  # type: ignore[arg-type]
 
 
 def test_a_null_key_group_is_refused(tmp_path: Path) -> None:
     columns = [pa.array([None], pa.uint16()), *_delta([(0, 1, b"k", b"v")]).columns[1:]]
     writer = _core.BaseWriter(None, str(tmp_path / "base"), OPTIONS)
-    with pytest.raises(InvalidRequest, match="no nulls in the delta's column key_group, found one in row 0"):
+    with pytest.raises(Corrupt, match="nulls in its column 'key_group', the first in row 0"):
         writer.add(pa.RecordBatch.from_arrays(columns, schema=DELTA))
 
 

@@ -53,6 +53,8 @@ struct Type {
   std::string timezone;        // timestamp; empty: none
   std::vector<Type> children;  // list: element; map: key, value; struct: fields
 
+  // A column, or a field of a struct; of types that need no more.
+  static Type Field(TypeId id, std::string name, int32_t byte_width, bool nullable);
   bool operator==(const Type&) const = default;
   // As pyarrow prints it: "int64", "struct<a: string not null, b: list<item: double>>".
   std::string ToString() const;

@@ -1,8 +1,8 @@
 """What operators did in a query's batches, on the driver: `hf.metrics` and `hf.MetricsListener`. See docs/rfcs/0013.
 
 Each slot gives a row of text as the last of its batch, which Spark's observed metrics (`DataFrame.observe`) collect and
-bring with the query's progress. They count a task that ran again twice, where its stage is followed by a shuffle; here
-the slots are told apart, and each counts once.
+bring with the query's progress. Up to some release they have a stage twice that ran again, for shuffle files that were
+lost; here the slots are told apart, and each counts once.
 """
 
 from __future__ import annotations

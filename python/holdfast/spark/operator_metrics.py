@@ -37,7 +37,8 @@ class OperatorMetrics:
     slots_taken_over
         Of them, those that computed nothing, since their output was visible already: their rows are not counted.
     rows_in, rows_out
-        Rows by input ("input" where there is one only) and by output ("main", and side outputs by name).
+        Rows by input ("input" where there is one only) and by output ("main", and side outputs by name). Rows of a
+        broadcast input count in each slot.
     late_rows_kept, late_rows_dropped, late_rows_aside
         Rows behind the watermark that the processor got all the same, that were dropped, and that went to a side
         output. All of them are in ``rows_in``.

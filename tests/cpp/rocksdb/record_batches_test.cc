@@ -40,6 +40,8 @@ class DeltaBatch {
       column.array.buffers = column.buffers.data();
       column.schema.name = kNames[i];
       column.schema.format = kFormats[i];
+      column.array.release = [](ArrowArray*) {};
+      column.schema.release = [](ArrowSchema*) {};
       children_[i] = &column.array;
       child_schemas_[i] = &column.schema;
     }
@@ -49,10 +51,12 @@ class DeltaBatch {
     array.buffers = no_buffers_;
     array.n_children = 4;
     array.children = children_;
+    array.release = [](ArrowArray*) {};
     schema.format = "+s";
     schema.name = "";
     schema.n_children = 4;
     schema.children = child_schemas_;
+    schema.release = [](ArrowSchema*) {};
   }
 
   ArrowArray array{};
@@ -89,9 +93,9 @@ class DeltaBatch {
 class RecordBatchesTest : public BaseTest {
  protected:
   // The base that one delta makes.
-  Result<Entries> Written(const DeltaBatch& delta) {
+  Result<Entries> Written(DeltaBatch&& delta) {
     HOLDFAST_ASSIGN_OR_RETURN(auto writer, BaseWriter::Make("", Path("base"), {}));
-    HOLDFAST_RETURN_IF_ERROR(rocks::AddDelta(delta.schema, delta.array, *writer));
+    HOLDFAST_RETURN_IF_ERROR(rocks::AddDelta(OwnedArray(&delta.schema, &delta.array), *writer));
     HOLDFAST_RETURN_IF_ERROR(writer->Finish().status());
     auto entries = ReadAll(Path("base"));
     fs::remove_all(Path("base"));
@@ -120,20 +124,20 @@ TEST_F(RecordBatchesTest, AnEmptyDeltaAddsNothing) {
 
 TEST_F(RecordBatchesTest, OtherColumnsAreRefusedWithWhatWasFound) {
   const auto refused = [this](DeltaBatch* delta) {
-    const auto entries = Written(*delta);
+    const auto entries = Written(std::move(*delta));
     fs::remove_all(Path("base"));
-    EXPECT_EQ(entries.status().code(), Code::kInvalidRequest);
+    EXPECT_EQ(entries.status().code(), Code::kIncompatible);
     return entries.status().message();
   };
   DeltaBatch wrong_type({{0, 0, "k", "v"}}, 0, 0);
   wrong_type.schema.children[0]->format = "i";
-  EXPECT_NE(refused(&wrong_type).find("key_group 'i'"), std::string::npos);
+  EXPECT_NE(refused(&wrong_type).find("found struct<key_group: int32"), std::string::npos);
   DeltaBatch wrong_name({{0, 0, "k", "v"}}, 0, 0);
   wrong_name.schema.children[2]->name = "keys";
-  EXPECT_NE(refused(&wrong_name).find("keys 'z'"), std::string::npos);
+  EXPECT_NE(refused(&wrong_name).find("keys: binary"), std::string::npos);
   DeltaBatch text({{0, 0, "k", "v"}}, 0, 0);
   text.schema.children[3]->format = "u";
-  EXPECT_NE(refused(&text).find("value 'u'"), std::string::npos);
+  EXPECT_NE(refused(&text).find("value: string"), std::string::npos);
   DeltaBatch too_few({{0, 0, "k", "v"}}, 0, 0);
   too_few.schema.n_children = 3;
   refused(&too_few);
@@ -147,9 +151,35 @@ TEST_F(RecordBatchesTest, ANullKeyIsRefusedWithItsRow) {
   const uint8_t validity = 0b01;
   delta.array.children[2]->buffers[0] = &validity;
   delta.array.children[2]->null_count = 1;
-  const auto entries = Written(delta);
-  EXPECT_EQ(entries.status().code(), Code::kInvalidRequest);
-  EXPECT_NE(entries.status().message().find("column key, found one in row 1"), std::string::npos);
+  const auto entries = Written(std::move(delta));
+  EXPECT_EQ(entries.status().code(), Code::kCorrupt);
+  EXPECT_NE(entries.status().message().find("column 'key', the first in row 1"), std::string::npos);
+}
+
+TEST_F(RecordBatchesTest, NothingOfADeltaThatLiesIsAdded) {
+  const auto refused = [this](DeltaBatch* delta, const std::string& part) {
+    const auto entries = Written(std::move(*delta));
+    fs::remove_all(Path("base"));
+    EXPECT_NE(entries.status().message().find(part), std::string::npos) << entries.status().message();
+    return entries.status().code();
+  };
+  DeltaBatch short_child({{0, 0, "a", "v"}, {0, 0, "b", "v"}}, 0, 0);
+  short_child.array.children[1]->length = 1;
+  EXPECT_EQ(refused(&short_child, "shorter than its parent"), Code::kInvalidRequest);
+  DeltaBatch too_few({{0, 0, "a", "v"}}, 0, 0);
+  too_few.array.n_children = 3;
+  EXPECT_EQ(refused(&too_few, "it has 3 children, expected 4"), Code::kInvalidRequest);
+  DeltaBatch descending({{0, 0, "abc", "v"}, {0, 0, "d", "v"}}, 0, 0);
+  const int32_t offsets[] = {0, 4, 3};
+  descending.array.children[2]->buffers[1] = offsets;
+  EXPECT_EQ(refused(&descending, "negative or descend"), Code::kInvalidRequest);
+  DeltaBatch no_values({{0, 0, "a", "v"}}, 0, 0);
+  no_values.array.children[3]->buffers[2] = nullptr;
+  EXPECT_EQ(refused(&no_values, "the data buffer is null"), Code::kInvalidRequest);
+  DeltaBatch null_row({{0, 0, "a", "v"}}, 0, 0);
+  const uint8_t none = 0;
+  null_row.array.buffers[0] = &none;
+  EXPECT_EQ(refused(&null_row, "row 0 is null"), Code::kCorrupt);
 }
 
 Entries Decode(const OwnedArray& batch) {

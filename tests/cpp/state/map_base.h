@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "codec/delta_view.h"
 #include "codec/store_key.h"
 #include "holdfast/base.h"
-#include "state/delta_array.h"
 
 namespace holdfast::testing {
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "state/arrays.h"
 #include "state/map_base.h"
@@ -166,6 +167,148 @@ TEST(Timers, OfOneMomentAreNotWalkedAgainForEachPiece) {
     taken += piece;
   }
   EXPECT_LT(base->steps, 20 * 64 + 4 * static_cast<int64_t>(keys.size()));
+}
+
+// A slot's timers beside a set of them: set and deleted before, among and behind those that wait to be taken, in
+// pieces, over batches, bases, and a store that forgets what it has seen.
+struct TimersBesideASet {
+  explicit TimersBesideASet(bool complete) : store(MakeStore(complete)), timers(Value(store->Timers(kId))) {}
+
+  void Change(int64_t key, int64_t time, const std::string& name, bool set) {
+    if (set) {
+      ExpectOk(timers->Register(Keys({key}), Ints({time}), Strings({name})));
+      expected.insert({time, key, name});
+    } else {
+      ExpectOk(timers->Delete(Keys({key}), Ints({time}), Strings({name})));
+      expected.erase({time, key, name});
+    }
+  }
+  size_t Take(int64_t until, int64_t limit) {
+    const std::vector<Timer> piece = TimersOf(timers->TakeDue(until, limit));
+    const auto due = std::distance(expected.begin(), expected.lower_bound({until, INT64_MAX, ""}));
+    EXPECT_EQ(piece.size(), static_cast<size_t>(std::min<int64_t>(due, limit)));
+    for (const Timer& timer : piece) {
+      EXPECT_EQ(timer, expected.empty() ? Timer() : *expected.begin());
+      expected.erase(timer);
+    }
+    return piece.size();
+  }
+  void CheckNext() {
+    const std::optional<int64_t> next = Value(timers->NextDue());
+    EXPECT_EQ(next, expected.empty() ? std::nullopt : std::optional(std::get<0>(*expected.begin())));
+  }
+  void CheckListed(int64_t key) {
+    std::vector<Timer> of_key;
+    for (const Timer& timer : expected) {
+      if (std::get<1>(timer) == key) of_key.push_back(timer);
+    }
+    EXPECT_EQ(TimersByKey(timers->List(Keys({key})), {key}), std::vector<std::vector<Timer>>{of_key});
+  }
+  void Commit(bool fold) {
+    TakeAll(store.get(), &entries);
+    ExpectOk(store->Commit());
+    if (fold) ExpectOk(store->SetBase(std::make_shared<MapBase>(entries), sequence));
+    ExpectOk(store->EvictClean());
+    ExpectOk(store->Begin(++sequence));
+  }
+  // As a worker does that holds too much in the middle of a batch.
+  void Spill() {
+    TakeAll(store.get(), &entries);
+    ExpectOk(store->EvictClean());
+  }
+
+  std::unique_ptr<Store> store;
+  TimerTable* timers;
+  std::set<Timer> expected;
+  Entries entries;
+  int64_t sequence = 1;
+};
+
+TEST(Timers, ThatWaitAreSetAndDeletedLikeAllOthers) {
+  for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
+    std::mt19937_64 random(seed);
+    TimersBesideASet both(/*complete=*/seed == 4);
+    ExpectOk(both.store->Begin(1));
+    const auto some = [&](int64_t from, int64_t to) {
+      return from + static_cast<int64_t>(random() % static_cast<uint64_t>(to - from));
+    };
+    std::vector<int64_t> keys;
+    std::vector<int64_t> times;
+    for (int64_t i = 0; i < 20000; ++i) {
+      keys.push_back(some(0, 3000));
+      times.push_back(some(0, 2000));
+      both.expected.insert({times.back(), keys.back(), ""});
+    }
+    Register(both.timers, keys, times);
+    both.Commit(/*fold=*/seed != 4);
+    int64_t now = 0;
+    for (int step = 0; step < 600; ++step) {
+      now += some(0, 8);
+      const auto about = [&] { return std::max<int64_t>(0, now + some(-20, 60)); };
+      for (int64_t i = some(0, 6); i > 0; --i) both.Change(some(0, 3000), about(), random() % 4 == 0 ? "n" : "", true);
+      for (int64_t i = some(0, 4); i > 0 && !both.expected.empty(); --i) {
+        const auto at = both.expected.lower_bound({about(), some(0, 3000), ""});
+        const Timer timer = at == both.expected.end() ? *both.expected.begin() : *at;
+        both.Change(std::get<1>(timer), std::get<0>(timer), std::get<2>(timer), false);
+        if (random() % 3 == 0) both.Change(std::get<1>(timer), std::get<0>(timer), std::get<2>(timer), true);
+      }
+      if (random() % 3 == 0) both.CheckNext();
+      both.Take(step % 97 == 50 ? INT64_MAX : now, some(1, 200));  // with more that wait than are read at once
+      if (random() % 5 == 0) both.CheckListed(some(0, 3000));
+      if (random() % 40 == 0) both.Spill();
+      if (random() % 15 == 0) {
+        while (both.Take(now, 97) > 0) continue;
+        both.CheckNext();
+        both.Commit(random() % 2 == 0 && seed != 4);
+      }
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << ", step " << step;
+    }
+    while (both.Take(INT64_MAX, 1000) > 0) continue;
+    EXPECT_TRUE(both.expected.empty());
+    both.CheckNext();
+  }
+}
+
+TEST(Timers, ThatWaitAreForgottenWithTheirVersion) {
+  Entries entries;
+  auto writer = MakeStore();
+  ExpectOk(writer->Begin(1));
+  Register(Value(writer->Timers(kId)), {1, 2, 3}, {10, 20, 30});
+  TakeAll(writer.get(), &entries);
+  auto store = MakeStore();
+  TimerTable* timers = Value(store->Timers(kId));
+  ExpectOk(store->SetBase(std::make_shared<MapBase>(entries), 1));
+  ExpectOk(store->Begin(2));
+  EXPECT_EQ(TimersOf(timers->TakeDue(100, 1)), (std::vector<Timer>{{10, 1, ""}}));  // two wait
+  TakeAll(store.get(), &entries);
+  ExpectOk(store->Commit());
+  ExpectOk(store->Reset());
+  ExpectOk(store->SetBase(std::make_shared<MapBase>(Entries()), 9));
+  EXPECT_EQ(Value(timers->NextDue()), std::nullopt);
+  ExpectOk(store->Begin(10));
+  EXPECT_TRUE(TimersOf(timers->TakeDue(100, 10)).empty());
+}
+
+TEST(Timers, OfLargeNamespacesWaitInBoundedMemory) {
+  auto store = MakeStore();
+  TimerTable* timers = Value(store->Timers(kId));
+  ExpectOk(store->Begin(1));
+  constexpr int64_t kCount = 96;
+  constexpr int64_t kPiece = 7;
+  const auto name = [](int64_t key) { return std::string(size_t{1} << 20, static_cast<char>('A' + key % 26)); };
+  for (int64_t key = 0; key < kCount; ++key) {
+    ExpectOk(timers->Register(Keys({key}), Ints({kCount - key}), Strings({name(key)})));
+  }
+  const int64_t before = store->memory_bytes();
+  for (int64_t due = kCount; due > 0; due -= kPiece) {
+    const std::vector<Timer> piece = TimersOf(timers->TakeDue(2 * kCount, kPiece));
+    ASSERT_EQ(piece.size(), static_cast<size_t>(std::min(due, kPiece)));
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const int64_t key = due - 1 - static_cast<int64_t>(i);
+      EXPECT_EQ(piece[i], Timer(kCount - key, key, name(key)));
+    }
+    EXPECT_LT(store->memory_bytes() - before, int64_t{80} << 20);
+  }
 }
 
 TEST(Timers, AreRefusedWhatTheyCannotBe) {
