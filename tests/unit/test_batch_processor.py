@@ -268,6 +268,31 @@ def test_an_exception_of_the_user_s_comes_through_with_a_note(late: bool) -> Non
     assert note == "while Fails ran operator 'totals', slot 0 of 4, batch 1"
 
 
+@pytest.mark.parametrize("form", [hf.BatchProcessor, hf.KeyedProcessor])
+def test_what_a_generator_returns_is_not_lost_silently(form: type) -> None:
+    """One branch yields, the other returns: Python drops what the second gives."""
+
+    def judged(last: Any) -> Any:
+        yield {"user": "ada", "amount": 1, "total": 1}
+        return last
+
+    class Both(form):  # type: ignore[misc]
+        def process(self, *given: Any) -> Any:
+            return judged(self.last)
+
+        last: Any = None
+
+    rows = [purchases(["ada"], [1])]
+    for nothing in (None, [], ()):
+        Both.last = nothing
+        assert len(run(Both(), rows, TOTALS)) == 1
+    Both.last = [{"user": "ada", "amount": 2, "total": 2}]
+    with pytest.raises(
+        InvalidRequest, match=r"judged yields, so what it returns is lost.*found \[\{'user': 'ada'.*yield from"
+    ):
+        run(Both(), rows, TOTALS)
+
+
 def test_output_streams() -> None:
     """A piece that is yielded is handed on before the next one is asked for."""
     steps: list[str] = []

@@ -28,6 +28,7 @@ from holdfast.state.live_operator_states import (
 )
 from holdfast.state.live_state import LiveState
 from holdfast.state.live_timers import BatchTimers, KeyedTimers, due_until
+from holdfast.state.outputs import pieces_of
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, Produced, declared_states
 from holdfast.state.side_outputs import Outputs, SideOutput, TaggedRows
 
@@ -284,7 +285,7 @@ class BoundProcessor:
 
     def _drained(self, produced: Produced) -> Iterator[TaggedRows]:
         if isinstance(produced, Iterator):
-            for piece in produced:  # as it comes, so that a large output streams
+            for piece in pieces_of(produced):  # as it comes, so that a large output streams
                 self._output.add(piece)
                 yield from self._output.drain()
         else:

@@ -6,7 +6,8 @@ nothing that is kept belongs to the processor any more, which may change a row a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,21 @@ import pyarrow.types as is_type
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import one_batch, storage_type
-from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal
+from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal, shown
+
+
+def pieces_of(produced: Iterable[Any]) -> Iterable[Any]:
+    """The pieces of an iterable. A generator may not return any: nobody would ever see them, and it looks right."""
+    return _yielded(produced) if isinstance(produced, GeneratorType) else produced
+
+
+def _yielded(produced: GeneratorType[Any, None, Any]) -> Iterator[Any]:
+    returned = yield from produced
+    if returned is not None and not (isinstance(returned, (list, tuple, dict)) and not returned):
+        raise InvalidRequest(
+            f"output: {produced.__qualname__} yields, so what it returns is lost; expected no value after return, found "
+            f"{shown(returned)}. Yield it too: yield from …; return"
+        )
 
 
 class OutputRows:
@@ -50,7 +65,7 @@ class OutputRows:
         elif produced is not None:
             if isinstance(produced, (str, bytes)) or not isinstance(produced, Iterable):
                 raise self._no_rows(produced)
-            for piece in produced:
+            for piece in pieces_of(produced):
                 kind = self._kind_of(piece)
                 if kind is not None:
                     self._add_piece(piece, kind)
