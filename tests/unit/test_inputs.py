@@ -128,3 +128,18 @@ def test_an_input_is_packed_by_its_own_key_columns_under_its_number() -> None:
     wrong = plan(schema=SCHEMA, input_name="refunds")
     with pytest.raises(hf.InvalidRequest, match="operator 'totals', input 'refunds': the columns are"):
         packed(wrong, labels, iter(renamed))
+
+
+def test_methods_that_would_never_run_are_refused() -> None:
+    class Closes(Balance):
+        def close(self) -> Any:
+            yield {"user": "ada"}
+
+    class Waits(Balance):
+        async def process_orders(self, batch: Any, ctx: Any) -> Any:
+            return batch
+
+    with pytest.raises(hf.InvalidRequest, match=r"operator 'o': Closes.close would never run: it yields; expected"):
+        check_methods(Closes(), INPUTS, "operator 'o'")
+    with pytest.raises(hf.InvalidRequest, match=r"Waits.process_orders would never run: it is async; expected"):
+        check_methods(Waits(), INPUTS, "operator 'o'")

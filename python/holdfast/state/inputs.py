@@ -89,13 +89,17 @@ class Input:
 
 
 def check_methods(processor: Processor, inputs: tuple[Input, ...], where: str) -> None:
-    """Whether the processor has a method for each input.
+    """Whether the processor has a method for each input, and none that would never run.
 
     Raises
     ------
     InvalidRequest
-        It has not, or one that takes other arguments; names the method that was expected.
+        It has not, or one that takes other arguments; names the method that was expected. ``open`` or ``close`` that
+        yields, or any of them that is async.
     """
+    for name in ("open", "close", "on_timer", "on_timers", *(one.method for one in inputs)):
+        if found := _never_runs(name, getattr(processor, name, None)):
+            raise InvalidRequest(f"{where}: {type(processor).__name__}.{name} would never run: it {found}")
     kind = BatchProcessor if isinstance(processor, BatchProcessor) else KeyedProcessor
     for one in inputs:
         method = vars(processor).get(one.method, getattr(type(processor), one.method, None))
@@ -109,6 +113,15 @@ def check_methods(processor: Processor, inputs: tuple[Input, ...], where: str) -
                 f"{where}: {type(processor).__name__}.{one.method} takes {inspect.signature(method)}; expected "
                 f"{expected}{of_input}" + ("" if one.broadcast else ", which is not marked by hf.broadcast")
             )
+
+
+def _never_runs(name: str, method: Any) -> str | None:
+    """Why a call of the method would do nothing."""
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        return "is async; expected a plain method"
+    if name in ("open", "close") and inspect.isgeneratorfunction(method):
+        return "yields; expected a plain method, since rows are given by process and on_timer"
+    return None
 
 
 def _takes(method: Any, arguments: int) -> bool:

@@ -28,8 +28,8 @@ def _yielded(produced: GeneratorType[Any, None, Any]) -> Iterator[Any]:
     returned = yield from produced
     if returned is not None and not (isinstance(returned, (list, tuple, dict)) and not returned):
         raise InvalidRequest(
-            f"output: {produced.__qualname__} yields, so what it returns is lost; expected no value after return, found "
-            f"{shown(returned)}. Yield it too: yield from …; return"
+            f"output: {produced.__qualname__} yields, so what it returns is lost; expected no value after return, "
+            f"found {shown(returned)}. Yield it too: yield from …; return"
         )
 
 
