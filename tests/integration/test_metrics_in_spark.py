@@ -4,6 +4,7 @@ replays and tasks that run again.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.counting_processors import Counting, KilledOnce, LeavingTraces, LosesShuffleFiles
+from tests.counting_processors import Counting, KilledOnce
 from tests.integration import test_side_outputs_in_spark as with_sides
 from tests.integration import test_together as together
 from tests.processors import TOTALS, RunningTotal
+from tests.spark_sessions import run_module
 from tests.streams import FileStream
 from tests.timer_processors import REMINDERS, Reminders
 
@@ -106,23 +108,13 @@ def test_foreach_batch_and_two_operators_of_which_one_worker_is_killed(
     assert set(hf.metrics(query)) == {"first", "second"}
 
 
-def test_a_stage_that_runs_again_for_lost_shuffle_files_counts_once(
-    stream: FileStream, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stage_that_runs_again_for_lost_shuffle_files_counts_once(tmp_path: Path) -> None:
     """Spark's observed metrics have both runs of its slots, up to some release."""
-    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-    spark.conf.set("spark.sql.shuffle.partitions", "6")
-    stream.write(events(0))
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    losing = LosesShuffleFiles(spark.sparkContext.getConf().get("spark.local.dir") or "", str(tmp_path / "lost"))
-    frame = stream.events().transform(totals(LeavingTraces(str(runs)), name="first"))
-    frame = frame.drop("total").transform(totals(losing, name="second"))
-    query = finished(frame.writeStream.format("noop"), stream.checkpoint)
-    found = hf.metrics(query)
-    assert len(list(runs.iterdir())) > found["first"].slots > 0, "the stage ran again"
-    assert part(found["first"]) == counted(0)
-    assert part(found["second"]) == {**counted(0), "counters": {}}
+    told = json.loads(run_module("tests.integration.lost_shuffle_query", str(tmp_path), timeout_s=300).stdout)
+    first, second = (told["metrics"][name] for name in ("first", "second"))
+    assert told["runs"] > first["slots"] > 0, "the stage ran again"
+    assert {name: first[name] for name in counted(0)} == counted(0)
+    assert {name: second[name] for name in counted(0)} == {**counted(0), "counters": {}}
 
 
 def test_side_outputs_late_rows_and_a_batch_whose_output_was_visible(stream: FileStream, tmp_path: Path) -> None:
