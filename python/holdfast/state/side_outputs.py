@@ -27,8 +27,8 @@ TaggedRows: TypeAlias = tuple[str | None, pa.RecordBatch]
 class SideOutput:
     """A tag: names a stream beside the main output of an operator, as Flink's OutputTag does.
 
-    ``rejected = hf.SideOutput("rejected", "user string, reason string")``, given to ``hf.keyed(…,
-    side_outputs=[rejected])``; a processor sends rows there by ``ctx.output(rejected, rows)``.
+    ``rejected = hf.SideOutput("rejected", "user string, reason string")``, given to
+    ``hf.keyed(…, side_outputs=[rejected])``; a processor sends rows there by ``ctx.output(rejected, rows)``.
 
     Parameters
     ----------
