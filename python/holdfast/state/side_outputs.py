@@ -116,8 +116,8 @@ class Outputs:
         return given
 
     def end(self) -> None:
-        """From now on nothing is taken. Raises what ``add_to`` raised, also where the processor caught it: rows may be
-        missing.
+        """From now on nothing is taken.
+        Raises what ``add_to`` raised, also where the processor caught it: rows may be missing.
         """
         self._ended = True
         if self._failed is not None:
