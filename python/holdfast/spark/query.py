@@ -23,6 +23,7 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.spark.declared_operators import check_declared
+from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.storage import check_spelling, local_path, open_file_store
 
@@ -67,6 +68,7 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
     Unavailable
         Spark's JVM is gone.
     """
+    refuse_connect(writer, "start", "start it with the writer's own start()")
     if not isinstance(writer, DataStreamWriter):
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
@@ -172,6 +174,7 @@ def await_termination(query: StreamingQuery, timeout: float | None = None) -> bo
     HoldfastError
         What ended the query, of its own class; else Spark's StreamingQueryException. See :class:`Query`.
     """
+    refuse_connect(query, "await_termination", "wait with the query's own awaitTermination()")
     if not isinstance(query, StreamingQuery):
         raise InvalidRequest(
             f"await_termination: expected a StreamingQuery, as DataStreamWriter.start() gives it, found {query!r}"

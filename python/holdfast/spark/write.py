@@ -29,6 +29,7 @@ from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
+from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.state import SideOutput
@@ -87,6 +88,7 @@ def write_exactly_once(
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """
+    refuse_connect(df, "write_exactly_once", "exactly-once output commits on the driver, so use a classic session")
     routes = plan_routes(df.schema, sinks)
     if not df.isStreaming:
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
