@@ -33,8 +33,10 @@ def refuse_connect(found: Any, call: str, instead: str) -> None:
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     """Says what it costs where there are many more shuffle partitions than cores: Spark's default is for clusters."""
     context = getattr(session, "sparkContext", None)
-    partitions = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-    if context is None or partitions <= _PARTITIONS_MAX * (cores := context.defaultParallelism):
+    if context is None:  # Spark Connect tells nobody its cores
+        return
+    partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), context.defaultParallelism
+    if partitions <= _PARTITIONS_MAX * cores:
         return
     _LOGGER.warning(
         "operator %r: spark.sql.shuffle.partitions is %d, for %d cores: each batch runs so many tasks, with rows or "
