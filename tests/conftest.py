@@ -17,7 +17,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.azure_server import AzureServer
     from tests.integration.kafka.kafka_world import KafkaWorld
+    from tests.s3_server import S3Server
     from tests.streams import FileStream
 
     from holdfast.testing import KafkaBroker
@@ -117,3 +119,30 @@ def kafka(broker: KafkaBroker) -> KafkaWorld:
     from tests.integration.kafka.kafka_world import KafkaWorld
 
     return KafkaWorld(broker)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server. What is asked of it is signed by credentials in the environment, as everywhere."""
+    from tests.s3_server import CREDENTIALS, s3_server
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        with s3_server(tmp_path_factory.mktemp("s3") / "server.log") as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """Azure's emulator, where it is installed."""
+    from tests.azure_server import CREDENTIALS, azure_server, azurite
+
+    program = azurite()
+    if program is None:
+        pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        with azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
+            yield server
