@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from tests import azure_server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.azure_server import AzureServer
     from tests.integration.kafka.kafka_world import KafkaWorld
-    from tests.s3_server import S3Server
     from tests.streams import FileStream
 
     from holdfast.testing import KafkaBroker
@@ -42,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     version = config.getoption("--kafka-version")
     if version:
         os.environ["HOLDFAST_KAFKA_VERSION"] = version
+    # Before any JVM starts, whose workers inherit them; and no person's own are ever used.
+    os.environ.update({**s3_server.CREDENTIALS, **azure_server.CREDENTIALS})
 
 
 @pytest.fixture(scope="session")
@@ -122,27 +123,17 @@ def kafka(broker: KafkaBroker) -> KafkaWorld:
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server. What is asked of it is signed by credentials in the environment, as everywhere."""
-    from tests.s3_server import CREDENTIALS, s3_server
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_server(tmp_path_factory.mktemp("s3") / "server.log") as server:
-            yield server
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
+    """An S3 server."""
+    with s3_server.s3_server(tmp_path_factory.mktemp("s3") / "server.log") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure_server.AzureServer]:
     """Azure's emulator, where it is installed."""
-    from tests.azure_server import CREDENTIALS, azure_server, azurite
-
-    program = azurite()
+    program = azure_server.azurite()
     if program is None:
         pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        with azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
-            yield server
+    with azure_server.azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
+        yield server

@@ -297,6 +297,12 @@ def test_a_store_that_lets_a_second_writer_win_is_refused(world):
     assert world.direct.list("") == []
 
 
+@pytest.mark.parametrize("kind", ["put", "complete", "get", "delete"])
+def test_a_trial_outlives_lost_answers(world, kind):
+    world.proxy.first(1, "lose", kind)
+    try_out(world.store, copies=True)
+
+
 def test_a_trial_says_which_bucket_is_missing(world):
     with pytest.raises(Unavailable, match="no such bucket"):
         try_out(open_file_store("s3://no-such-bucket/x", world.options))
