@@ -31,6 +31,7 @@ from holdfast.state import (
     ValueState,
     broadcast,
 )
+from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
@@ -73,6 +74,7 @@ __all__ = [
     "Query",
     "ReducingState",
     "SideOutput",
+    "StorageOptions",
     "Timers",
     "Unavailable",
     "Undecided",

@@ -41,7 +41,7 @@ from holdfast.state import (
     declared_states,
     declared_timers,
 )
-from holdfast.storage import local_path
+from holdfast.storage import StorageOptions, local_path, open_file_store, store_uri, try_out
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
@@ -298,10 +298,12 @@ def _checkpoint_dir(settings: Settings, where: str) -> str:
     if uri is None:
         raise InvalidRequest(
             f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder that the driver and all "
-            'executors reach, or give settings={"checkpoint.dir": …}'
+            'executors reach, or to s3://bucket/folder; or give settings={"checkpoint.dir": …}'
         )
     try:
-        return local_path(uri)
+        place = store_uri(uri)
+        try_out(open_file_store(place, StorageOptions.of(settings)))
+        return place
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {PREFIX}checkpoint.dir: {error}") from None
 
