@@ -34,6 +34,7 @@ from holdfast.state import (
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
+    from holdfast.inspect import Checkpoint, Savepoint
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
@@ -54,6 +55,7 @@ __all__ = [
     "BatchMetrics",
     "BatchProcessor",
     "BroadcastState",
+    "Checkpoint",
     "Context",
     "Corrupt",
     "Fenced",
@@ -71,6 +73,7 @@ __all__ = [
     "OperatorState",
     "Query",
     "ReducingState",
+    "Savepoint",
     "SideOutput",
     "Timers",
     "Unavailable",
@@ -116,6 +119,10 @@ def __getattr__(name: str) -> Any:
         from holdfast.sink.kafka import KafkaSink
 
         return KafkaSink
+    if name in ("Checkpoint", "Savepoint"):
+        from holdfast import inspect
+
+        return getattr(inspect, name)
     if name == "fork_checkpoint":
         from holdfast.commit.timeline import fork_checkpoint
 
