@@ -88,7 +88,7 @@ def test_the_handles_are_those_that_spark_reads(query: Query, spark: SparkSessio
         found = committed.at(batch_id).handles
         assert {operator: len(slots) for operator, slots in found.items()} == {"running totals": 3, "counts": 2}
         texts = {handle.to_text() for slots in found.values() for handle in slots.values()}
-        told = [state_texts(str(query.stream.checkpoint), batch_id, operator, spark) for operator in (0, 1)]
+        told = [state_texts(spark, str(query.stream.checkpoint), batch_id, operator) for operator in (0, 1)]
         assert {text for one in told for text in one} == texts
     with query.open() as checkpoint:
         for batch_id in (0, 5, 12):

@@ -20,12 +20,21 @@ from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast import savepoint
-from holdfast.checkpoint import Handle
+from holdfast.checkpoint import (
+    FIRST_OPERATOR_STATE_ID,
+    CheckpointSettings,
+    Handle,
+    OperatorRecord,
+    SlotState,
+    StateRecord,
+    operator_prefix,
+    register_operator,
+)
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.savepoint.entries import state_codec
 from holdfast.sealed import seal
-from holdfast.storage import open_file_store
+from holdfast.storage import LocalFileStore, open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 OPERATOR = "under-test"
@@ -304,6 +313,103 @@ def test_a_row_in_another_key_group_than_its_keys_is_refused(saved: hf.Savepoint
     wrong = batch.set_column(4, batch.schema.field(4), pc.add(batch["key_group"], pa.scalar(1, pa.uint16())))
     with pytest.raises(Corrupt, match="row 0: expected key group"):
         savepoint.entries_of(wrong, state.columns, codec, ttl_ms=None)
+
+
+# --- states that belong to no key, in several slots
+
+
+def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFiles:
+    """A checkpoint of an operator of two slots, each with these rules and a buffer with its number."""
+    record = OperatorRecord(
+        name="rules",
+        max_parallelism=16,
+        slots=2,
+        labels=(0, 1),
+        key_schema=pa.schema([("user", pa.string())]),
+        null_keys=False,
+        states=(
+            StateRecord(
+                FIRST_OPERATOR_STATE_ID,
+                "rules",
+                "broadcast",
+                pa.schema([("key", pa.string()), ("value", pa.float64())]),
+            ),
+            StateRecord(
+                FIRST_OPERATOR_STATE_ID + 1, "buffer", "operator", pa.schema([("element", pa.int64())]), "split"
+            ),
+        ),
+    )
+    store = LocalFileStore(str(folder / "state"))
+    prefix = operator_prefix(QUERY_ID, "rules")
+    register_operator(store, record, prefix=prefix)
+    texts = []
+    for slot, put in rules.items():
+        state = SlotState(
+            record=record,
+            slot=slot,
+            file_store=store,
+            prefix=prefix,
+            local_dir=str(folder / "local"),
+            settings=CheckpointSettings(),
+        )
+        live = state.open(None)
+        state.begin(0)
+        none = pa.nulls(len(put))
+        keys, values = zip(*put)
+        live.map_state(FIRST_OPERATOR_STATE_ID, pa.string(), pa.float64()).put(
+            none, pa.array(keys, pa.string()), pa.array(values, pa.float64())
+        )
+        live.list_state(FIRST_OPERATOR_STATE_ID + 1, pa.int64()).append(pa.nulls(2), pa.array([slot, 7]))
+        texts.append(state.prepare().to_text())
+    spark = SparkFiles(folder / "checkpoint", QUERY_ID)
+    spark.commit(0, texts)
+    return spark
+
+
+def test_states_of_no_key_broadcast_once_and_lists_by_slot(tmp_path: Path) -> None:
+    alike = [("nan", float("nan")), ("a", 1.0)]
+    _slots(tmp_path, {0: alike, 1: alike[::-1]})
+    saved = hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
+    assert saved.read("rules", "rules").read_all()["map_key"].to_pylist() == ["a", "nan"]
+    assert [file.slot for file in saved.manifest.operator("rules").state("buffer").files] == [0, 1]
+    rows = saved.read("rules", "buffer").read_all().to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(0, 0, 0), (0, 1, 7), (1, 0, 1), (1, 1, 7)]
+
+
+def test_a_broadcast_state_that_slots_have_not_alike_is_refused(tmp_path: Path) -> None:
+    _slots(tmp_path, {0: [("a", 1.0)], 1: [("a", 2.0)]})
+    with pytest.raises(Corrupt, match=r"not the same in all slots: slots \[1\] have another than slot 0"):
+        hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
+    with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
+        with pytest.raises(Corrupt, match="not the same in all slots"):
+            checkpoint.read("rules", "rules")
+        one = checkpoint.read("rules", "rules", slots=[1]).read_all()
+        assert one.to_pylist() == [{"map_key": "a", "value": 2.0}]
+
+
+def test_the_room_of_a_slot_is_given_back_before_the_next(tmp_path: Path) -> None:
+    alike = [("a", 1.0)]
+    _slots(tmp_path, {0: alike, 1: alike})
+    (tmp_path / "temporary").mkdir()
+    with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
+        hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")
+        assert not list((tmp_path / "temporary").rglob("*.sst"))
+
+
+class Counted(hf.BatchProcessor):
+    users = hf.AggregatingState(pa.string(), "approx_count_distinct")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.users.add_only(batch, batch["user"])
+
+
+def test_a_sketch_has_its_count_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("datasketches")
+    key = pa.schema([("user", pa.string())])
+    saved = _taken(tmp_path, Counted(), key, [{"user": "a"}, {"user": "b"}])
+    rows = saved.read("of types: _ä/ö", "users").read_all()
+    assert rows["value"].to_pylist() == [1, 1]
+    assert rows.schema.field("accumulator").type == pa.binary()
 
 
 # --- types and names

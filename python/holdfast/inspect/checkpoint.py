@@ -23,7 +23,7 @@ from holdfast.checkpoint.state_record import StateRecord
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import OperatorDescription, StateDescription, Verification, Version
-from holdfast.inspect.difference import difference_of, difference_schema
+from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_range, state_range
 from holdfast.inspect.state_folder import find_state_folder
@@ -35,7 +35,7 @@ from holdfast.storage import open_file_store
 OF_NO_KEY = ("broadcast", "operator")
 #: Files so far, bytes so far.
 Progress = Callable[[int, int], None]
-_BATCH_ROWS = 65536
+_BATCH_ROWS, _BATCH_BYTES = 65536, 64 << 20
 # From this size of a slot on, seeking to a state in each key group costs less than reading past other states.
 _SEEK_BYTES_MIN = 64 << 20
 # Pieces in which a slot is compared: each is held as a whole, and costs a seek.
@@ -79,7 +79,8 @@ class Checkpoint:
         temporary: str | os.PathLike[str] | None = None,
     ) -> None:
         store = ReadOnlyStore(open_file_store(os.fspath(checkpoint)))
-        self._committed = Committed(store, self._spark_reader(os.fspath(checkpoint), spark))
+        self._spark_reader = _SparkReader(os.fspath(checkpoint), spark)
+        self._committed = Committed(store, self._spark_reader.texts)
         self._state = ReadOnlyStore(find_state_folder(store, self.query_id, state))
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
@@ -159,7 +160,7 @@ class Checkpoint:
         batch_id
             The batch whose end it is; by default the newest.
         slots
-            Only these.
+            Only these. Of a broadcast state that of the first; without ``slots``, all are compared.
         columns
             Of these names, in this order; by default all.
         filter
@@ -272,19 +273,20 @@ class Checkpoint:
             self._slots[record.name, slot] = versions
         return versions
 
+    def forget(self, record: OperatorRecord, slot: int) -> None:
+        """Removes what was brought to this machine of a slot."""
+        versions = self._slots.pop((record.name, slot), None)
+        if versions is not None:
+            versions.remove()
+
     def check_same(self, record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> None:
         """Whether all slots have the same broadcast state; Corrupt otherwise."""
-        tables = [
-            pa.Table.from_batches(self.rows(record, state, handle, None), columns_of(record, state).schema)
-            for handle in handles
-        ]
-        others = [handle.slot for handle, table in zip(handles, tables) if not table.equals(tables[0])]
+        schema = columns_of(record, state).schema
+        tables = (pa.Table.from_batches(self.rows(record, state, handle, None), schema) for handle in handles)
+        rows = [encoded_rows(table, schema.names) for table in tables]
+        others = [handle.slot for handle, found in zip(handles, rows) if found != rows[0]]
         if others:
-            raise Corrupt(
-                f"broadcast state {state.name!r} of operator {record.name!r} is not the same in all slots: slots "
-                f"{others} have another than slot {handles[0].slot}. Its processor does not do the same in all slots; "
-                "read each by itself with slots=[…]"
-            )
+            raise not_the_same(record, state, others, handles[0].slot)
 
     @contextmanager
     def retained(self, batch_id: int) -> Iterator[None]:
@@ -305,6 +307,7 @@ class Checkpoint:
         """Removes the temporary folder. Readers that are not at their end fail from then on."""
         self._slots.clear()
         self._remove()
+        self._spark_reader.close()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -316,14 +319,6 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._committed.store.uri!r}, state={self._state.uri!r})"
-
-    def _spark_reader(self, checkpoint: str, spark: Any) -> Callable[[int, int], list[str]]:
-        def read(batch_id: int, operator: int) -> list[str]:
-            from holdfast.spark.state_reader import state_texts
-
-            return state_texts(checkpoint, batch_id, operator, spark)
-
-        return read
 
     def _operator_names(self) -> list[str]:
         folder = operator_prefix(self.query_id, "x").rpartition("/")[0] + "/"
@@ -365,6 +360,27 @@ class Checkpoint:
         if alone or _figures({handle.slot: handle})["bytes"] < _SEEK_BYTES_MIN:
             return [keyed_range(first, end)]
         return [state_range(group, state.id) for group in range(first, end)]
+
+
+class _SparkReader:
+    """Spark as a reader of its own state, once it is needed: what imports pyspark takes a second, a session ten."""
+
+    def __init__(self, checkpoint: str, spark: Any) -> None:
+        self._checkpoint = checkpoint
+        self._spark = spark
+        self._own: Any = None
+
+    def texts(self, batch_id: int, operator: int) -> list[str]:
+        from holdfast.spark.state_reader import start_session, state_texts
+
+        if self._spark is None:
+            self._spark, self._own = start_session()
+        return state_texts(self._spark, self._checkpoint, batch_id, operator)
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.stop()
+            self._spark = self._own = None
 
 
 class _Side:
@@ -414,6 +430,14 @@ def state_of(record: OperatorRecord, name: str) -> StateRecord:
     return found
 
 
+def not_the_same(record: OperatorRecord, state: StateRecord, others: list[int], slot: int) -> Corrupt:
+    """What is said of a broadcast state that slots have not alike."""
+    return Corrupt(
+        f"broadcast state {state.name!r} of operator {record.name!r} is not the same in all slots: slots {others} have "
+        f"another than slot {slot}. Its processor does not do the same in all slots; read each by itself with slots=[…]"
+    )
+
+
 def ttl_of(handle: Handle, state: StateRecord) -> int | None:
     """The TTL of a state at a version, in milliseconds."""
     return next((one.ttl_ms for one in handle.expiry if one.state_id == state.id), None)
@@ -422,13 +446,14 @@ def ttl_of(handle: Handle, state: StateRecord) -> int | None:
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Small batches put together: what decodes them costs by the batch too."""
     gathered: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
         gathered.append(batch)
         rows += batch.num_rows
-        if rows >= _BATCH_ROWS:
+        size_bytes += batch.nbytes
+        if rows >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
             yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
-            gathered, rows = [], 0
+            gathered, rows, size_bytes = [], 0, 0
     if gathered:
         yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
 

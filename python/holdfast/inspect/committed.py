@@ -81,8 +81,8 @@ class Committed:
                 f"{reason}: give a session, Checkpoint(…, spark=spark)"
             )
         if self._state is None or batch.batch_id not in self._known:
-            self._state = SparkState(self.store)  # listed after the batch was: its files are there, or gone
             self._known = set(self.batches())
+            self._state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
         found: dict[str, dict[int, Handle]] = {}
         for operator in self._state.operators():
             if reason is None:

@@ -6,7 +6,7 @@ encoded bytes, so that NaN is NaN, and null null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ def difference_schema(columns: StateColumns) -> pa.Schema:
 def difference_of(old: pa.Table, new: pa.Table, columns: StateColumns) -> Iterator[pa.RecordBatch]:
     """The rows that differ; both tables have the columns of ``columns.schema``."""
     before, after = _rows_by_name(old, columns), _rows_by_name(new, columns)
-    contents = [_encoded(table, _compared(columns)) for table in (old, new)]
+    contents = [encoded_rows(table, _compared(columns)) for table in (old, new)]
     added = [row for name, row in after.items() if name not in before]
     removed = [row for name, row in before.items() if name not in after]
     changed = [
@@ -63,7 +63,7 @@ def difference_of(old: pa.Table, new: pa.Table, columns: StateColumns) -> Iterat
 
 def _rows_by_name(table: pa.Table, columns: StateColumns) -> dict[bytes, int]:
     naming = [name for name in table.schema.names if name not in _compared(columns)]
-    return {name: row for row, name in enumerate(_encoded(table, naming))}
+    return {name: row for row, name in enumerate(encoded_rows(table, naming))}
 
 
 def _compared(columns: StateColumns) -> list[str]:
@@ -71,11 +71,11 @@ def _compared(columns: StateColumns) -> list[str]:
     return own
 
 
-def _encoded(table: pa.Table, names: list[str]) -> list[bytes]:
-    """One byte string a row, equal where rows are."""
+def encoded_rows(table: pa.Table, names: Sequence[str]) -> list[bytes]:
+    """One byte string a row, equal where rows are; NaN is NaN, and null null."""
     if not names or not table.num_rows:
         return [b""] * table.num_rows
-    selected = table.select(names).combine_chunks().to_batches()[0]
+    selected = table.select(list(names)).combine_chunks().to_batches()[0]
     codec = _core.RowCodec(pa.struct([field.with_nullable(True) for field in selected.schema]))
     found: list[bytes] = pa.array(codec.encode(selected)).to_pylist()
     return found

@@ -10,11 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+import pyarrow as pa
+
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.clock import SystemClock
-from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups
+from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups, not_the_same
+from holdfast.inspect.difference import encoded_rows
 from holdfast.inspect.slot_versions import NO_KEY_GROUP, keyed_range, state_range
 from holdfast.inspect.state_rows import StateRows, columns_of
 from holdfast.savepoint import Manifest, SavedOperator, SavedState, StateTtl, TableFile, TableWriter
@@ -32,6 +35,7 @@ class SavepointMaker:
         self._target = target
         self._progress = progress
         self._rows = 0
+        self._broadcast: dict[int, tuple[int, list[bytes]]] = {}  # by state: the first slot, and its rows
 
     def make(self, batch_id: int | None) -> Manifest:
         """Writes all tables; what the manifest has to say. Raises as :meth:`holdfast.Savepoint.create`."""
@@ -58,13 +62,11 @@ class SavepointMaker:
         newest = max(ordered, key=lambda handle: handle.batch_id)
         ttls = {state.id: _ttl(state, newest, ordered) for state in states}
         files: dict[int, list[TableFile]] = {state.id: [] for state in states}
-        for state in states:
-            if state.kind == "broadcast":
-                self._source.check_same(record, state, ordered)
+        self._broadcast.clear()
         for handle in ordered:
-            mine = [state for state in states if state.kind != "broadcast" or handle is ordered[0]]
-            for state, file in self._slot(record, mine, handle, ttls):
+            for state, file in self._slot(record, states, handle, ttls):
                 files[state.id].append(file)
+            self._source.forget(record, handle.slot)  # the next one needs the room
         saved = tuple(
             SavedState(
                 name=state.name,
@@ -95,13 +97,25 @@ class SavepointMaker:
         keyed = [state for state in states if state.kind not in OF_NO_KEY]
         found = []
         for state in states:
-            if state not in keyed:
+            if state.kind == "broadcast" and not self._is_first(record, state, handle):
+                continue
+            if state.kind in OF_NO_KEY:
                 slot = 0 if state.kind == "broadcast" else handle.slot
                 files = self._pass(record, [state], handle, ttls, state_range(NO_KEY_GROUP, state.id))
                 found += [(state, writer.finish(self._target, slot, (0, 0))) for state, writer in files]
         for state, writer in self._pass(record, keyed, handle, ttls, keyed_range(*groups)):
             found.append((state, writer.finish(self._target, handle.slot, groups)))
         return [(state, file) for state, file in found if file is not None]
+
+    def _is_first(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> bool:
+        """Whether this is the slot of which a broadcast state is taken; Corrupt where another slot has another."""
+        columns = columns_of(record, state)
+        table = pa.Table.from_batches(self._source.rows(record, state, handle, None), columns.schema)
+        rows = encoded_rows(table, columns.schema.names)
+        slot, first = self._broadcast.setdefault(state.id, (handle.slot, rows))
+        if rows != first:
+            raise not_the_same(record, state, [handle.slot], slot)
+        return slot == handle.slot
 
     def _pass(
         self,

@@ -8,6 +8,7 @@ next way. Owner: one thread.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -98,6 +99,10 @@ class SlotVersions:
             except Corrupt as error:
                 damaged.append(str(error))
         raise Corrupt(f"{handle.where} cannot be read, every way is damaged:\n  " + "\n  ".join(dict.fromkeys(damaged)))
+
+    def remove(self) -> None:
+        """Removes all of it from this machine. It must not be open."""
+        shutil.rmtree(self.context.folder.path, ignore_errors=True)
 
     def _exactly(self, base: LocalBase | None, handle: Handle) -> LocalBase:
         if base is not None and base.sequence == handle.sequence:

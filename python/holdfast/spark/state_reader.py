@@ -10,45 +10,43 @@ from holdfast.errors import Corrupt, Unavailable
 from holdfast.storage import local_path
 
 
-def state_texts(checkpoint: str, batch_id: int, operator: int, spark: SparkSession | None = None) -> list[str]:
+def state_texts(spark: SparkSession, checkpoint: str, batch_id: int, operator: int) -> list[str]:
     """The texts of all states of a query's stateful operator after a batch.
 
     Parameters
     ----------
     operator
         As Spark numbers them.
-    spark
-        By default the session of this process, or a local one that is started, and stopped at the end.
+
+    Raises
+    ------
+    Corrupt
+        Spark cannot read the state; says what Spark says.
+    """
+    reader = spark.read.format("statestore").option("batchId", batch_id).option("operatorId", operator)
+    try:
+        rows = reader.load(f"file:{local_path(checkpoint)}").select("value.groupState.handle").collect()
+    except Exception as error:  # of py4j's and Spark's many kinds
+        said = str(error).splitlines()[0] if str(error) else repr(error)
+        raise Corrupt(
+            f"Spark cannot read its state of batch {batch_id}, operator {operator}, in {checkpoint}: {said}"
+        ) from error
+    return [row["handle"] for row in rows if row["handle"] is not None]
+
+
+def start_session() -> tuple[SparkSession, SparkSession | None]:
+    """The session of this process, or a local one that is started: then it comes twice, for who stops it.
 
     Raises
     ------
     Unavailable
-        No session can be started: there is no Java.
-    Corrupt
-        Spark cannot read the state; says what Spark says.
+        None can be started: there is no Java.
     """
-    own = None
-    if spark is None:
-        spark = SparkSession.getActiveSession()
-    if spark is None:
-        spark = own = _local_session()
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found, None
     try:
-        reader = spark.read.format("statestore").option("batchId", batch_id).option("operatorId", operator)
-        rows = reader.load(f"file:{local_path(checkpoint)}").select("value.groupState.handle").collect()
-    except Exception as error:  # of py4j's and Spark's many kinds
-        raise Corrupt(
-            f"Spark cannot read its state of batch {batch_id}, operator {operator}, in {checkpoint}: "
-            f"{str(error).splitlines()[0] if str(error) else repr(error)}"
-        ) from error
-    finally:
-        if own is not None:
-            own.stop()
-    return [row["handle"] for row in rows if row["handle"] is not None]
-
-
-def _local_session() -> SparkSession:
-    try:
-        return (
+        started = (
             SparkSession.builder.master("local[1]")
             .appName("holdfast checkpoints")
             .config("spark.ui.enabled", "false")
@@ -59,3 +57,4 @@ def _local_session() -> SparkSession:
         raise Unavailable(
             f"Spark must read this checkpoint's state, and no session can be started ({error}); run `holdfast doctor`"
         ) from error
+    return started, started
