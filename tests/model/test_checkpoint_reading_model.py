@@ -30,7 +30,7 @@ _RULE = st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "c"]), "n": st
 _BATCH = st.tuples(st.lists(_ROW, min_size=1, max_size=12), st.lists(_RULE, max_size=3), st.integers(0, 7000))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8)
 @given(batches=st.lists(_BATCH, min_size=1, max_size=7), fold=st.integers(1, 4), snapshot=st.integers(0, 6))
 def test_every_state_at_every_version(batches: list[Any], fold: int, snapshot: int) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-reading-", ignore_cleanup_errors=True) as folder:
@@ -63,8 +63,36 @@ def _run(folder: Path, batches: list[Any], fold: int, snapshot: int) -> None:
             for state, rows_expected in expected[batch_id].items():
                 table = checkpoint.read("under-test", state, batch_id=batch_id).read_all()
                 assert same(found_rows(table, state), rows_expected), (batch_id, state)
+        _check_differences(checkpoint, len(batches) // 3, len(batches) - 1)
         assert checkpoint.verify().whole
         _check_savepoint(checkpoint, folder, expected, len(batches) // 2)
+
+
+def _check_differences(checkpoint: hf.Checkpoint, old: int, new: int) -> None:
+    """The rows that differ, by dictionaries over what is read at both."""
+    for state in COLUMNS:
+        before, after = (_by_name(checkpoint.read("under-test", state, batch_id=at).read_all()) for at in (old, new))
+        found = {
+            (row["change"], _name(row)): [repr(row[column]) for column in ("value", "accumulator") if column in row]
+            for row in checkpoint.diff("under-test", state, old, new).read_all().to_pylist()
+        }
+        expected = {("added", name): row for name, row in after.items() if name not in before}
+        expected |= {("removed", name): row for name, row in before.items() if name not in after}
+        expected |= {("changed", name): row for name, row in after.items() if before.get(name, row) != row}
+        assert found == {key: row[:-1] for key, row in expected.items()}, state
+
+
+def _name(row: dict[str, Any]) -> str:
+    naming = ("user", "place", "slot", "position", "map_key", "time", "namespace")
+    return repr([row[column] for column in naming if column in row])
+
+
+def _by_name(table: pa.Table) -> dict[str, list[str]]:
+    compared = [column for column in ("value", "accumulator", "expiry") if column in table.column_names]
+    return {
+        _name(row): [*(repr(row[column]) for column in compared if column != "expiry"), repr(row.get("expiry"))]
+        for row in table.to_pylist()
+    }
 
 
 def _check_savepoint(checkpoint: hf.Checkpoint, folder: Path, expected: list[Any], batch_id: int) -> None:

@@ -170,7 +170,11 @@ def test_columns_and_filters(recorded: Recorded) -> None:
             checkpoint.read("sums", "total", slots=[1])
 
 
-def test_diff_says_what_became_of_each_row(recorded: Recorded) -> None:
+@pytest.mark.parametrize("piece_bytes", [1, 16 << 20])
+def test_diff_says_what_became_of_each_row(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    monkeypatch.setattr("holdfast.inspect.checkpoint._PIECE_BYTES", piece_bytes)
     with recorded.open() as checkpoint:
         rows = checkpoint.diff("sums", "total", 1, 3).read_all().to_pylist()
         backwards = checkpoint.diff("sums", "total", 3, 1).read_all().to_pylist()
@@ -198,6 +202,34 @@ def test_where_the_state_is(recorded: Recorded, tmp_path: Path) -> None:
         recorded.open()
     with pytest.raises(InvalidRequest, match="no checkpoint of a streaming query"):
         hf.Checkpoint(tmp_path / "state")
+
+
+class Lists(hf.BatchProcessor):
+    numbers = hf.ListState(pa.int64())
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.numbers.add(batch, batch["n"])
+
+
+def test_positions_of_lists_that_are_longer_than_a_batch(tmp_path: Path) -> None:
+    spark = SparkFiles(tmp_path / "checkpoint", QUERY_ID)
+    lengths = {"a": 150_000, "b": 3, "c": 65_536, "d": 1}
+    with Harness(Lists(), "user", "user string, n long", "n long", name="lists", folder=tmp_path) as harness:
+        users = [user for user, length in lengths.items() for _ in range(length)]
+        harness.process(pa.table({"user": users, "n": pa.array(range(len(users)), pa.int64())}))
+        handle = harness.snapshot().handle
+        assert handle is not None
+        spark.commit(0, [handle.to_text()])
+    with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
+        batches = list(checkpoint.read("lists", "numbers"))
+    assert len(batches) > 2
+    table = pa.Table.from_batches(batches)
+    begin = 0
+    for user, length in lengths.items():
+        rows = table.filter(pc.field("user") == user)
+        assert rows["position"].to_pylist() == list(range(length))
+        assert rows["value"].to_pylist() == list(range(begin, begin + length))
+        begin += length
 
 
 # --- damage

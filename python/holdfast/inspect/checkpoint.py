@@ -38,8 +38,8 @@ Progress = Callable[[int, int], None]
 _BATCH_ROWS, _BATCH_BYTES = 65536, 64 << 20
 # From this size of a slot on, seeking to a state in each key group costs less than reading past other states.
 _SEEK_BYTES_MIN = 64 << 20
-# Pieces in which a slot is compared: each is held as a whole, and costs a seek.
-_PIECES = 64
+# A slot is compared in pieces of about this size: each is held as a whole.
+_PIECE_BYTES = 16 << 20
 
 
 class Checkpoint:
@@ -235,7 +235,9 @@ class Checkpoint:
             for slot in slots:
                 sides = [_Side(self, record, declared, handles.get(slot)) for handles in (before, after)]
                 with closing(sides[0]), closing(sides[1]):
-                    for limits in _pieces(record, declared, slot):
+                    for limits in _pieces(
+                        record, declared, [one for one in (before.get(slot), after.get(slot)) if one]
+                    ):
                         yield from difference_of(sides[0].rows(limits), sides[1].rows(limits), sides[0].columns)
 
         return pa.RecordBatchReader.from_batches(difference_schema(columns_of(record, declared)), pieces())
@@ -404,12 +406,13 @@ class _Side:
             self._base.close()
 
 
-def _pieces(record: OperatorRecord, state: StateRecord, slot: int) -> list[tuple[bytes, bytes]]:
-    """A slot in parts, none of which divides a key."""
+def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> list[tuple[bytes, bytes]]:
+    """A slot in parts, none of which divides a key, by its size at these versions."""
     if state.kind in OF_NO_KEY:
         return [state_range(NO_KEY_GROUP, state.id)]
-    first, end = key_groups(record, slot)
-    step = -(-(end - first) // _PIECES)
+    first, end = key_groups(record, handles[0].slot)
+    size_bytes = max(_figures({handle.slot: handle})["bytes"] for handle in handles)
+    step = max(1, (end - first) // (1 + size_bytes // _PIECE_BYTES))
     return [keyed_range(at, min(at + step, end)) for at in range(first, end, step)]
 
 

@@ -56,9 +56,7 @@ def difference_of(old: pa.Table, new: pa.Table, columns: StateColumns) -> Iterat
         told = [pa.repeat(change, shown.num_rows), *(column.combine_chunks() for column in shown.columns)]
         olds = old.select(compared).take(pa.array(old_rows, pa.int64()))
         told += [column.combine_chunks() for column in olds.columns]
-        yield pa.RecordBatch.from_arrays(
-            [_one(column).cast(field.type) for column, field in zip(told, schema)], schema=schema
-        )
+        yield pa.RecordBatch.from_arrays([_one(column) for column in told], schema=schema)
 
 
 def _rows_by_name(table: pa.Table, columns: StateColumns) -> dict[bytes, int]:
