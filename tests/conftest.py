@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from tests.spark_jvm import jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Of Spark's programs that tests start; the sessions of the tests themselves take the same.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
     # By the environment: the programs that a test starts shall run the same one.
     version = config.getoption("--kafka-version")
     if version:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.side_outputs import select_output
+    from holdfast.spark.terminal_log import terminal_log
     from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
@@ -89,6 +90,7 @@ __all__ = [
     "register_sources",
     "select_output",
     "start",
+    "terminal_log",
     "write_exactly_once",
 ]
 
@@ -105,6 +107,7 @@ _SPARK_EXPORTS = frozenset(
         "metrics",
         "select_output",
         "start",
+        "terminal_log",
         "write_exactly_once",
     }
 )

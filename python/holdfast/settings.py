@@ -336,7 +336,7 @@ the session, or in code for one operator, which wins:
 
 ```python
 settings = {{"slots": 8, "memory.batch.max": "64 MiB"}}
-hf.keyed("user", RunningTotal(), "user string, total long", name="totals", settings=settings)
+hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals", settings=settings)
 ```
 
 They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise.

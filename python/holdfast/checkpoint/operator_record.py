@@ -73,8 +73,8 @@ class OperatorRecord:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
 
     def differences(self, declared: OperatorRecord) -> list[str]:
-        """How ``declared`` contradicts this record: what was expected, what was found, and the way out. Labels may
-        differ.
+        """How ``declared`` contradicts this record: what was expected, what was found, and the way out.
+        Labels may differ.
         """
         found: list[str] = []
         for what, key, way_out in (

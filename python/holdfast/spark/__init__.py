@@ -1,5 +1,5 @@
-"""The plug into Spark: packs rows by slot, runs processors on slots, keeps handles in Spark's state. The only room that
-knows pyspark.
+"""The plug into Spark: packs rows by slot, runs processors on slots, keeps handles in Spark's state.
+The only room that knows pyspark.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import Query, await_termination, start
 from holdfast.spark.side_outputs import select_output
+from holdfast.spark.terminal_log import terminal_log
 from holdfast.spark.write import write_exactly_once
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "metrics",
     "select_output",
     "start",
+    "terminal_log",
     "write_exactly_once",
 ]

@@ -1,5 +1,5 @@
-"""`hf.connect`: a stateful operator on several streaming DataFrames that share a key. Runs on the driver, and starts
-nothing.
+"""`hf.connect`: a stateful operator on several streaming DataFrames that share a key.
+Runs on the driver, and starts nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from holdfast.errors import InvalidRequest
 from holdfast.spark.inputs import InputFrame, broadcast_first, by_input, check_late, check_watermark, input_names
 from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
-from holdfast.state import KEEP, Broadcast, Input, Processor, SideOutput, check_side_outputs
+from holdfast.state import KEEP, Broadcast, Input, Late, Processor, SideOutput, check_side_outputs
 
 
 def connect(
@@ -24,7 +24,7 @@ def connect(
     *,
     name: str,
     watermark: Mapping[str, tuple[str, str]] | None = None,
-    late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
+    late: Late | SideOutput | Mapping[str, Late | SideOutput] = KEEP,
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,

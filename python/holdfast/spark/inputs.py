@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.spark import pack, schemas
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.plan import InputPlan
-from holdfast.state import DROP, KEEP, Broadcast, Input, SideOutput
+from holdfast.state import DROP, KEEP, Broadcast, Input, Late, SideOutput
 
 _EVENT_TIME = pa.timestamp("us", "UTC")
 _POLICIES = (KEEP, DROP)
@@ -31,7 +31,7 @@ class InputFrame:
     frame: DataFrame
     key: str | Sequence[str] | None
     watermark: tuple[str, str] | None
-    late: str | SideOutput
+    late: Late | SideOutput
 
     def where(self, operator: str) -> str:
         """For errors."""
@@ -46,8 +46,8 @@ def input_names(inputs: Iterable[Any], where: str) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidRequest(
-                f"{where}: an input is named {name!r}; expected a Python identifier, for the processor's method "
-                "process_<name>"
+                f"{where}: an input is named {name!r}; "
+                "expected a Python identifier, for the processor's method process_<name>"
             )
     return names
 

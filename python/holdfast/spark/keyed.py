@@ -29,6 +29,7 @@ from holdfast.state import (
     MAIN,
     BroadcastState,
     Input,
+    Late,
     OperatorState,
     Processor,
     SideOutput,
@@ -52,7 +53,7 @@ def keyed(
     *,
     name: str,
     watermark: tuple[str, str] | None = None,
-    late: str | SideOutput = KEEP,
+    late: Late | SideOutput = KEEP,
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
@@ -74,8 +75,8 @@ def keyed(
     name
         Names the operator in the checkpoint, for its whole life; one of a kind in its query.
     watermark
-        Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``: ``("ts", "10
-        minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
+        Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``:
+        ``("ts", "10 minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
     late
         What becomes of rows whose event time is not after the watermark that the batch began with: "keep" (the
         processor sees them), "drop", or a side output for them. They are counted in any case: :func:`metrics`.
@@ -93,8 +94,8 @@ def keyed(
         wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
         later can have ticks from the beginning, which are silent until then.
     settings
-        Settings of this operator, over the session's ``spark.holdfast.*``: ``{"slots": 8, "memory.batch.max": "64
-        MiB"}``. All of them: docs/guide/settings.md.
+        Settings of this operator, over the session's ``spark.holdfast.*``:
+        ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
 
     Returns
     -------

@@ -23,7 +23,7 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.spark.declared_operators import check_declared
-from holdfast.spark.told_errors import told_error
+from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.storage import check_spelling, local_path, open_file_store
 
 _LOGGER = logging.getLogger("holdfast.spark")
@@ -187,11 +187,17 @@ def plain_error(error: Exception) -> Exception | None:
     gone = unavailable(error)
     if gone is not None:
         return gone
-    told = told_error(str(error))
-    if told is None:
-        return None
-    _LOGGER.info("A query ended, of which Spark says: %s", error)
-    return told.as_holdfast() or StreamingQueryException(f"the query failed:\n{told}")
+    text = str(error)
+    told = told_error(text)
+    plain = lost_process(text) if told is None else told.as_holdfast() or failed(told)
+    if plain is not None:
+        _LOGGER.info("A query ended, of which Spark says: %s", error)
+    return plain
+
+
+def failed(told: ToldError) -> StreamingQueryException:
+    """The error for an exception of the user's own code."""
+    return StreamingQueryException(f"the query failed:\n{told}")
 
 
 def unavailable(error: Exception) -> Unavailable | None:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,7 +62,7 @@ class FileSink:
 
     path: str
     name: str = "files"
-    compression: str = "zstd"
+    compression: Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"] = "zstd"
     row_group_rows: int = 1 << 20
 
     def __post_init__(self) -> None:

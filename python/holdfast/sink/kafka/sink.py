@@ -1,14 +1,14 @@
 """`KafkaSink`: rows become records of Kafka topics, exactly once where the commit record decides.
 
-In a task a writer prepares a transaction; on the driver it is ended by its name, producer id and epoch, from any
-process and as often as it takes. docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who
-operate it.
+In a task a writer prepares a transaction; on the driver it is ended by its name, producer id and epoch,
+from any process and as often as it takes.
+docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who operate it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 import pyarrow as pa
 
@@ -92,11 +92,11 @@ class KafkaSink:
         headers: str | None = None,
         topic_column: str | None = None,
         partition_column: str | None = None,
-        value_format: str | None = None,
-        mode: str = EXACTLY_ONCE,
+        value_format: Literal["json", "bytes", "string"] | None = None,
+        mode: Literal["exactly-once", "at-least-once", "none"] = EXACTLY_ONCE,
         name: str = "kafka",
         witness_topic: str | None = WITNESS_TOPIC,
-        when_undecided: str | Mapping[str, str] = STOP,
+        when_undecided: Literal["stop"] | Mapping[str, str] = STOP,
         options: Mapping[str, object] | None = None,
     ) -> None:
         self._options = SinkOptions(
