@@ -112,7 +112,7 @@ def test_with_sparks_rocksdb_provider_spark_reads(query: Query, spark: SparkSess
 
 def test_while_the_query_runs(query: Query, tmp_path: Path) -> None:
     query.run(1)
-    query.stream.write(*(batch_of(number) for number in range(1, 40)))
+    query.stream.write(*(batch_of(number) for number in range(1, 15)))
     running = query.stream.start(query.stream.events().transform(query.apply))
     saved = 0
     while running.isActive:
@@ -128,7 +128,7 @@ def test_while_the_query_runs(query: Query, tmp_path: Path) -> None:
     running.awaitTermination()
     assert saved > 1
     with query.open() as checkpoint:
-        assert totals(checkpoint.read("running totals", "total")) == expected(40)
+        assert totals(checkpoint.read("running totals", "total")) == expected(15)
         assert checkpoint.verify().whole
 
 

@@ -162,6 +162,17 @@ def test_what_is_made_beside_another_does_not_replace_it(saved: hf.Savepoint, tm
         savepoint.write_manifest(store, saved.manifest)
 
 
+def test_of_two_attempts_at_one_folder_the_later_is_told(kept: Path, tmp_path: Path) -> None:
+    def other(rows: int) -> None:
+        path = tmp_path / "saved" / "operators" / OPERATOR / "buffer" / "slot-00000.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"")
+
+    with pytest.raises(InvalidRequest, match="another attempt at a savepoint writes into"):
+        hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "saved", progress=other)
+
+
 def test_an_attempt_that_fails_leaves_no_savepoint(kept: Path, tmp_path: Path) -> None:
     def stop(rows: int) -> None:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as is_type
 
 from holdfast._core import xxh64_file
-from holdfast.errors import Incompatible, InvalidRequest, Unavailable
+from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import StateColumns
 from holdfast.savepoint.manifest import MANIFEST, Manifest, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS
@@ -60,7 +60,12 @@ class TableWriter:
             return None
         self.close()
         checksum, size_bytes = xxh64_file(self._path)
-        store.put_file(table_name(*self._names, slot), self._path)
+        try:
+            store.put_file(table_name(*self._names, slot), self._path)
+        except InternalError as error:  # the name exists, and the folder was empty when this attempt began
+            raise InvalidRequest(
+                f"another attempt at a savepoint writes into {store.uri}; let it end, or give another folder"
+            ) from error
         os.unlink(self._path)
         return TableFile(slot, *key_groups, self.rows, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
 
