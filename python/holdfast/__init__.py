@@ -35,6 +35,7 @@ from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
+    from holdfast.inspect import Checkpoint, Savepoint
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
@@ -56,6 +57,7 @@ __all__ = [
     "BatchMetrics",
     "BatchProcessor",
     "BroadcastState",
+    "Checkpoint",
     "Context",
     "Corrupt",
     "Fenced",
@@ -73,6 +75,7 @@ __all__ = [
     "OperatorState",
     "Query",
     "ReducingState",
+    "Savepoint",
     "SideOutput",
     "StorageOptions",
     "Timers",
@@ -121,6 +124,10 @@ def __getattr__(name: str) -> Any:
         from holdfast.sink.kafka import KafkaSink
 
         return KafkaSink
+    if name in ("Checkpoint", "Savepoint"):
+        from holdfast import inspect
+
+        return getattr(inspect, name)
     if name == "fork_checkpoint":
         from holdfast.commit.timeline import fork_checkpoint
 
