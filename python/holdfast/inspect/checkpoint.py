@@ -29,6 +29,7 @@ from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_ran
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
+from holdfast.savepoint.columns import check_filter
 from holdfast.storage import open_file_store
 
 #: Kinds of states that belong to no key.
@@ -174,7 +175,7 @@ class Checkpoint:
         Raises
         ------
         InvalidRequest
-            No such operator, state, column, slot, or committed batch.
+            No such operator, state, column, slot, or committed batch; or a filter that is none.
         Corrupt
             No way leads to the version: names each file that stands in the way. Also while the reader is read.
         Unavailable
@@ -186,6 +187,7 @@ class Checkpoint:
         unknown = [name for name in columns or () if name not in schema.names]
         if unknown:
             raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        check_filter(schema, filter)
         found = self.at(batch_id)
         handles = found.handles.get(operator, {})
         wanted = [handles[slot] for slot in sorted(handles) if slots is None or slot in slots]
