@@ -31,6 +31,7 @@ from holdfast.state import (
     ValueState,
     broadcast,
 )
+from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
@@ -76,6 +77,7 @@ __all__ = [
     "ReducingState",
     "Savepoint",
     "SideOutput",
+    "StorageOptions",
     "Timers",
     "Unavailable",
     "Undecided",

@@ -29,7 +29,7 @@ from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 LOGGER = logging.getLogger("holdfast")
 
@@ -109,7 +109,6 @@ class LiveOperator:
         return attempt_version_id(self.runs.run_id, identity.task_attempt_id)
 
 
-_stores: dict[str, FileStore] = {}
 #: Least recently used first. A worker lives on from run to run, and each run compares and registers anew.
 _operators: OrderedDict[tuple[str, str, str, str | None], LiveOperator] = OrderedDict()
 _OPERATORS_MAX = 128
@@ -131,7 +130,7 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
     live = _operators.get(key)
     if live is None:
         prefix = operator_prefix(identity.query_id, plan.name)
-        store = _stores.setdefault(plan.checkpoint_dir, open_file_store(plan.checkpoint_dir))
+        store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()

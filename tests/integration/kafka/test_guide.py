@@ -75,7 +75,8 @@ class Reader:
         names: dict[str, Any] = {"__name__": page.removesuffix(".md"), "spark": self.spark, **given}
         with ThreadPoolExecutor(1) as thread:
             for block in blocks_of(page):
-                placed = re.sub(r'"/(?:data|tmp)/', f'"{self.folder}/', block).replace("broker:9092", self.broker)
+                placed = re.sub(r'"/(?:data|tmp)/', f'"{self.folder}/', block)
+                placed = re.sub(r"\b(?:broker|127\.0\.0\.1):9092\b", self.broker, placed)
                 at_work = thread.submit(exec, compile(placed, page, "exec"), names)
                 while not at_work.done():
                     self._stop_after_a_batch(names.get("query"))
@@ -121,10 +122,24 @@ def test_every_page_with_code_is_run_or_says_why_not() -> None:
             compile(block, page, "exec")
 
 
+def test_page_command_line(reader: Reader, kafka: KafkaWorld) -> None:
+    reader.broker = kafka.servers
+    names = reader.reads("command_line.md")
+    assert len(names["admin"].list_topics("clicks", 30).topics["clicks"].partitions) == 4
+    kafka.delete_topic("clicks")
+
+
+def test_page_environments(reader: Reader) -> None:
+    session = reader.reads("environments.md")["spark"]
+    assert session.conf.get("spark.holdfast.checkpoint.dir") == str(reader.folder / "notebook" / "state")
+
+
 def test_page_errors(reader: Reader) -> None:
     left = reader.reads("errors.md", totals=reader.totals(AMOUNTS))
     assert not left["query"].isActive
     assert left["query"].exception() is None
+    with Harness(left["Logged"](), "user", "user string, amount long", TOTALS) as harness:
+        assert harness.process(AMOUNTS.to_pylist())["total"].to_pylist() == [5, 4, -5]
 
 
 def test_page_exactly_once(reader: Reader) -> None:
