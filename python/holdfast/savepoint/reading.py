@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,7 +59,7 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
     _refuse_links(store, name)
     path = store.local_path(name)
     if path is None:
-        path = os.path.join(folder, name.replace("/", "-"))
+        path = os.path.join(folder, quote(name, safe=""))
         found = os.path.exists(path) or store.fetch(name, path)
     else:
         found = os.path.isfile(path)
