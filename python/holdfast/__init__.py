@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
     from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
+    from holdfast.spark.restore import Restore
     from holdfast.spark.side_outputs import select_output
     from holdfast.spark.write import write_exactly_once
 
@@ -71,6 +72,7 @@ __all__ = [
     "OperatorState",
     "Query",
     "ReducingState",
+    "Restore",
     "SideOutput",
     "Timers",
     "Unavailable",
@@ -96,6 +98,7 @@ _SPARK_EXPORTS = frozenset(
         "MetricsListener",
         "OperatorMetrics",
         "Query",
+        "Restore",
         "await_termination",
         "connect",
         "keyed",

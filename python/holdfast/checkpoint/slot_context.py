@@ -7,11 +7,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from holdfast._core import Store, first_key_group
+from holdfast._core import Store
 from holdfast.checkpoint.background_work import BackgroundWork
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import Clock, Ids
@@ -38,18 +39,22 @@ class SlotContext:
     def operator(self) -> str:
         return self.record.name
 
+    @property
+    def key_groups(self) -> tuple[int, int]:
+        """The slot's first key group, and the first after it."""
+        return key_groups_of(self.slot, self.record.slots, self.record.max_parallelism)
+
     def stored(self, name: str) -> str:
         """The name in the store of a file of this slot."""
         return f"{slot_prefix(self.prefix, self.slot)}/{name}"
 
     def new_store(self) -> Store:
         """An empty Store for this slot's key groups."""
-        groups, slots = self.record.max_parallelism, self.record.slots
-        end = groups if self.slot + 1 == slots else first_key_group(self.slot + 1, groups, slots)
+        first, end = self.key_groups
         return Store(
             self.record.key_schema,
-            max_parallelism=groups,
-            first_key_group=first_key_group(self.slot, groups, slots),
+            max_parallelism=self.record.max_parallelism,
+            first_key_group=first,
             end_key_group=end,
             null_keys=self.record.null_keys,
             complete=self.settings.complete,

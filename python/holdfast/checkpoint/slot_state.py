@@ -20,6 +20,7 @@ from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.expiry import NO_TIME, BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, show
+from holdfast.checkpoint.first_version import FirstVersion
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
@@ -103,6 +104,7 @@ class SlotState:
         self._prepared = PreparedVersions(context, self._deltas)
         self._maker = BaseMaker(context, self._deltas)
         self._restoring = Restoring(context, self._bases, self._deltas, snapshots, self._maker)
+        self._first_version = FirstVersion(context, self._maker, snapshots)
         self._timeline = Timeline(context, runs) if runs is not None else None
         self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker, self._timeline)
         self._background = background or process_background()
@@ -114,6 +116,20 @@ class SlotState:
         self._work = SlotWork()
         self._counted: Mapping[str, int] = {}  # the store's counters as the batch at hand began
         context.folder.clear_abandoned()
+
+    def first_version(self) -> Handle | None:
+        """The version that a slot begins with, of which Spark has no handle; None is the empty state. Where the
+        operator's generation has an origin it is made of that, once: the parent of the first batch, however often that
+        runs again.
+
+        Raises
+        ------
+        Corrupt
+            Storage lost or changed what it is made of.
+        Unavailable
+            Storage or the local disk did not answer: try again.
+        """
+        return self._first_version.handle()
 
     def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
         """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.

@@ -24,6 +24,7 @@ from holdfast.checkpoint import (
     recorded_operator,
     register_operator,
 )
+from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
@@ -102,6 +103,7 @@ class LiveOperator:
     file_store: FileStore
     prefix: str
     local_dir: str
+    opening: Opening
     background_work: BackgroundWork = field(default_factory=BackgroundWork)
 
     def version_id(self, identity: BatchIdentity) -> str:
@@ -135,9 +137,12 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
-        declared = plan.declared_over(recorded_operator(store, prefix))
+        recorded = recorded_operator(store, prefix)
+        declared = plan.declared_over(recorded)
+        begin_together(store, identity.query_id, (recorded or declared).origin)
         record = register_operator(store, declared, prefix=prefix)
-        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir())
+        opening = Opening(store, prefix, record.origin)
+        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
         _operators[key] = live
         while len(_operators) > _OPERATORS_MAX:
             _operators.popitem(last=False)
