@@ -63,14 +63,19 @@ def write_files(folder, rows_of, schema):
 
 
 def run(program, folder, until=None, *arguments):
-    """A program's stream, ``PROGRAM FOLDER --stream``, in a process of its own, to its end or until it is killed."""
+    """A program's stream, ``PROGRAM FOLDER --stream``, in a process of its own, to its end or until it is killed: where
+    ``until`` holds, and still holds while the process stands still.
+    """
     command = [sys.executable, program, str(folder), "--stream", *arguments]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         while process.poll() is None:
             if until is not None and until():
-                print("killed after batch", newest(folder), flush=True)
-                return
+                os.killpg(process.pid, signal.SIGSTOP)
+                if until():
+                    print("killed after batch", newest(folder), flush=True)
+                    return
+                os.killpg(process.pid, signal.SIGCONT)
             time.sleep(0.1)
     finally:
         if process.poll() is None:
@@ -80,9 +85,9 @@ def run(program, folder, until=None, *arguments):
         raise SystemExit(f"the stream ended by itself, with {process.returncode}")
 
 
-def newest(folder):
-    """The last batch that Spark has committed, or -1."""
-    return max((int(file.name) for file in (folder / "spark" / "commits").glob("[0-9]*")), default=-1)
+def newest(folder, log="commits"):
+    """The last batch in one of Spark's logs, by default that of what is committed, or -1."""
+    return max((int(file.name) for file in (folder / "spark" / log).glob("[0-9]*")), default=-1)
 
 
 def differences(db, expected, given):
@@ -101,13 +106,17 @@ def tell(rows, what, differences):
 
 
 def main(program, write_events, schema, operator, expected, what):
-    """Writes events, runs the stream with a kill half-way, and compares with DuckDB's query over ``events``."""
+    """Writes events, runs the stream with a kill half-way, and compares with DuckDB's query over ``events``.
+
+    The kill comes in the midst of a batch. Between two, Spark may have noted a next file of one input and not of the
+    other; it would go on with two files of the one in one batch, and what was side by side no longer were.
+    """
     folder = Path(sys.argv[1])
     if "--stream" in sys.argv:
         stream(folder, schema, operator)
         return
     write_events(folder / "events")
-    run(program, folder, lambda: newest(folder) >= FILES // 2)
+    run(program, folder, lambda: FILES // 2 <= newest(folder) < newest(folder, "offsets"))
     run(program, folder)
     out = hf.FileSink.read(str(folder / "out"))
     with duckdb.connect() as db:

@@ -1,8 +1,7 @@
 """Plays batches against SlotState and against a dictionary, and compares them.
 
-A `SlotDriver` is one Spark: it holds the committed handle of one slot, and any number of processes (`Process`), each
-with a
-SlotState of its own on one of the hosts, may run its next batch.
+A `SlotDriver` is one Spark: it holds the committed handle of one slot, and any number of processes (`Process`),
+each with a SlotState of its own on one of the hosts, may run its next batch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A FileStore that fails on order: at its n-th operation, with a torn write left behind, or slowly. Otherwise the one
-it wraps.
+"""A FileStore that fails on order: at its n-th operation, with a torn write left behind, or slowly.
+Otherwise the one it wraps.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from holdfast.storage.file_store import TEMPORARY_PREFIX
 class FaultyFileStore:
     """``fail_at``: operations, counted from 1, that raise Unavailable; a write then leaves half of its bytes, unnamed.
 
-    ``fail_after``: whether the operation is done before it fails, as when an answer is lost. ``only``: the operations
-    that
-    count, by name.
+    ``fail_after``: whether the operation is done before it fails, as when an answer is lost.
+    ``only``: the operations that count, by name.
     """
 
     def __init__(

@@ -37,8 +37,8 @@ def run_module(module: str, *arguments: str, timeout_s: float) -> subprocess.Com
 
 
 def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
-    """A session with two shuffle partitions and all its files under ``folder``; ``a__b`` stands for the setting
-    ``a.b``.
+    """A session with two shuffle partitions and all its files under ``folder``.
+    ``a__b`` stands for the setting ``a.b``.
     """
     from pyspark.sql import SparkSession
 

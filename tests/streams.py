@@ -1,5 +1,5 @@
-"""Streams whose batches a test writes itself: a folder of Parquet files, one file a batch, each run until all are
-read.
+"""Streams whose batches a test writes itself:
+a folder of Parquet files, one file a batch, each run until all are read.
 """
 
 from __future__ import annotations

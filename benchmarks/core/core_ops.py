@@ -1,7 +1,7 @@
 """core_ops: read-modify-write in the core, against the same by RocksDB's C API alone; and on keys that are in memory.
 
-No Spark. One thread. Cold means: opened anew, nothing of the state in the process; the files are in the page cache for
-both.
+No Spark. One thread. Cold means: opened anew, nothing of the state in the process;
+the files are in the page cache for both.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def all_rounds(rates: list[list[float]]) -> list[float]:
 
 
 def cost(name: str, pipe: list[list[float]], way: list[list[float]], goal: Goal) -> None:
-    """Time over that of the pipe, part of it: by rounds, since a machine's speed changes more from round to round than
-    state costs.
+    """Time over that of the pipe, part of it:
+    by rounds, since a machine's speed changes more from round to round than state costs.
     """
     by_round = [median(empty) / median(full) - 1 for empty, full in zip(pipe, way)]
     figure(name, median(by_round), goal, f"rounds {', '.join(f'{found:.2f}' for found in sorted(by_round))}")

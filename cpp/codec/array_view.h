@@ -103,8 +103,8 @@ class ArrayView {
   }
 
   static Result<ArrayView> Build(const Type& type, const Source& source);
-  // Counts and pointers, before anything is read through them. `buffers`, `children`: that there must be, at least and
-  // exactly.
+  // Counts and pointers, before anything is read through them.
+  // `buffers`, `children`: that there must be, at least and exactly.
   static Status CheckArray(const Type& type, const Source& source, int64_t buffers, int64_t children);
   static Status Malformed(const Type& type, const std::string& what);
   Status BuildValues(const Source& source);

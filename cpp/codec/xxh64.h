@@ -95,8 +95,8 @@ class Xxh64Stream {
   char tail_[32] = {};
 };
 
-// (XXH64 with seed 0, size in bytes) of a file. Unavailable, naming the file and the system's reason, when it cannot be
-// read.
+// (XXH64 with seed 0, size in bytes) of a file.
+// Unavailable, naming the file and the system's reason, when it cannot be read.
 Result<std::pair<uint64_t, uint64_t>> Xxh64File(const std::string& path);
 
 }  // namespace holdfast

@@ -1,7 +1,7 @@
 // Open addressing over records that live elsewhere: a power of two of slots, linear probing, the whole hash beside the
 // pointer, so that a probe touches one cache line and growing touches no record. Nothing is ever erased.
-// Slots are chosen by the high bits of the hash, which is keyed (codec/index_hash.h): runs are short, whoever chose the
-// keys.
+// Slots are chosen by the high bits of the hash, which is keyed (codec/index_hash.h):
+// runs are short, whoever chose the keys.
 #pragma once
 
 #include <algorithm>

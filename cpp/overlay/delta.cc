@@ -7,8 +7,8 @@ namespace holdfast {
 
 namespace {
 
-// Calls `visit(const Entry&)`, which says whether to go on, for each changed entry of the table. They lie in memory in
-// another order.
+// Calls `visit(const Entry&)`, which says whether to go on, for each changed entry of the table.
+// They lie in memory in another order.
 template <typename Visitor>
 void ForEachChanged(const Table& table, Visitor visit) {
   constexpr size_t kDistance = 16;

@@ -1,6 +1,6 @@
 // Records of the overlay. Each lies in one piece of an arena, its key right behind the header and its value right
-// behind the key, so that a fold of a small value touches one or two cache lines. Records never move while their table
-// lives.
+// behind the key, so that a fold of a small value touches one or two cache lines.
+// Records never move while their table lives.
 #pragma once
 
 #include <cstdint>

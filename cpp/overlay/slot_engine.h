@@ -34,9 +34,9 @@ struct EngineOptions {
   SlotKeyGroups key_groups;
   bool complete;           // the tables are everything: the base is never read after Load
   size_t delta_bytes_max;  // keys, and values, of one piece of a delta
-  // The length of the encoded key that these bytes begin with, which says its key group. None: keys are raw, all their
-  // bytes are the client's own, and so is the choice of their key group (RawKey): equal bytes in two key groups are two
-  // keys.
+  // The length of the encoded key that these bytes begin with, which says its key group. None: keys are raw,
+  // all their bytes are the client's own, and so is the choice of their key group (RawKey):
+  // equal bytes in two key groups are two keys.
   std::function<Result<size_t>(Slice)> key_length;
 };
 

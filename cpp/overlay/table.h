@@ -116,8 +116,8 @@ class Table {
 
   // --- changes of the batch at hand
   void Put(Entry* entry, Slice value);
-  // Whether it put: not where a value is known to be, unless it has expired. Of an entry that is not known, the base is
-  // not asked.
+  // Whether it put: not where a value is known to be, unless it has expired.
+  // Of an entry that is not known, the base is not asked.
   bool PutIfAbsent(Entry* entry, Slice value) {
     if (IsLive(*entry)) return false;
     Put(entry, value);
@@ -126,8 +126,8 @@ class Table {
   void Remove(Entry* entry);
   // Every item of a head that is loaded. They leave its items, so that the next one does not meet them again.
   void RemoveItems(Head* head);
-  // Marks a present entry as changed and stamps it; its value bytes may then be overwritten in place. They may have
-  // moved.
+  // Marks a present entry as changed and stamps it; its value bytes may then be overwritten in place.
+  // They may have moved.
   void Touch(Entry* entry) {
     if (entry->mark != versions_->mark()) TouchFirst(entry);
     if (expiry_.stamps) Stamp(entry);

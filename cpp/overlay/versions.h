@@ -31,8 +31,8 @@ class Versions {
   // The mark for the entries of a delta that is about to be applied is mark() afterwards.
   Status BeginApply(int64_t sequence);
 
-  // `empty`: the overlay holds nothing that another base could contradict. `changed`: something was changed since the
-  // last take_delta.
+  // `empty`: the overlay holds nothing that another base could contradict.
+  // `changed`: something was changed since the last take_delta.
   Status SetBase(int64_t sequence, bool empty, bool changed);
   // The overlay was dropped. Until SetBase it cannot be read if it held what the base does not.
   void Reset();

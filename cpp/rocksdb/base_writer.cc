@@ -1,6 +1,6 @@
-// Makes a base from its parent and changes: shares the parent's tables, writes the changes as one sorted table, lets
-// RocksDB take it in and merge what its compaction asks for. A crash anywhere leaves a folder that nobody has been told
-// of.
+// Makes a base from its parent and changes: shares the parent's tables, writes the changes as one sorted table,
+// lets RocksDB take it in and merge what its compaction asks for.
+// A crash anywhere leaves a folder that nobody has been told of.
 #include <set>
 
 #include "rocksdb/base_files.h"

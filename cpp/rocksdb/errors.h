@@ -1,5 +1,5 @@
-// RocksDB's error strings as Statuses. The C API gives text only ("Corruption: …", "IO error: No space left on device:
-// …").
+// RocksDB's error strings as Statuses.
+// The C API gives text only ("Corruption: …", "IO error: No space left on device: …").
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Reducing folds over values of one fixed width: the accumulator is the row itself, folded where it lies in the
-// overlay.
+// Reducing folds over values of one fixed width:
+// the accumulator is the row itself, folded where it lies in the overlay.
 #pragma once
 
 #include <memory>

@@ -16,8 +16,8 @@ class KeyReader {
   static constexpr int64_t kBlockRows = 256;
 
   static Result<KeyReader> Make(const SlotStore& store, const OwnedArray& keys);
-  // The same for a state, which may be an operator state: then each row is of no key, and `keys` are nulls of type
-  // null.
+  // The same for a state, which may be an operator state:
+  // then each row is of no key, and `keys` are nulls of type null.
   static Result<KeyReader> Make(const SlotStore& store, const Table& table, const OwnedArray& keys);
 
   int64_t length() const { return length_; }

@@ -45,8 +45,8 @@ class PointLookup {
   std::vector<Entry*> unknown_;
 };
 
-// What several states do alike: the known entries of all rows' keys, and the removal of their values (which reads
-// nothing).
+// What several states do alike:
+// the known entries of all rows' keys, and the removal of their values (which reads nothing).
 Status CollectEntries(SlotStore* store, Table* table, const OwnedArray& keys, std::vector<const Entry*>* entries);
 Status ClearEntries(SlotStore* store, Table* table, const OwnedArray& keys);
 

@@ -200,8 +200,8 @@ class MapTable:
 
 @final
 class TimerTable:
-    """Timers: (key, time, namespace), each at most once. ``times``: int64 of any unit; ``namespaces``: strings; both as long as ``keys``,
-    without nulls."""
+    """Timers: (key, time, namespace), each at most once.
+    ``times``: int64 of any unit; ``namespaces``: strings; both as long as ``keys``, without nulls."""
     def register(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
     def delete(self, keys: ArrayExportable, times: ArrayExportable, namespaces: ArrayExportable) -> None: ...  # reads nothing
     def take_due(self, until: int, limit: int) -> ArrowArray:

@@ -1,5 +1,5 @@
-"""Small documents that check themselves: JSON in one canonical spelling, with format, version and a checksum over the
-rest.
+"""Small documents that check themselves:
+JSON in one canonical spelling, with format, version and a checksum over the rest.
 
 The text must be exactly what :func:`seal` wrote: any change of any byte is found. See docs/formats/handle.md.
 """
@@ -61,8 +61,8 @@ def unseal(text: str | bytes, format_name: str, version: int, where: str) -> dic
     found = document.pop("version", None)
     if not isinstance(found, int) or not 1 <= found <= version:
         raise Incompatible(
-            f"{where} has version {found!r} of {format_name}; this Holdfast reads versions 1 to {version}. Upgrade "
-            f"Holdfast"
+            f"{where} has version {found!r} of {format_name}; this Holdfast reads versions 1 to {version}. "
+            "Upgrade Holdfast"
         )
     return dict(document)
 

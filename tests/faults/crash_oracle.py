@@ -68,8 +68,8 @@ def committed_files(output: Path) -> list[str]:
 
 
 def output_differences(folder: Path, *, complete: bool) -> list[str]:
-    """How the committed output differs from what it should be; unless ``complete``, only over the files that it has
-    reached.
+    """How the committed output differs from what it should be;
+    unless ``complete``, only over the files that it has reached.
     """
     with duckdb.connect() as db:
         if not _read_found(db, folder):

@@ -1,7 +1,7 @@
-"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact. The
-enrichment of orders likewise, in each of its outputs; alerts, sessions, rows without their repeats, orders at their
-rate and payments against rules that change, compared with DuckDB. And the demo through Kafka, of which a month is
-enough.
+"""The README's program as it stands: run, killed with kill -9, run again. The totals go on, and every one is exact.
+The enrichment of orders likewise, in each of its outputs; alerts, sessions, rows without their repeats,
+orders at their rate and payments against rules that change, compared with DuckDB.
+And the demo through Kafka, of which a month is enough.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A running total is what it should be: over batches, restarts, output modes, backends, settings, retries and
-rollbacks.
+"""A running total is what it should be:
+over batches, restarts, output modes, backends, settings, retries and rollbacks.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ def test_a_handle_that_contradicts_itself_is_refused(change):
 
 @given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(2, 10))
 def test_every_handle_of_every_history_keeps_the_rules(named, retained):
-    """Snapshots become ready whenever; each handle is whole, and needs nothing below the floor of any later one in
-    reach.
+    """Snapshots become ready whenever; each handle is whole,
+    and needs nothing below the floor of any later one in reach.
     """
     handles: list[Handle] = []
     for batch, is_named in enumerate(named):

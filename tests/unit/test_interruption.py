@@ -1,5 +1,5 @@
-"""What Spark is told of a batch that was interrupted: little enough for its regular expression, and all that it looks
-for.
+"""What Spark is told of a batch that was interrupted:
+little enough for its regular expression, and all that it looks for.
 """
 
 from __future__ import annotations

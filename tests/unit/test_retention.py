@@ -1,10 +1,9 @@
 """Nothing that a retained handle names is ever deleted, whoever tidies up and whenever.
 
-A history is played without files of content: attempts that Spark commits and attempts that it does not, zombies that
-wake up
-late, snapshots that are uploaded and named later or never, roll backs. After each act every handle that Spark retains
-must
-still find its deltas, its manifests and the files of its snapshots.
+A history is played without files of content: attempts that Spark commits and attempts that it does not,
+zombies that wake up late, snapshots that are uploaded and named later or never, roll backs.
+After each act every handle that Spark retains must still find its deltas, its manifests
+and the files of its snapshots.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.attempts)
     @rule(data=st.data())
     def tidy_up(self, data):
-        """Any attempt that there ever was tidies up: the last one, a loser, a zombie on a lineage that was rolled
-        back.
+        """Any attempt that there ever was tidies up:
+        the last one, a loser, a zombie on a lineage that was rolled back.
         """
         attempt = data.draw(st.sampled_from(self.attempts[-12:]))
         names = [s.name for s in attempt.handle.snapshots] + [s.name for s in attempt.handle.superseded if s.name]

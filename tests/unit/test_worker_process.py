@@ -1,5 +1,5 @@
-"""How a worker process is set up: what modules hold is frozen, once; and the pool that functions are given to Spark
-for.
+"""How a worker process is set up:
+what modules hold is frozen, once; and the pool that functions are given to Spark for.
 """
 
 from __future__ import annotations

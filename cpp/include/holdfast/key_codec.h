@@ -20,8 +20,8 @@ class KeyCodec {
   Status Encode(const ArrowSchema& schema, const ArrowArray& keys, ByteColumn* out) const;
   // The array of keys that these encodings stand for; Corrupt when bytes do not parse.
   Result<OwnedArray> Decode(std::span<const Slice> encoded) const;
-  // Length of the one encoded key at the start of `bytes` (which may go on with a suffix); Corrupt when it does not
-  // parse.
+  // Length of the one encoded key at the start of `bytes` (which may go on with a suffix).
+  // Corrupt when it does not parse.
   Result<size_t> EncodedLength(Slice bytes) const;
 
   const Type& type() const { return type_; }

@@ -16,8 +16,8 @@ class RowCodec {
   // Appends one row a value (an empty string for a null, with (*nulls)[i] = true). Each row is prefixed by `prefix`.
   Status Encode(const ArrowSchema& schema, const ArrowArray& values, Slice prefix, ByteColumn* out,
                 std::vector<bool>* nulls) const;
-  // rows[i] without any prefix; data() == nullptr makes a null. Corrupt when bytes do not parse (never reads past a
-  // row).
+  // rows[i] without any prefix; data() == nullptr makes a null.
+  // Corrupt when bytes do not parse (never reads past a row).
   Result<OwnedArray> Decode(std::span<const Slice> rows) const;
 
   // Width in bytes of every row, when all rows of this type are equally wide (primitive types); 0 otherwise.

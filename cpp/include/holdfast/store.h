@@ -120,16 +120,16 @@ class Store {
   // from later sequences stays pending, the rest becomes clean. An empty overlay moves to any sequence. In a batch, the
   // batch's own sequence means a base with all that TakeDelta has given so far.
   virtual Status SetBase(std::shared_ptr<BaseReader> base, int64_t sequence) = 0;
-  // complete: reads the slot's key groups of the base into the empty overlay. SetBase says its sequence, before or
-  // after.
+  // complete: reads the slot's key groups of the base into the empty overlay.
+  // SetBase says its sequence, before or after.
   virtual Status Load(std::shared_ptr<BaseReader> base) = 0;
   // Sequences ascend; the pieces of one delta may come one by one with the same sequence.
   virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
 
   virtual Status Begin(int64_t sequence) = 0;
   // What becomes of a state's entries with time, from here on: of the version at hand, or, after Begin, in the batch.
-  // InvalidRequest for a cutoff before the one
-  // that was set last, or a stamp that is not above it: what is expired would come back, what is written be gone.
+  // InvalidRequest for a cutoff before the one that was set last, or a stamp that is not above it:
+  // what is expired would come back, what is written be gone.
   virtual Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) = 0;
   // As many changes as fit into one piece; dirty_bytes() is 0 when none is left.
   virtual Result<OwnedArray> TakeDelta() = 0;

@@ -60,8 +60,8 @@ struct Type {
   std::string ToString() const;
 };
 
-// InvalidRequest for types that Holdfast does not keep (unions, run-end encoded, decimal256, half floats …), naming the
-// field.
+// InvalidRequest, naming the field, for types that Holdfast does not keep:
+// unions, run-end encoded, decimal256, half floats …
 Result<Type> ImportType(const ArrowSchema& schema);
 // Fills `out`, which the caller releases. string → "u", binary → "z", list → "+l".
 Status ExportType(const Type& type, ArrowSchema* out);

@@ -1,5 +1,5 @@
-"""Versions of a slot's state: handles, deltas, snapshots, recovery, retention. Knows storage's interface and the
-core.
+"""Versions of a slot's state: handles, deltas, snapshots, recovery, retention.
+Knows storage's interface and the core.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from holdfast.errors import Corrupt, InternalError
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
-#: Bit 15 of a state's id says that it lies in order of time in the store, bit 14 that it belongs to no key.
-#: docs/formats/value.md
+#: Bit 15 of a state's id says that it lies in order of time in the store, bit 14 that it belongs to no key
+#: (docs/formats/value.md).
 FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID = 0x4000, 0x8000
 VERSION = 1
 

@@ -1,7 +1,7 @@
 """The thread that folds, uploads and tidies up: one a process, one job at a time, the newest job of each slot only.
 
-It outlives whatever a job does: without it nothing would be folded, uploaded or deleted any more, and nobody would
-know.
+It outlives whatever a job does: without it nothing would be folded, uploaded or deleted any more,
+and nobody would know.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Background:
             return self._changed.wait_for(lambda: not self._jobs and not self._running, timeout_s)
 
     def stop(self) -> None:
-        """Drops what has not begun, and gives what has a moment to end. What is cut short is cleared by the next
-        process.
+        """Drops what has not begun, and gives what has a moment to end.
+        The next process clears what was cut short.
         """
         with self._changed:
             self._stopped = True

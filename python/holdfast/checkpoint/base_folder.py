@@ -84,8 +84,7 @@ class LocalBase:
                 raise Corrupt(
                     f"{path}, of the local base of operator {self.record.operator!r}, slot {self.record.slot}, version "
                     f"{self.record.sequence} ({self.record.version_id}), is damaged: expected {file.size_bytes} bytes "
-                    f"with checksum "
-                    f"{file.checksum}, found {size if size >= 0 else 'no file'}"
+                    f"with checksum {file.checksum}, found {size if size >= 0 else 'no file'}"
                 )
         return Base(self.files_path, options)
 

@@ -1,5 +1,5 @@
-"""Makes bases: a parent's tables, shared by hard link, plus the deltas since. A fold, a spill and a long restore all do
-this.
+"""Makes bases: a parent's tables, shared by hard link, plus the deltas since.
+A fold, a spill and a long restore all do this.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class BaseMaker:
     ) -> str:
         """Writes the files of a base into ``work``; their folder. ``expiry``: of the version that it will be of.
 
-        A writer holds its changes in memory: past the limit of a batch they go into a base in between, and on from
-        there.
+        A writer holds its changes in memory: past the limit of a batch they go into a base in between,
+        and it goes on from there.
         """
         options = self._context.settings.base_options()
         with local_errors(work.path):
@@ -80,8 +80,8 @@ class BaseMaker:
         self._context.background_work.dropped(writer.expired)
 
     def publish(self, work: WorkFolder, parent: LocalBase | None, sequence: int, version_id: str) -> LocalBase:
-        """Makes ``work`` the base of a version; the base that is there then, which may be another process's of the same
-        version.
+        """Makes ``work`` the base of a version. Gives the base that is there then,
+        which may be another process's of the same version.
         """
         context = self._context
         with local_errors(work.path):

@@ -1,7 +1,7 @@
 """Delta files: the keys that one batch changed in one slot, with their new values. Format: docs/formats/delta.md.
 
-An Arrow IPC file that any Arrow reader opens. Nothing of it is parsed before its length and checksum are those that the
-handle names.
+An Arrow IPC file that any Arrow reader opens.
+Nothing of it is parsed before its length and checksum are those that the handle names.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class DeltaIdentity:
 
 
 class DeltaWriter:
-    """Writes a delta, batch by batch, into ``sink``: a path, or an Arrow output stream. Later batches win over earlier
-    ones.
+    """Writes a delta, batch by batch, into ``sink``: a path, or an Arrow output stream.
+    Later batches win over earlier ones.
     """
 
     def __init__(self, sink: Any, identity: DeltaIdentity, compression: str) -> None:

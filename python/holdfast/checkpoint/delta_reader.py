@@ -50,8 +50,8 @@ class DeltaReader:
             yield from zip(window, run_parallel([lambda ref=ref: self.read(ref) for ref in window], threads))  # type: ignore[misc]
 
     def keep_copy(self, ref: DeltaRef, data: bytes | memoryview) -> None:
-        """Keeps a delta on this machine if its store is elsewhere. A disk that is full costs a download later, no
-        more.
+        """Keeps a delta on this machine if its store is elsewhere.
+        A disk that is full costs a download later, no more.
         """
         if not self.keeps_copies:
             return

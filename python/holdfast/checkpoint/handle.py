@@ -1,8 +1,8 @@
 """Handle: the small text that names one version of one slot. Format: docs/formats/handle.md.
 
-Immutable. Spark commits it with the batch; what no committed handle names never happened. It names at most two
-snapshots
-and every delta after the older of them, so that a damaged newest snapshot falls back to the one before.
+Immutable. Spark commits it with the batch; what no committed handle names never happened.
+It names at most two snapshots and every delta after the older of them,
+so that a damaged newest snapshot falls back to the one before.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class DeltaRef:
 
 @dataclass(frozen=True)
 class SnapshotRef:
-    """The manifest of a snapshot; size and checksum are the manifest's, ``state_bytes`` the sum of the snapshot's
-    files.
+    """The manifest of a snapshot.
+    Size and checksum are the manifest's, ``state_bytes`` the sum of the snapshot's files.
     """
 
     sequence: int

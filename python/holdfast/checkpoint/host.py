@@ -80,8 +80,8 @@ def claim_local_dir(local_dir: str, host: Host) -> None:
 
 @contextmanager
 def _alone(local_dir: str) -> Iterator[None]:
-    """One claim at a time: who asks whether the folder was left must not meet another who asks, or took it just
-    now.
+    """One claim at a time: who asks whether the folder was left must not meet another who asks,
+    or who has just taken it.
     """
     lock = os.open(os.path.join(local_dir, "HOST.claim"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -155,8 +155,8 @@ def _file_system(path: str) -> str:
 
 @contextmanager
 def local_errors(path: str) -> Iterator[None]:
-    """Turns what the local disk refuses into Unavailable, with the path, the bytes that are free and the setting to
-    change.
+    """Turns what the local disk refuses into Unavailable:
+    with the path, the bytes that are free and the setting to change.
     """
     try:
         yield
@@ -167,9 +167,9 @@ def local_errors(path: str) -> Iterator[None]:
         with suppress(OSError):
             free = str(shutil.disk_usage(_existing(path)).free)
         raise Unavailable(
-            f"the local folder {path} cannot be used: {error.strerror or error} ({error.filename or path}; {free} "
-            f"bytes are free "
-            f"there). Free space or permit writing there, or set {SETTING} to another local disk"
+            f"the local folder {path} cannot be used: {error.strerror or error} "
+            f"({error.filename or path}; {free} bytes are free there). "
+            f"Free space or permit writing there, or set {SETTING} to another local disk"
         ) from error
 
 

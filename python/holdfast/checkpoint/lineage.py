@@ -1,5 +1,5 @@
-"""How one handle follows from another: what it names, what it no longer needs, when what it left may go. Pure
-functions.
+"""How one handle follows from another, by pure functions:
+what it names, what it no longer needs, when what it left may go.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ def next_handle(
 def is_expired(superseded_batch: int, batch_id: int, retained_batches: int) -> bool:
     """Whether no handle from before ``superseded_batch`` can be rolled back to once batch ``batch_id`` runs.
 
-    While batch N runs, N - 1 is the newest committed, and the ``retained_batches`` before it are retained. A slot
-    without
-    rows in a batch keeps its handle: the last handle before batch b is in force up to b - 1.
+    While batch N runs, N - 1 is the newest committed, and the ``retained_batches`` before it are retained.
+    A slot without rows in a batch keeps its handle: the last handle before batch b is in force up to b - 1.
     """
     return superseded_batch - 1 < batch_id - 1 - retained_batches
 
@@ -63,9 +62,8 @@ def is_expired(superseded_batch: int, batch_id: int, retained_batches: int) -> b
 def may_name(handle: Handle, snapshot: SnapshotRef, diff_parent: str | None) -> bool:
     """Whether the next handle after ``handle`` may name ``snapshot``.
 
-    It must be of this lineage, newer than the newest that is named, and the snapshot whose files it shares must not
-    have
-    been given up meanwhile, since those files may be gone.
+    It must be of this lineage, newer than the newest that is named, and the snapshot whose files it shares
+    must not have been given up meanwhile, since those files may be gone.
     """
     newest = handle.snapshots[0].sequence if handle.snapshots else 0
     kept = {s.name for s in handle.snapshots} | {old.name for old in handle.superseded}

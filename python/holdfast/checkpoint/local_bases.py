@@ -24,8 +24,8 @@ class LocalBases:
     def of(self, handle: Handle) -> list[LocalBase]:
         """Bases that ``handle`` descends from, newest first.
 
-        What is damaged, of another boot or of another operator or slot is discarded: a local copy can always be
-        restored.
+        What is damaged, of another boot or of another operator or slot is discarded:
+        a local copy can always be restored.
         """
         folder = self._context.folder
         versions = handle.versions
@@ -59,8 +59,8 @@ class LocalBases:
                 folder.discard(path)
 
     def discard_old(self, handle: Handle) -> int:
-        """Keeps the newest two that ``handle`` descends from, and those of versions after it; the oldest sequence
-        kept.
+        """Keeps the newest two that ``handle`` descends from, and those of versions after it.
+        Gives the oldest sequence kept.
         """
         folder = self._context.folder
         kept = self.of(handle)[:_KEPT]

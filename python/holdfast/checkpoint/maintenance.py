@@ -1,9 +1,8 @@
-"""What happens off a batch's path: folds, snapshots, retention. Runs in the background thread, or in a batch past the
-hard limit.
+"""What happens off a batch's path: folds, snapshots, retention.
+Runs in the background thread, or in a batch past the hard limit.
 
-One process at a time for each slot (the lock of the slot's folder). It may be killed at any instant: what it was making
-is
-a work folder or stray files, and the next process starts over.
+One process at a time for each slot (the lock of the slot's folder). It may be killed at any instant:
+what it was making is a work folder or stray files, and the next process starts over.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def is_snapshot_due(handle: Handle, settings: CheckpointSettings, factor: int = 
 
 
 class Maintenance:
-    """Of one slot. Called from the slot's thread (`wanted`, `ready_snapshot`, `catch_up_now`) and from the background
-    (`run`).
+    """Of one slot. Called from the slot's thread (`wanted`, `ready_snapshot`, `catch_up_now`)
+    and from the background (`run`).
     """
 
     def __init__(
@@ -141,8 +140,8 @@ class Maintenance:
         handle, settings = task.handle, self._context.settings
         try:
             if is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR):
-                # Held or not: whoever holds it may be uploading for long, and a fold is right without it, if perhaps
-                # done twice.
+                # Held or not: whoever holds it may be uploading for long,
+                # and a fold is right without it, if perhaps done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
             is_left_behind = self._left_behind is not None and handle.snapshots[:1] == (self._left_behind,)

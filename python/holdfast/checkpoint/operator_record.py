@@ -78,8 +78,8 @@ class OperatorRecord:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
 
     def differences(self, declared: OperatorRecord, way_out: str = _NEW) -> list[str]:
-        """How ``declared`` contradicts this record: what was expected, what was found, and the way out, which is
-        ``way_out`` but for the number of slots. Labels may differ.
+        """How ``declared`` contradicts this record: what was expected, what was found, and the way out,
+        which is ``way_out`` but for the number of slots. Labels may differ.
         """
         found: list[str] = []
         for what, key, way in (

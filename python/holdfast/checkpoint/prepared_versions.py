@@ -45,8 +45,8 @@ class PreparedVersions:
             raise Incompatible(
                 f"{where} was prepared by the run whose output is visible, but for batch {found.batch_id} and on "
                 f"version {found.parent_id or 'none'}; expected batch {batch_id} on version {expected[0] or 'none'}. "
-                f"The state in Spark's checkpoint is not the one that the output was made from: restore both from one "
-                f"backup"
+                "The state in Spark's checkpoint is not the one that the output was made from: "
+                "restore both from one backup"
             )
         self._deltas.keep_copy(ref, data)
         return ref, found

@@ -32,9 +32,8 @@ class Recovery:
     """How a slot was opened.
 
     way
-        ``new`` (no state yet), ``equal`` (this process had it), ``catch_up`` (it was behind), ``local_base``,
-        ``restore``, or
-        ``fallback`` (a restore for which something was damaged).
+        ``new`` (no state yet), ``equal`` (this process had it), ``catch_up`` (it was behind),
+        ``local_base``, ``restore``, or ``fallback`` (a restore for which something was damaged).
     bytes
         Read from storage's snapshot and from deltas.
     """
@@ -135,8 +134,8 @@ class Restoring:
             yield partial(end, None, handle, "restore", 0)
 
     def _catch_up(self, live: Live, handle: Handle) -> Opened | None:
-        """None: what this process has is no ancestor of the handle (it ran ahead, or on another lineage), or is far
-        behind.
+        """None: what this process has is far behind,
+        or no ancestor of the handle (it ran ahead, or on another lineage).
         """
         if live.handle is None:
             return None

@@ -1,9 +1,9 @@
 """Which stored files of a slot may go: a pure rule, and the pass that applies it.
 
-A slot deletes only its own files and only those that no retained handle can name. The rule holds whoever applies it:
-the
-attempt that Spark will commit, one that it will not, or a zombie that wakes up hours later on a lineage that was rolled
-back. tests/unit/test_retention.py plays such histories.
+A slot deletes only its own files and only those that no retained handle can name.
+The rule holds whoever applies it: the attempt that Spark will commit, one that it will not,
+or a zombie that wakes up hours later on a lineage that was rolled back.
+tests/unit/test_retention.py plays such histories.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ class RetentionView:
     floor
         No retained handle needs a delta up to this sequence, or a snapshot below it.
     listed_from, listed
-        Above sequence ``listed_from`` the attempt's handle lists every delta of its lineage: ``listed``, version id by
-        sequence.
+        Above sequence ``listed_from`` the attempt's handle lists every delta of its lineage:
+        ``listed``, version id by sequence.
     committed_sequence
         Of the handle that the attempt was opened at, which is committed: its lineage is the truth up to there.
     strays_before_ms
-        When the attempt was opened, less the grace time. What is younger may belong to somebody who is still at work,
-        or to
-        a successor of whom this attempt knows nothing.
+        When the attempt was opened, less the grace time. What is younger may belong to somebody
+        who is still at work, or to a successor of whom this attempt knows nothing.
     manifests, tables
         Names that retained handles' snapshots have; ``tables`` is None when a manifest could not be read.
     """

@@ -1,5 +1,5 @@
-"""What every part of one slot's checkpoints is given: whose slot, where its files are, by which settings, clock and
-names.
+"""What every part of one slot's checkpoints is given:
+whose slot, where its files are, by which settings, clock and names.
 """
 
 from __future__ import annotations

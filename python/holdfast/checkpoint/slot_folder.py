@@ -1,9 +1,9 @@
 """The folder of one slot on the local disk: bases, folders of unfinished work, copies of deltas, the lock of its folds.
 
-Everything that becomes visible does so by one rename, under a name that is unique to its version or attempt. Processes
-may race: whoever comes second finds the same thing there. An unfinished ``work-<id>`` folder is somebody's for as long
-as
-that process holds the lock on ``work-<id>.lock``; a kill -9 lets go of it, and whoever comes by clears the folder away.
+Everything that becomes visible does so by one rename, under a name that is unique to its version or attempt.
+Processes may race: whoever comes second finds the same thing there.
+An unfinished ``work-<id>`` folder is somebody's for as long as that process holds the lock on ``work-<id>.lock``;
+a kill -9 lets go of it, and whoever comes by clears the folder away.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class SlotFolder:
         return path
 
     def discard(self, path: str) -> None:
-        """Removes a folder: first out of sight in one step, then its files. Those that have it open keep what they
-        have.
+        """Removes a folder: first out of sight in one step, then its files.
+        Those that have it open keep what they have.
         """
         hidden = os.path.join(self.path, _WORK + self._ids())
         with suppress(OSError):
@@ -137,8 +137,8 @@ class SlotFolder:
 
     @contextmanager
     def maintenance_lock(self, *, wait: bool = False) -> Iterator[bool]:
-        """Held while this slot is folded, uploaded or tidied. False: another process holds it (only if not
-        ``wait``).
+        """Held while this slot is folded, uploaded or tidied.
+        False: another process holds it (only if not ``wait``).
         """
         with local_errors(self.path):
             lock = os.open(os.path.join(self.path, FOLD_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

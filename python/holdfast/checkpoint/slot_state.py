@@ -1,9 +1,8 @@
 """SlotState: the state of one slot in one process. Open it at a handle, run a batch, prepare the next handle.
 
-Owner: one thread at a time. Between batches the state stays in memory and is checked against the next handle. There is
-no
-undo: what a failed batch did to the memory is dropped with it. Nothing here commits: a version counts once Spark has
-committed the handle that names it.
+Owner: one thread at a time. Between batches the state stays in memory and is checked against the next handle.
+There is no undo: what a failed batch did to the memory is dropped with it.
+Nothing here commits: a version counts once Spark has committed the handle that names it.
 """
 
 from __future__ import annotations

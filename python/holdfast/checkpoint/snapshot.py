@@ -94,9 +94,8 @@ class Snapshots:
             raise Corrupt(f"{where} is missing")
         if len(data) != ref.size_bytes or checksum_of(data) != ref.checksum:
             raise Corrupt(
-                f"{where} is damaged: expected {ref.size_bytes} bytes with checksum {ref.checksum}, found {len(data)} "
-                f"with "
-                f"{checksum_of(data)}"
+                f"{where} is damaged: expected {ref.size_bytes} bytes with checksum {ref.checksum}, "
+                f"found {len(data)} with {checksum_of(data)}"
             )
         manifest = Manifest.from_text(data, where)
         found = (manifest.operator, manifest.slot, manifest.sequence, manifest.version_id)
@@ -105,8 +104,8 @@ class Snapshots:
         return manifest
 
     def files_named_by(self, name: str) -> set[str]:
-        """Names in storage of the files of the snapshot whose manifest is ``name``; Corrupt when that cannot be
-        said.
+        """Names in storage of the files of the snapshot whose manifest is ``name``.
+        Corrupt when that cannot be said.
         """
         data = self._context.file_store.get(self._context.stored(name))
         if data is None:
@@ -114,9 +113,9 @@ class Snapshots:
         return set(Manifest.from_text(data, name).stored().values())
 
     def find_unnamed(self, handle: Handle) -> tuple[SnapshotRef, str | None] | None:
-        """The newest snapshot in storage that ``handle`` descends from and does not name, and its ``diff_parent``: made
-        by a process that was gone, with all that it had on its disk, before a handle could name it. Lists the slot's
-        folder.
+        """The newest snapshot in storage that ``handle`` descends from and does not name, and its ``diff_parent``:
+        made by a process that was gone, with all that it had on its disk, before a handle could name it.
+        Lists the slot's folder.
         """
         context = self._context
         folder = context.stored("")
@@ -240,9 +239,9 @@ class Snapshots:
                 found = stored_file(path)
             if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
                 raise Corrupt(
-                    f"{path} of a local base is damaged and was not uploaded: expected {file.size_bytes} bytes with "
-                    f"checksum "
-                    f"{file.checksum}, found {found.size_bytes} with {found.checksum}"
+                    f"{path} of a local base is damaged and was not uploaded: "
+                    f"expected {file.size_bytes} bytes with checksum {file.checksum}, "
+                    f"found {found.size_bytes} with {found.checksum}"
                 )
             self._context.file_store.put_file(self._context.stored(str(file.stored_as)), path)
             reach("during_snapshot")
@@ -259,9 +258,9 @@ class Snapshots:
                 raise Corrupt(f"file {name} of {self._where(ref.name, ref)} is missing")
             if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
                 raise Corrupt(
-                    f"file {name} of {self._where(ref.name, ref)} is damaged: expected {file.size_bytes} bytes with "
-                    f"checksum "
-                    f"{file.checksum}, found {found.size_bytes} with {found.checksum}"
+                    f"file {name} of {self._where(ref.name, ref)} is damaged: "
+                    f"expected {file.size_bytes} bytes with checksum {file.checksum}, "
+                    f"found {found.size_bytes} with {found.checksum}"
                 )
 
         return fetch
@@ -269,7 +268,6 @@ class Snapshots:
     def _where(self, name: str, ref: SnapshotRef) -> str:
         context = self._context
         return (
-            f"snapshot {name} in {context.file_store.uri} of operator {context.operator!r}, slot {context.slot}, "
-            f"version "
-            f"{ref.sequence} ({ref.version_id})"
+            f"snapshot {name} in {context.file_store.uri} of operator {context.operator!r}, "
+            f"slot {context.slot}, version {ref.sequence} ({ref.version_id})"
         )

@@ -1,5 +1,5 @@
-"""A batch that outgrows its memory: what it has changed goes into a delta file and a private base, and the overlay
-starts anew.
+"""A batch that outgrows its memory: what it has changed goes into a delta file and a private base,
+and the overlay starts anew.
 
 Nothing of it is visible to anybody until the batch is prepared. A crash leaves a work folder.
 """

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class StateRecord:
-    """A declared state. ``schema``: its types by role (value; element; key and value; accumulator and result;
-    namespace).
+    """A declared state.
+    ``schema``: its types by role (value; element; key and value; accumulator and result; namespace).
     """
 
     id: int

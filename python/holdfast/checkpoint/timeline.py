@@ -104,8 +104,8 @@ class Timeline:
             self._fence(handle, alive)
 
     def check_listed(self, handle: Handle, listed: Iterable[StoredFile]) -> None:
-        """Before anything of ``listed``, the slot's files, is deleted: Fenced when they show that an earlier run goes
-        on.
+        """Before anything of ``listed``, the slot's files, is deleted:
+        Fenced when they show that an earlier run goes on.
         """
         listed = list(listed)
         since_ms = self._runs.registered_ms

@@ -194,8 +194,8 @@ def abort(
 ) -> None:
     """Abort open transactions, and stop whoever still writes in them.
 
-    By their ids, or all of a query. Their rows will never be visible; a query that has recorded them produces them
-    again.
+    By their ids, or all of a query. Their rows will never be visible;
+    a query that has recorded them produces them again.
     """
     if bool(transactional_ids) == (query is not None):
         raise click.UsageError("expected transactional ids, or --query, one of them")

@@ -53,8 +53,8 @@ class Replay:
 
 
 def replay_of(record: CommitRecord, outcomes: Outcomes) -> Replay | None:
-    """How the batch of ``record`` runs again; None when nothing of it is kept, so that it runs as if for the first
-    time.
+    """How the batch of ``record`` runs again.
+    None when nothing of it is kept, so that it runs as if for the first time.
     """
     lost = {
         sink: frozenset(partition for partition, outcome in found.items() if outcome is Outcome.LOST)

@@ -362,10 +362,10 @@ class Committer:
         sink = self._sinks.get(name)
         if sink is None or sink.kind != kind:
             raise Incompatible(
-                f"the record of batch {record.batch_id} in {self._where()} has output of sink {name!r}, of kind "
-                f"{kind!r}, that may not be visible yet; this query has "
-                f"{', '.join(f'{s.name!r} of kind {s.kind!r}' for s in self._sinks.values())}. Start it once more with "
-                f"that sink, then change it"
+                f"the record of batch {record.batch_id} in {self._where()} has output of sink {name!r}, "
+                f"of kind {kind!r}, that may not be visible yet; this query has "
+                f"{', '.join(f'{s.name!r} of kind {s.kind!r}' for s in self._sinks.values())}. "
+                "Start it once more with that sink, then change it"
             )
         return sink
 

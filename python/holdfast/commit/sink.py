@@ -92,8 +92,8 @@ class Committable:
     rows, size_bytes
         What was written, for progress and checks; not read back by the sink.
     body
-        The sink's own: JSON, small, no secrets. It stands in the commit record, so what a release wrote must be read by
-        the next.
+        The sink's own: JSON, small, no secrets. It stands in the commit record,
+        so what a release wrote must be read by the next.
     """
 
     partition: int
@@ -230,8 +230,8 @@ class Sink(Protocol):
     def open(self, task: SinkTask) -> SinkWriter:
         """In a task: a writer. May start its work in a thread and return at once.
 
-        What was written before under the same names (scope, partition, parity, attempt) and never committed is aborted
-        by this.
+        This aborts what was written before under the same names (scope, partition, parity, attempt)
+        and never committed.
         """
 
     def commit(self, scope: Scope, committables: Sequence[Committable]) -> Sequence[Outcome]:
@@ -242,8 +242,8 @@ class Sink(Protocol):
         Fenced
             Another driver has claimed the sink.
         Unavailable
-            Not all could be decided within the sink's own short patience. To be called again, with the same
-            committables.
+            Not all could be decided within the sink's own short patience.
+            To be called again, with the same committables.
         Undecided
             The other side does not know any more. The message names what, and how a person decides it.
         """

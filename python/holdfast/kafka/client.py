@@ -91,9 +91,9 @@ def confluent_kafka() -> ModuleType:
 def admin_client(config: Mapping[str, str]) -> Any:
     """This process's admin client for a cluster, made at the first call and never destroyed.
 
-    Its answers come in a thread of librdkafka's. Were the last reference to a client dropped there, by a callback or
-    by the garbage collector, librdkafka would abort the whole process; a client that lives as long as the process
-    cannot be.
+    Its answers come in a thread of librdkafka's. Were the last reference to a client dropped there,
+    by a callback or by the garbage collector, librdkafka would abort the whole process;
+    that of a client that lives as long as the process cannot be.
     """
     taken = {name: value for name, value in config.items() if not name.startswith(_NOT_ADMIN)}
     key = (os.getpid(), tuple(sorted(taken.items())))

@@ -180,8 +180,8 @@ class PartitionLog:
             raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")
         if found.error_code == _NOT_ALLOWED:
             raise Unavailable(
-                f"Kafka refuses a look into topic {self._topic}: grant READ, WRITE and DESCRIBE on it to the user of"
-                " this query"
+                f"Kafka refuses a look into topic {self._topic}:"
+                " grant READ, WRITE and DESCRIBE on it to the user of this query"
             )
         if found.error_code not in (0, _OUT_OF_RANGE):
             refuse(found.error_code, f"a look into {self._topic}-{self._partition}")

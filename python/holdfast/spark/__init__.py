@@ -1,5 +1,5 @@
-"""The plug into Spark: packs rows by slot, runs processors on slots, keeps handles in Spark's state. The only room that
-knows pyspark.
+"""The plug into Spark: packs rows by slot, runs processors on slots, keeps handles in Spark's state.
+The only room that knows pyspark.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ class Blob:
             batch = pa.ipc.read_record_batch(message, schema)
         except (pa.ArrowException, EOFError, OSError) as error:
             raise Corrupt(
-                f"packed row {self.sequence} of map partition {self.map_partition} does not hold what it was packed "
-                f"as: {error}"
+                f"packed row {self.sequence} of map partition {self.map_partition} "
+                f"does not hold what it was packed as: {error}"
             ) from error
         if batch.num_rows != self.rows:
             raise Corrupt(

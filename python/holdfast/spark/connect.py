@@ -1,5 +1,5 @@
-"""`hf.connect`: a stateful operator on several streaming DataFrames that share a key. Runs on the driver, and starts
-nothing.
+"""`hf.connect`: a stateful operator on several streaming DataFrames that share a key.
+Runs on the driver, and starts nothing.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def input_names(inputs: Iterable[Any], where: str) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidRequest(
-                f"{where}: an input is named {name!r}; expected a Python identifier, for the processor's method "
-                "process_<name>"
+                f"{where}: an input is named {name!r}; "
+                "expected a Python identifier, for the processor's method process_<name>"
             )
     return names
 

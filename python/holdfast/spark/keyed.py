@@ -76,8 +76,8 @@ def keyed(
     name
         Names the operator in the checkpoint, for its whole life; one of a kind in its query.
     watermark
-        Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``: ``("ts", "10
-        minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
+        Event-time column (a timestamp) and how late its rows may be, as for ``withWatermark``:
+        ``("ts", "10 minutes")``. The processor is told the watermark as ``ctx.watermark_ms``.
     late
         What becomes of rows whose event time is not after the watermark that the batch began with: "keep" (the
         processor sees them), "drop", or a side output for them. They are counted in any case: :func:`metrics`.
@@ -98,8 +98,8 @@ def keyed(
         State of an earlier query to begin with, in a new checkpoint: :class:`Restore`. By default the operator begins
         with nothing.
     settings
-        Settings of this operator, over the session's ``spark.holdfast.*``: ``{"slots": 8, "memory.batch.max": "64
-        MiB"}``. All of them: docs/guide/settings.md.
+        Settings of this operator, over the session's ``spark.holdfast.*``:
+        ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
 
     Returns
     -------

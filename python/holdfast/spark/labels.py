@@ -1,5 +1,5 @@
-"""Slot labels: the long that a slot's rows are grouped by, chosen so that the slots spread evenly over the shuffle
-partitions.
+"""Slot labels: the long that a slot's rows are grouped by,
+chosen so that the slots spread evenly over the shuffle partitions.
 
 Spark sends a group to partition ``pmod(hash(label), P)``, where ``hash`` is Murmur3 (x86, 32 bits, seed 42) of the
 long's two halves. Only balance depends on this: with other labels or another P the results are the same.

@@ -90,8 +90,8 @@ def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
     """
     if not isinstance(query, StreamingQuery):
         raise InvalidRequest(
-            "metrics: expected a StreamingQuery, as DataStreamWriter.start() of a classic session gives it, found "
-            f"{query!r}"
+            "metrics: expected a StreamingQuery, as DataStreamWriter.start() of a classic session gives it, "
+            f"found {query!r}"
         )
     try:
         last = query.lastProgress

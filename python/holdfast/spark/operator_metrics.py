@@ -57,9 +57,9 @@ class OperatorMetrics:
     spills
         Times that a slot outgrew ``memory.batch.max``.
     opened
-        Slots by how their state came to hand: "new", "equal" (the worker had it), "catch_up" (it was some batches
-        behind), "local_base" (from this machine's disk), "restore" (from the checkpoint), "fallback" (a restore past
-        something damaged).
+        Slots by how their state came to hand: "new", "equal" (the worker had it),
+        "catch_up" (it was some batches behind), "local_base" (from this machine's disk),
+        "restore" (from the checkpoint), "fallback" (a restore past something damaged).
     restored_bytes
         Read of the checkpoint for that.
     folds, fold_ms, fold_expired_entries

@@ -1,9 +1,9 @@
 """A slot's output on its way to Spark: packed again, and unpacked behind the slot.
 
 Why not hand rows to Spark as pandas: its worker takes about 1.3 µs of Python a row for padding that state rows need,
-copies every column into Python objects with pandas 3, and nested types, decimals and time zones change on the way. A
-packed row passes all of that as one value, and `mapInArrow` unpacks it into exactly the Arrow that the processor made.
-See docs/rfcs/0003.
+copies every column into Python objects with pandas 3, and nested types, decimals and time zones change on the way.
+A packed row passes all of that as one value, and `mapInArrow` unpacks it into exactly the Arrow that the processor
+made (docs/rfcs/0003).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the slots are told when a batch runs again of which output is visible: a local property of the job.
 
-A property, because the operators' plan is made once and for all batches; Spark hands it to every task of every stage.
-See docs/rfcs/0004.
+A property, because the operators' plan is made once and for all batches;
+Spark hands it to every task of every stage (docs/rfcs/0004).
 """
 
 from __future__ import annotations

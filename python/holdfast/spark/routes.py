@@ -87,8 +87,8 @@ def _by_output(schema: spark.StructType, outputs: list[str], mapping: Mapping[An
     lost = [name for name in outputs if name not in sinks]
     if lost:
         raise InvalidRequest(
-            f"{_CALL}: rows of output {', '.join(map(repr, lost))} have no sink and would be lost; give one, or () if "
-            "that is meant"
+            f"{_CALL}: rows of output {', '.join(map(repr, lost))} have no sink and would be lost; "
+            "give one, or () if that is meant"
         )
     routes = []
     for field in schema.fields:

@@ -60,8 +60,8 @@ def arrow_schema(schema: spark.StructType, what: str) -> pa.Schema:
     Raises
     ------
     InvalidRequest
-        A type that has no place in Arrow batches or in state (variant, calendar interval, user-defined), with its
-        column.
+        A type that has no place in Arrow batches or in state (variant, calendar interval, user-defined),
+        with its column.
     """
     _refuse_twins(schema.names, what)
     return pa.schema(

@@ -28,9 +28,9 @@ def select_output(df: DataFrame, output: SideOutput | None = None) -> DataFrame:
     """The rows of one output of an operator with side outputs, as a DataFrame of that output's columns.
 
     For the batch that `foreachBatch` is given, and for what comes behind an operator; it works on a streaming DataFrame
-    as well. A query that writes several outputs with one operator is `hf.write_exactly_once` with a sink for each, or
-    one `foreachBatch` that persists its batch: a query for each would run the operator once for each, with a state of
-    its own.
+    as well. A query that writes several outputs with one operator is `hf.write_exactly_once` with a sink for each,
+    or one `foreachBatch` that persists its batch: a query for each would run the operator once for each,
+    with a state of its own.
 
     Parameters
     ----------

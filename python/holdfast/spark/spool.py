@@ -1,5 +1,5 @@
-"""The blobs of one slot and batch, gathered in whatever order Spark delivers them and read in the order they were
-packed.
+"""The blobs of one slot and batch, gathered in whatever order Spark delivers them
+and read in the order in which they were packed.
 
 Held in memory up to a limit, then in a local file that has no name (unlinked as soon as it is open), so that no crash
 leaves it behind. Single-threaded.
@@ -120,9 +120,8 @@ class BlobSpool:
         except OSError as error:
             raise Unavailable(
                 f"{self._where}: cannot spool {self._held_bytes} bytes of input to {self._directory} "
-                f"({error.strerror}); "
-                "make room there, set spark.holdfast.local.dir to another folder, or raise "
-                "spark.holdfast.memory.spool.max"
+                f"({error.strerror}); make room there, set spark.holdfast.local.dir to another folder, "
+                "or raise spark.holdfast.memory.spool.max"
             ) from error
         self._held_from = len(self._entries)
         self._held_bytes = 0

@@ -1,5 +1,5 @@
-"""What a Python worker process keeps from task to task: operators that were compared with their record, and slots'
-states.
+"""What a Python worker process keeps from task to task:
+operators that were compared with their record, and slots' states.
 
 Spark hands a task to any idle worker, so nothing here is relied on: a state that is kept may be behind the handle of
 the next batch, and `SlotState.open` finds that out. One task at a time runs in a process.

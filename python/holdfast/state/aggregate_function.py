@@ -8,12 +8,12 @@ Accumulator = TypeVar("Accumulator")
 
 
 class AggregateFunction(Generic[Accumulator]):
-    """An aggregate by four methods, as Flink's. Deriving from this class is not required: any class with the four
-    will do.
+    """An aggregate by four methods, as Flink's.
+    Deriving from this class is not required: any class with the four will do.
 
-    Accumulators are kept as Arrow values of the declared ``accumulator`` type, never pickled, so they are what Arrow
-    makes of that type: numbers, text, bytes, lists, and dicts for structs. One object serves many keys: keep nothing
-    in ``self``.
+    Accumulators are kept as Arrow values of the declared ``accumulator`` type, never pickled,
+    so they are what Arrow makes of that type: numbers, text, bytes, lists, and dicts for structs.
+    One object serves many keys: keep nothing in ``self``.
     """
 
     def create(self) -> Accumulator:

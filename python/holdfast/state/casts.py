@@ -143,8 +143,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """By parts: Arrow's own cast of nested values would fill a missing field with nulls, and reads what lies below
-    nulls.
+    """By parts: Arrow's own cast of nested values would fill a missing field with nulls,
+    and reads what lies below nulls.
     """
     array = decoded(array)
     found = array.type

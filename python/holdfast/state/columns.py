@@ -14,8 +14,8 @@ from holdfast.state.arrays import is_column, is_frame, is_series, to_array
 from holdfast.state.casts import combined, storage_type
 from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
-# RecordBatch, Table or DataFrame that has the key columns; struct array; the array of the one key column; a list of
-# arrays
+# RecordBatch, Table or DataFrame that has the key columns; struct array;
+# the array of the one key column; a list of arrays
 Keys = Any
 # Array, ChunkedArray, numpy array, Series, list; or one value for all rows
 Values = Any
@@ -191,9 +191,9 @@ def _is_one_column(part: Any) -> bool:
 def used_without_key(what: str) -> InvalidRequest:
     """The error for who asks for a key's state where rows have no key."""
     return InvalidRequest(
-        f"{what} used in the method of a broadcast input, whose rows reach every slot and belong to no key: it reads "
-        "and changes broadcast states and operator states only; states of keys and timers are for the methods of the "
-        "other inputs"
+        f"{what} used in the method of a broadcast input, whose rows reach every slot and belong to no key: "
+        "it reads and changes broadcast states and operator states only; "
+        "states of keys and timers are for the methods of the other inputs"
     )
 
 

@@ -1,5 +1,5 @@
-"""What a processor may know besides its rows: which batch, which slot, what time it is, and randomness that a replay
-repeats.
+"""What a processor may know besides its rows:
+which batch, which slot, what time it is, and randomness that a replay repeats.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ class Context:
 
     @property
     def random(self) -> np.random.Generator:
-        """A generator seeded by query, operator, batch and slot: each replay draws the same numbers in the same
-        order.
+        """A generator seeded by query, operator, batch and slot:
+        each replay draws the same numbers in the same order.
         """
         if self._random is None:
             seed = _core.xxh64(json.dumps([self.query_id, self.operator, self.batch_id, self.slot]).encode())

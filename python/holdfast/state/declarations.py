@@ -120,9 +120,9 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
         states = processor.__dict__.get(BOUND_STATES)
         if states is None:
             raise InvalidRequest(
-                f"state {self.name!r} of {type(processor).__name__} used outside a call of process: states live only "
-                "while Holdfast runs the processor on a slot of a batch; use them in process (or in open, for a "
-                "BatchProcessor)"
+                f"state {self.name!r} of {type(processor).__name__} used outside a call of process: "
+                "states live only while Holdfast runs the processor on a slot of a batch; "
+                "use them in process (or in open, for a BatchProcessor)"
             )
         return states[self.name]
 
@@ -167,8 +167,8 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
     Each element is stored by itself: appending to a long list costs no more than to a short one.
 
     In a BatchProcessor: ``get(keys)``, ``add(keys, values)``, ``add_all(keys, lists)``, ``update(keys, lists)``,
-    ``clear(keys)``. In a KeyedProcessor: ``get()``, ``add(value)``, ``add_all(values)``, ``update(values)``,
-    ``clear()``.
+    ``clear(keys)``.
+    In a KeyedProcessor: ``get()``, ``add(value)``, ``add_all(values)``, ``update(values)``, ``clear()``.
     """
 
     kind = "list"
@@ -245,8 +245,8 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
             _check_function("ReducingState", _probe().reducing_state, type, function)
         elif not callable(function) or isinstance(function, _CLASS):
             raise InvalidRequest(
-                f"ReducingState: function is {function!r}; expected a name ({', '.join(REDUCING_FUNCTIONS)}) or a "
-                "function (a, b)"
+                f"ReducingState: function is {function!r}; "
+                f"expected a name ({', '.join(REDUCING_FUNCTIONS)}) or a function (a, b)"
             )
 
     @property
@@ -329,14 +329,14 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
         missing = [method for method in AGGREGATE_METHODS if not callable(getattr(function, method, None))]
         if missing:
             raise InvalidRequest(
-                f"AggregatingState: {function!r} has no {' and no '.join(missing)}; expected a name "
-                f"({', '.join((*AGGREGATING_FUNCTIONS, SKETCH_FUNCTION))}) or a class with create, add, merge and "
-                "result"
+                f"AggregatingState: {function!r} has no {' and no '.join(missing)}; "
+                f"expected a name ({', '.join((*AGGREGATING_FUNCTIONS, SKETCH_FUNCTION))}) "
+                "or a class with create, add, merge and result"
             )
         if accumulator is None or result is None:
             raise InvalidRequest(
-                "AggregatingState: a class needs accumulator= and result=, the Arrow types of what is stored and of "
-                "the result"
+                "AggregatingState: a class needs accumulator= and result=, "
+                "the Arrow types of what is stored and of the result"
             )
         kept_type(accumulator, "AggregatingState(accumulator)")
         kept_type(result, "AggregatingState(result)")

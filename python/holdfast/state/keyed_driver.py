@@ -94,8 +94,8 @@ class KeyedDriver:
         ctx.timers = None
 
     def _grouped(self, rows: pa.RecordBatch) -> tuple[CoreKeys, pa.RecordBatch, list[int]]:
-        """Distinct keys by first appearance, rows grouped by key in their first order, and where each key's rows
-        begin.
+        """Distinct keys by first appearance, rows grouped by key in their first order,
+        and where each key's rows begin.
         """
         keys = self._keys.of(rows)
         core_codes, core_first_rows = self._store.distinct(keys)

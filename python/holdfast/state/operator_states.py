@@ -28,8 +28,8 @@ REDISTRIBUTIONS: tuple[str, ...] = get_args(Redistribution)
 
 
 class BroadcastState(StateDeclaration[BatchBroadcastState, KeyedBroadcastState]):
-    """A map from ``key`` to ``value`` that is the same in every slot: filled from an input that is broadcast, read
-    everywhere.
+    """A map from ``key`` to ``value`` that is the same in every slot:
+    filled from an input that is broadcast, read everywhere.
 
     It is changed in the method of a broadcast input alone: elsewhere, and in ``open``, a change is an InvalidRequest.
 

@@ -36,8 +36,8 @@ def _yielded(produced: GeneratorType[Any, None, Any]) -> Iterator[Any]:
 class OutputRows:
     """Pieces of output, in order.
 
-    ``add`` takes all that ``process`` may return or yield; ``drain`` gives record batches. ``what`` names the output in
-    errors.
+    ``add`` takes all that ``process`` may return or yield; ``drain`` gives record batches.
+    ``what`` names the output in errors.
     """
 
     def __init__(self, schema: pa.Schema, what: str = "output") -> None:

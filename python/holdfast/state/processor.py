@@ -102,8 +102,8 @@ class KeyedProcessor(Processor):
             raise InvalidRequest(f"{cls.__name__}.rows is {cls.rows!r}; expected {' or '.join(map(repr, ROW_FORMS))}")
 
     def process(self, key: tuple[Any, ...], rows: Any, ctx: Context) -> Produced:
-        """Called once a key and batch, with all rows of the key in the batch. Keys come in the order of their first
-        row.
+        """Called once a key and batch, with all rows of the key in the batch.
+        Keys come in the order of their first row.
 
         Where a slot's rows of one batch outgrow the memory limit, keys are called with the rows gathered so far, and
         a key whose rows go on is called again in the same batch, with its later rows only.
@@ -120,8 +120,8 @@ class KeyedProcessor(Processor):
         Returns
         -------
         Rows in the operator's output schema, by ``yield`` or ``return``: a dict by column name, a tuple by position,
-        a frame, a table or a record batch; several of them in a list; or None. Key columns are not added by
-        themselves.
+        a frame, a table or a record batch; several of them in a list; or None.
+        Key columns are not added by themselves.
         """
         raise NotImplementedError
 

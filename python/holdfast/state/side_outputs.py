@@ -27,8 +27,8 @@ TaggedRows: TypeAlias = tuple[str | None, pa.RecordBatch]
 class SideOutput:
     """A tag: names a stream beside the main output of an operator, as Flink's OutputTag does.
 
-    ``rejected = hf.SideOutput("rejected", "user string, reason string")``, given to ``hf.keyed(…,
-    side_outputs=[rejected])``; a processor sends rows there by ``ctx.output(rejected, rows)``.
+    ``rejected = hf.SideOutput("rejected", "user string, reason string")``, given to
+    ``hf.keyed(…, side_outputs=[rejected])``; a processor sends rows there by ``ctx.output(rejected, rows)``.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ class Outputs:
         return given
 
     def end(self) -> None:
-        """From now on nothing is taken. Raises what ``add_to`` raised, also where the processor caught it: rows may be
-        missing.
+        """From now on nothing is taken.
+        Raises what ``add_to`` raised, also where the processor caught it: rows may be missing.
         """
         self._ended = True
         if self._failed is not None:

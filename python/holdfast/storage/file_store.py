@@ -35,8 +35,8 @@ Names = list[str]
 
 
 class FileStore(Protocol):
-    """Files by name. All methods may be called from any thread. What does not answer raises Unavailable, with
-    ``uri``.
+    """Files by name. All methods may be called from any thread.
+    What does not answer raises Unavailable, with ``uri``.
     """
 
     uri: str  # without credentials: fit for logs
@@ -68,8 +68,8 @@ class FileStore(Protocol):
         """Downloads to the local file ``path``, which must not exist. False: no such file, and ``path`` is not made."""
 
     def list(self, prefix: str) -> Listing:
-        """Files whose name begins with ``prefix``, in order of names. Files that are still being written are not among
-        them.
+        """Files whose name begins with ``prefix``, in order of names.
+        Files that are still being written are not among them.
         """
 
     def names(self, folder: str) -> Names:

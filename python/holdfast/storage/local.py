@@ -1,9 +1,8 @@
 """A FileStore in a folder: local disk, or a file system that is mounted.
 
 A file is written under a temporary name in the folder where it belongs, synced, then given its name by a hard link,
-which
-fails if the name exists; then the folder is synced. A crash anywhere leaves at most a temporary file, which `sweep`
-removes.
+which fails if the name exists; then the folder is synced.
+A crash anywhere leaves at most a temporary file, which `sweep` removes.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class HarnessInputs:
     Raises
     ------
     InvalidRequest
-        A wrong schema, key, event time or policy for late rows; or inputs that do not go with the processor's broadcast
-        states.
+        A wrong schema, key, event time or policy for late rows;
+        or inputs that do not go with the processor's broadcast states.
     """
 
     def __init__(self, processor: Processor, schema: Any, key: Any, event_time: Any, late: Any, operator: str) -> None:

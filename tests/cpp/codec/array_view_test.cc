@@ -1,5 +1,5 @@
-// ArrayView over arrays that others made: every storage variant, and everything that the C data interface can say
-// wrong.
+// ArrayView over arrays that others made:
+// every storage variant, and everything that the C data interface can say wrong.
 #include "codec/array_view.h"
 
 #include <gtest/gtest.h>

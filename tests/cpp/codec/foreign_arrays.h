@@ -1,6 +1,6 @@
 // Arrays as another library may hand them over: every storage variant that Arrow has, each buffer a block of its own
-// and no larger than it must be, so that the address sanitizer sees a reader that leaves it; and open to be made to
-// lie.
+// and no larger than it must be, so that the address sanitizer sees a reader that leaves it;
+// and open to be made to lie.
 #pragma once
 
 #include <cstring>

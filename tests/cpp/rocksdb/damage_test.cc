@@ -1,5 +1,5 @@
-// Damaged bases: flipped, cut and missing files are Corrupt, at open or at the read that meets them; never wrong
-// values.
+// Damaged bases: flipped, cut and missing files are Corrupt, at open or at the read that meets them;
+// never wrong values.
 #include <algorithm>
 
 #include "rocksdb/errors.h"

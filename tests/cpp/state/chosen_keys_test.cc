@@ -15,8 +15,8 @@ namespace holdfast::testing {
 namespace {
 
 constexpr size_t kKeys = 20000;
-// Of so many keys, at five eighths of a table's slots, the farthest lies some dozens from its place. All in one run:
-// kKeys.
+// Of so many keys, at five eighths of a table's slots, the farthest lies some dozens from its place.
+// All in one run: kKeys.
 constexpr size_t kProbeMax = 1000;
 
 uint64_t InverseOf(uint64_t odd) {

@@ -85,8 +85,8 @@ class FileWriter:
     def _refuse(self, is_fenced: bool) -> None:
         if is_fenced:
             raise Fenced(
-                f"{self._who()}: a recovery of this query swept away what was open, so this task is not the one whose "
-                f"output counts"
+                f"{self._who()}: a recovery of this query swept away what was open, "
+                "so this task is not the one whose output counts"
             )
 
     def _who(self) -> str:

@@ -32,10 +32,10 @@ def check_timeouts(options: SinkOptions, limits: CommitLimits) -> None:
         return
     raise InvalidRequest(
         f"Sink {options.name!r}: the trigger is {format_duration(trigger_ms)}, and a transaction may be open for"
-        f" {format_duration(timeout_ms)} only. If a batch takes longer than that, its output is lost and produced"
-        " again,"
-        " without end. Set kafka.transaction.timeout.ms in KafkaSink's options to more than a batch ever takes (and the"
-        " brokers' transaction.max.timeout.ms to at least as much); see docs/guide/transactions.md"
+        f" {format_duration(timeout_ms)} only. If a batch takes longer than that,"
+        " its output is lost and produced again, without end."
+        " Set kafka.transaction.timeout.ms in KafkaSink's options to more than a batch ever takes"
+        " (and the brokers' transaction.max.timeout.ms to at least as much); see docs/guide/transactions.md"
     )
 
 
@@ -89,10 +89,9 @@ class Fitness:
         timeout_ms = self._options.transaction_timeout_ms
         if maximum_ms is not None and timeout_ms > maximum_ms:
             raise InvalidRequest(
-                f"Sink {self._options.name!r}: kafka.transaction.timeout.ms is {timeout_ms}, and Kafka at"
-                f" {self.servers}"
-                f" allows {maximum_ms} (transaction.max.timeout.ms). Set the one to at most, or the other to at least"
-                " that; see docs/guide/transactions.md"
+                f"Sink {self._options.name!r}: kafka.transaction.timeout.ms is {timeout_ms},"
+                f" and Kafka at {self.servers} allows {maximum_ms} (transaction.max.timeout.ms)."
+                " Set the one to at most, or the other to at least that; see docs/guide/transactions.md"
             )
 
     def _broker_maximum_ms(self) -> int | None:

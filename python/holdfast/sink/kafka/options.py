@@ -160,8 +160,8 @@ def _check_answers(answers: object) -> None:
         for name, answer in answers.items():
             if not isinstance(name, str) or answer not in OUTCOMES:
                 raise InvalidRequest(
-                    f"when_undecided: {name!r} is said to be {answer!r}: expected a transactional id, and 'done' or"
-                    " 'lost'"
+                    f"when_undecided: {name!r} is said to be {answer!r}:"
+                    " expected a transactional id, and 'done' or 'lost'"
                 )
     elif answers != STOP:
         raise InvalidRequest(

@@ -18,8 +18,8 @@ from holdfast.sink.kafka.layout import Layout, Records
 from holdfast.sink.kafka.options import AT_LEAST_ONCE, SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
 
-#: Header of a record in the mode at-least-once: ``<query id>:<sink>:<batch>:<partition>:<index>``, the same in a
-# replay.
+#: Header of a record in the mode at-least-once, the same in a replay:
+#: ``<query id>:<sink>:<batch>:<partition>:<index>``.
 DEDUP_HEADER = "holdfast-dedup"
 IDLE_MAX = 4
 

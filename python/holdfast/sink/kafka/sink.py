@@ -1,8 +1,8 @@
 """`KafkaSink`: rows become records of Kafka topics, exactly once where the commit record decides.
 
-In a task a writer prepares a transaction; on the driver it is ended by its name, producer id and epoch, from any
-process and as often as it takes. docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who
-operate it.
+In a task a writer prepares a transaction; on the driver it is ended by its name, producer id and epoch,
+from any process and as often as it takes.
+docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who operate it.
 """
 
 from __future__ import annotations

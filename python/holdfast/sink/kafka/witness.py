@@ -123,8 +123,8 @@ class Witnesses:
         at = next((number for number, one in enumerate(records) if _is_by(one, mine)), None)
         if at is None:
             raise Unavailable(
-                f"Kafka at {self._wire.servers} acknowledged a claim in {place.topic}-{place.partition} and does not"
-                " show it yet"
+                f"Kafka at {self._wire.servers} acknowledged a claim in {place.topic}-{place.partition}"
+                " and does not show it yet"
             )
         still = [
             one.key.decode()

@@ -21,8 +21,8 @@ from holdfast.source.kafka.group_offsets import GroupOffsets
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.subscription import Partition
 
-# As long as the source's tasks wait for records, and a commit for its coordinators: whoever of them gives up first ends
-# the query.
+# As long as the source's tasks wait for records, and a commit for its coordinators:
+# whoever of them gives up first ends the query.
 ANSWER_WITHIN_MS = 120_000.0
 # Offset of a timestamp after that of the last record.
 _NO_RECORD = -1

@@ -25,9 +25,9 @@ from holdfast.source.kafka.offsets import Range
 IDLE_CONSUMERS_MAX = 8
 IDLE_MS_MAX = 300_000.0
 
-# Ours, where the user has not said otherwise. A range ends in a control record when its last transaction does; only the
-# next, empty answer of the broker tells so: do not let it wait for long. Prefetched bytes are bounded for each
-# consumer.
+# Ours, where the user has not said otherwise. A range ends in a control record when its last transaction does;
+# only the next, empty answer of the broker tells so: do not let it wait for long.
+# Prefetched bytes are bounded for each consumer.
 _DEFAULTS = {
     "fetch.wait.max.ms": "10",
     "fetch.queue.backoff.ms": "5",

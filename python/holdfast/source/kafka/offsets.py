@@ -76,9 +76,8 @@ class SourceOffset:
         """From Spark. `Corrupt` when it is no offset of this source."""
         if content.get("format") != FORMAT:
             raise Corrupt(
-                f"Expected an offset of holdfast-kafka, format {FORMAT}, found {json.dumps(content)[:200]}. Another"
-                " source"
-                " or a newer Holdfast wrote this checkpoint: use that one, or a new checkpoint"
+                f"Expected an offset of holdfast-kafka, format {FORMAT}, found {json.dumps(content)[:200]}."
+                " Another source or a newer Holdfast wrote this checkpoint: use that one, or a new checkpoint"
             )
         try:
             return cls(

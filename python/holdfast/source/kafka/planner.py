@@ -1,7 +1,7 @@
 """Plans the batches of a stream: where it starts, how far it may go, which ranges that means, what was lost meanwhile.
 
-Runs on the driver, one for each query, used by one thread. Knows no Spark: `stream.py` puts it behind Spark's
-interface.
+Runs on the driver, one for each query, used by one thread.
+Knows no Spark: `stream.py` puts it behind Spark's interface.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ class StreamPlanner:
         # No later batch of this run would have them.
         if unsaid := silent(self._fixed_end) & since.positions.keys():
             raise Unavailable(
-                f"Kafka at {self._options.client['bootstrap.servers']} has {listed(unsaid)}, but did not say where they"
-                " end: expected it of each partition, as Trigger.AvailableNow reads all that is there. Start the query"
-                " again"
+                f"Kafka at {self._options.client['bootstrap.servers']} has {listed(unsaid)},"
+                " but did not say where they end: expected it of each partition,"
+                " as Trigger.AvailableNow reads all that is there. Start the query again"
             )
         return self._fixed_end
 
@@ -193,9 +193,9 @@ class StreamPlanner:
         others = recreated(since, topics)
         for topic in sorted(others):
             self._lost(
-                f"Topic {topic} was deleted and created again (its id was {since.topic_ids[topic]}, now it is"
-                f" {topics.topic_ids[topic]}): what was not read of the old one is lost. The new one is read from its"
-                " start"
+                f"Topic {topic} was deleted and created again"
+                f" (its id was {since.topic_ids[topic]}, now it is {topics.topic_ids[topic]}):"
+                " what was not read of the old one is lost. The new one is read from its start"
             )
         missing = gone(since, topics)
         if missing - self._gone:
@@ -209,8 +209,8 @@ class StreamPlanner:
         for (topic, number), offset in sorted(begin.items()):
             if offset > 0 and topic not in others:
                 self._lost(
-                    f"{topic}-{number} is new to this query and starts at {offset} instead of 0: what was before it"
-                    " is lost"
+                    f"{topic}-{number} is new to this query and starts at {offset} instead of 0:"
+                    " what was before it is lost"
                 )
         known = {key: offset for key, offset in since.positions.items() if key[0] not in others}
         return {**known, **begin, **self._truncated(known, latest)}

@@ -26,8 +26,8 @@ from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.records import record_batch
 
-# An Arrow batch is handed over when it has so many rows, or so many bytes in values: memory is bounded, however large
-# messages are.
+# An Arrow batch is handed over when it has so many rows, or so many bytes in values:
+# memory is bounded, however large messages are.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25

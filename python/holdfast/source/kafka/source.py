@@ -65,9 +65,8 @@ class KafkaDataSource(DataSource):
         fixed = self.schema()
         if schema != fixed:
             raise InvalidRequest(
-                f"A Kafka source has fixed columns, {fixed.simpleString()}; found {schema.simpleString()}. Remove"
-                " schema(...),"
-                " and cast key and value in the DataFrame"
+                f"A Kafka source has fixed columns, {fixed.simpleString()}; found {schema.simpleString()}."
+                " Remove schema(...), and cast key and value in the DataFrame"
             )
 
 
