@@ -59,6 +59,7 @@ ORIGIN = Origin(
     operator=HANDLE.operator,
     batch_id=10,
     handles=(None, replace(HANDLE, slot=1)),
+    operators=("more", HANDLE.operator),
 )
 
 OPERATOR = OperatorRecord(
@@ -141,12 +142,13 @@ def test_operator_with_an_origin():
 def test_what_a_new_generation_agrees_on(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/opened.json", golden("opened_v1.json"))
-    store.put("q/origins/earlier.json", golden("takeover_v1.json"))
+    store.put("q/takeover-earlier.json", golden("takeover_v1.json"))
     opening = Opening(store, "q/op", ORIGIN)
     assert [opening.calls_all(batch_id) for batch_id in (0, 1, 2)] == [True, False, False]
-    begin_together(store, "q", replace(ORIGIN, query_id="earlier"))
+    of_earlier = replace(ORIGIN, query_id="earlier")
+    begin_together(store, "q", replace(OPERATOR, origin=of_earlier))
     with pytest.raises(Incompatible, match="another operator of this query at its batch 10"):
-        begin_together(store, "q", replace(ORIGIN, query_id="earlier", batch_id=11))
+        begin_together(store, "q", replace(OPERATOR, origin=replace(of_earlier, batch_id=11)))
 
 
 def test_delta_with_expiry():

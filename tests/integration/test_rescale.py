@@ -178,7 +178,7 @@ def test_what_cannot_be_restored_is_refused_before_anything_runs(streams: Stream
     old.run(totals(2))
     restore = hf.Restore(old.checkpoint)
     for options, error, says in (
-        ({"name": "other"}, hf.InvalidRequest, "no state of an operator 'other'.*it has some of: 'totals'"),
+        ({"name": "other"}, hf.InvalidRequest, "no state of an operator 'other'.*there is some of: 'totals'"),
         ({"settings": {"checkpoint.dir": str(tmp_path / "elsewhere")}}, hf.InvalidRequest, "elsewhere has no state of"),
         ({"settings": {"maxParallelism": 64}}, hf.Incompatible, "max parallelism: recorded 32, declared 64"),
         ({"null_keys": True}, hf.Incompatible, "null keys: recorded False, declared True"),
@@ -193,6 +193,10 @@ def test_what_cannot_be_restored_is_refused_before_anything_runs(streams: Stream
             new.run(totals(3, restore=restore, **options))
     with pytest.raises(hf.InvalidRequest, match="restore is '/old'"):
         totals(3, restore="/old")
+    with pytest.raises(hf.InvalidRequest, match="source 0 of .*: expected offsets of Kafka, found .*logOffset"):
+        restore.kafka_offsets()
+    with pytest.raises(hf.InvalidRequest, match="source 1 of .*: expected 0 to 0"):
+        restore.kafka_offsets(1)
     assert not new.checkpoint.exists()
 
 

@@ -126,7 +126,7 @@ class Generation:
 
     def origin(self) -> Origin:
         """What the next generation may begin with."""
-        return Origin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles))
+        return Origin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles), ("all",))
 
 
 class World:

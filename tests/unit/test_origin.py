@@ -16,7 +16,7 @@ from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, broken_rule
 from holdfast.checkpoint.lineage import next_handle
-from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.operator_record import OperatorRecord, register_operator
 from holdfast.checkpoint.origin import key_groups_of, slots_of
 from holdfast.checkpoint.retention import view_of
 from holdfast.errors import Corrupt, Incompatible
@@ -38,7 +38,7 @@ def snapshot(sequence: int) -> SnapshotRef:
 
 FIRST = Handle("sums", 1, version(9), None, 9, -1, snapshots=(snapshot(9),), origin=9)
 EARLIER = Handle("sums", 0, version(1), None, 1, 5, deltas=(delta(1),))
-ORIGIN = Origin("/state", "query", "sums", 7, (EARLIER, None))
+ORIGIN = Origin("/state", "query", "sums", 7, (EARLIER, None), ("others", "sums"))
 
 
 def after(handle: Handle, batches: int, named: dict[int, int] | None = None, retained: int = 2) -> Handle:
@@ -85,7 +85,8 @@ def test_earlier_versions_read_handles_without_an_origin() -> None:
     [
         ({"handles": (None, None)}, "at least one slot"),
         ({"handles": (None, EARLIER)}, "expected a version of slot 1, found that of operator 'sums', slot 0"),
-        ({"operator": "other"}, "found that of operator 'sums'"),
+        ({"operator": "others"}, "found that of operator 'sums'"),
+        ({"operators": ("others",)}, "expected 'sums' among the operators"),
         ({"batch_id": 4}, "expected versions up to batch 4, found that of batch 5"),
     ],
 )
@@ -140,15 +141,32 @@ def test_all_slots_are_called_until_one_has_a_handle_and_below_that_batch_again(
     assert not Opening(store, "q/op", ORIGIN).calls_all(4)
 
 
+def begins(name: str, origin: Origin | None = ORIGIN) -> OperatorRecord:
+    return replace(operator_record(2, name), origin=origin)
+
+
 def test_operators_that_begin_at_different_batches_are_refused(tmp_path) -> None:
     store = LocalFileStore(str(tmp_path))
-    for origin in (None, ORIGIN, ORIGIN, replace(ORIGIN, query_id="another", batch_id=9)):
-        begin_together(store, "new", origin)
-    with pytest.raises(Incompatible, match="begins at batch 8 of query query, and another operator .* batch 7"):
-        begin_together(store, "new", replace(ORIGIN, batch_id=8))
-    store.put("later/origins/query.json", seal("holdfast.takeover", 1, {"batch_id": "7"}).encode())
-    with pytest.raises(Corrupt, match="expected the number of a batch, found '7'"):
-        begin_together(store, "later", ORIGIN)
+    elsewhere = replace(ORIGIN, query_id="another", batch_id=9)
+    for record in (begins("new", None), begins("sums"), begins("sums"), begins("others"), begins("more", elsewhere)):
+        begin_together(store, "new", record)
+    with pytest.raises(Incompatible, match="'sums' begins at batch 8 of query query, and another operator .* batch 7"):
+        begin_together(store, "new", begins("sums", replace(ORIGIN, batch_id=8)))
+    store.put("later/takeover-query.json", seal("holdfast.takeover", 1, {"batch_id": "7"}).encode())
+    with pytest.raises(Corrupt, match="expected the number of a batch, and names, found"):
+        begin_together(store, "later", begins("sums"))
+
+
+@pytest.mark.parametrize("first", ["sums", "others"])
+def test_an_operator_that_had_state_and_begins_with_nothing_is_refused_whoever_comes_first(tmp_path, first) -> None:
+    store = LocalFileStore(str(tmp_path))
+    records = {"sums": begins("sums"), "others": begins("others", None)}
+    second = "others" if first == "sums" else "sums"
+    register_operator(store, records[first], prefix=f"new/{first}")
+    begin_together(store, "new", records[first])
+    register_operator(store, records[second], prefix=f"new/{second}")
+    with pytest.raises(Incompatible, match="operator 'others' begins with nothing, while another"):
+        begin_together(store, "new", records[second])
 
 
 def stamped(stamp: int | None) -> bytes:

@@ -18,6 +18,8 @@ _SEQUENCE_DIGITS = 12
 FIRST_VERSION = "origin.json"
 #: In an operator's folder: since which batch all slots of such a generation have a handle.
 OPENED = "opened.json"
+#: In a query's folder, beside its operators: what the names of notes on earlier queries begin with.
+TAKEOVER = "takeover-"
 _RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
 _ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
@@ -25,12 +27,16 @@ _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\
 
 def operator_prefix(query_id: str, operator: str) -> str:
     """The folder of an operator: its name percent-encoded, so that any name is one part of a path."""
-    return f"{quote(query_id, safe='')}/{encode_operator(operator)}"
+    return f"{query_folder(query_id)}/{encode_operator(operator)}"
+
+
+def query_folder(query_id: str) -> str:
+    return quote(query_id, safe="")
 
 
 def takeover_name(query_id: str, earlier_query_id: str) -> str:
-    """Of the note at which batch of an earlier query all operators of a query begin that take its state over."""
-    return f"{quote(query_id, safe='')}/origins/{quote(earlier_query_id, safe='')}.json"
+    """Of the note how the operators of a query begin that take over the state of an earlier one."""
+    return f"{query_folder(query_id)}/{TAKEOVER}{quote(earlier_query_id, safe='')}.json"
 
 
 def encode_operator(operator: str) -> str:

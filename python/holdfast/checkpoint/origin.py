@@ -29,6 +29,8 @@ class Origin:
         The batch whose end they are.
     handles
         By slot, as many as the earlier generation has slots; None: the slot was empty.
+    operators
+        All operators of the earlier query that had state at that batch, in order.
     """
 
     store: str
@@ -36,6 +38,7 @@ class Origin:
     operator: str
     batch_id: int
     handles: tuple[Handle | None, ...]
+    operators: tuple[str, ...]
 
     @property
     def slots(self) -> int:
@@ -66,6 +69,7 @@ class Origin:
             "query_id": self.query_id,
             "operator": self.operator,
             "batch_id": self.batch_id,
+            "operators": list(self.operators),
             "handles": [handle.to_text() if handle else None for handle in self.handles],
         }
 
@@ -79,6 +83,7 @@ class Origin:
             operator=fields["operator"],
             batch_id=fields["batch_id"],
             handles=handles,
+            operators=tuple(fields["operators"]),
         )
         broken = broken_rule(origin)
         if broken:
@@ -88,6 +93,8 @@ class Origin:
 
 def broken_rule(origin: Origin) -> str | None:
     """The first rule that ``origin`` breaks, or None. Checked on writing and on reading."""
+    if origin.operator not in origin.operators:
+        return f"expected {origin.operator!r} among the operators that had state, found {', '.join(origin.operators)}"
     if not any(origin.handles):
         return "expected a version of at least one slot, found none"
     for slot, handle in enumerate(origin.handles):

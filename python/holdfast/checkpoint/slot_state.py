@@ -128,6 +128,7 @@ class SlotState:
         Unavailable
             Storage or the local disk did not answer: try again.
         """
+        self._ready_folder()
         return self._first_version.handle()
 
     def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
@@ -161,9 +162,7 @@ class SlotState:
             raise InvalidRequest(
                 f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
             )
-        if not context.folder.exists():  # cleaned away by somebody who thought it temporary
-            claim_local_dir(self._local_dir, context.host)
-            context.folder.make()
+        self._ready_folder()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
         context.folder.touch(self._opened_ms)
@@ -360,6 +359,11 @@ class SlotState:
         if self._spill is not None:
             self._spill.close()
             self._spill = None
+
+    def _ready_folder(self) -> None:
+        if not self._context.folder.exists():  # cleaned away by somebody who thought it temporary
+            claim_local_dir(self._local_dir, self._context.host)
+            self._context.folder.make()
 
     def _next_handle(
         self, parent: Handle | None, batch_id: int, ref: DeltaRef, expiry: tuple[StateExpiry, ...]

@@ -137,10 +137,9 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
-        recorded = recorded_operator(store, prefix)
-        declared = plan.declared_over(recorded)
-        begin_together(store, identity.query_id, (recorded or declared).origin)
+        declared = plan.declared_over(recorded_operator(store, prefix))
         record = register_operator(store, declared, prefix=prefix)
+        begin_together(store, identity.query_id, record)
         opening = Opening(store, prefix, record.origin)
         live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
         _operators[key] = live
