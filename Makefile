@@ -14,7 +14,7 @@ TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4))
 BENCH ?= keyed_sum
 KILLS ?= 2
 SEED ?= $(shell date +%Y%m%d)
-BENCHES := keyed_sum core_ops small_batch growth upload recovery memory ttl timers kafka_source eos exactly_once
+BENCHES := keyed_sum core_ops small_batch growth upload recovery memory ttl timers storage kafka_source eos exactly_once
 KAFKA_BENCHES := kafka_source eos exactly_once
 ARGS ?=
 
@@ -28,7 +28,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest clean
+.PHONY: help dev demo demo-kafka test test-fast python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,9 +57,17 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# Spark's classes, as the tests' JVMs start with them: tests/spark_jvm.py.
+$(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py | $(VENV)/built.stamp
+	$(BIN)/python -m tests.spark_jvm
+	@touch $@
+
 # Files of tests side by side, each process with a JVM and a broker of its own where it needs them. In the order of their
 # folders: long ones come early, where xdist would begin with the files that have many tests, and end with one process at work.
 PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+
+# Folders whose tests start no JVM, but for those that are marked.
+JVM_FREE := tests/contract tests/golden tests/model tests/unit tests/tidy
 
 # --- the two commands of the README ---------------------------------------------------------------------------------
 demo: dev  ## a year of flights through a stateful job that is killed half-way; leaves demo-output/
@@ -68,14 +76,18 @@ demo: dev  ## a year of flights through a stateful job that is killed half-way; 
 demo-kafka: maven dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
 	$(BIN)/python examples/flights/kafka_demo.py --output demo-output-kafka $(ARGS)
 
-test: maven dev  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
+test: maven dev $(VENV)/spark-classes.stamp  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
 	$(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
-python-test: maven dev  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
+python-test: maven dev $(VENV)/spark-classes.stamp  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# For the loop of edit and run.
+test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
+	$(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
@@ -127,14 +139,25 @@ bench-short: $(if $(filter $(KAFKA_BENCHES),$(BENCHES)),maven) dev  ## every ben
 bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
-faults: maven dev  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
+faults: maven dev $(VENV)/spark-classes.stamp  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
 	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 36000 $(ARGS)
 
 # Hours. Kills every pair of step and who dies, then does what production does at night: three brokers that roll, brokers that
 # are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
-nightly: maven dev  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
+nightly: maven dev $(VENV)/spark-classes.stamp  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
 	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
 	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+
+# Links and names that lead nowhere are errors. MkDocs' theme would say in each run that it has a successor.
+docs: $(VENV)/docs.stamp  ## the pages and the reference made from docstrings, as a site in build/site
+	$(BIN)/python .ci/pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/mkdocs.yml
+	@echo "open build/site/index.html"
+
+$(VENV)/docs.stamp: $(VENV)/built.stamp
+	$(BIN)/python .ci/requirements.py docs >$(VENV)/docs-requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/docs-requirements.txt
+	@touch $@
 
 wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment
 	$(BIN)/python tests/wheel/build_wheel.py --output dist

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from tests import azure_server, s3_server
+from tests.spark_jvm import jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,10 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Of Spark's programs that tests start; the sessions of the tests themselves take the same.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
     # By the environment: the programs that a test starts shall run the same one.
     version = config.getoption("--kafka-version")
     if version:
         os.environ["HOLDFAST_KAFKA_VERSION"] = version
+    # Before any JVM starts, whose workers inherit them; and no person's own are ever used.
+    os.environ.update({**s3_server.CREDENTIALS, **azure_server.CREDENTIALS})
 
 
 @pytest.fixture(scope="session")
@@ -117,3 +123,20 @@ def kafka(broker: KafkaBroker) -> KafkaWorld:
     from tests.integration.kafka.kafka_world import KafkaWorld
 
     return KafkaWorld(broker)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
+    """An S3 server."""
+    with s3_server.s3_server(tmp_path_factory.mktemp("s3") / "server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure_server.AzureServer]:
+    """Azure's emulator, where it is installed."""
+    program = azure_server.azurite()
+    if program is None:
+        pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
+    with azure_server.azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
+        yield server

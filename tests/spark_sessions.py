@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.spark_jvm import jvm_options
+
 import holdfast
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
         .config("spark.local.dir", str(folder / "spark-local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config("spark.driver.extraJavaOptions", jvm_options())
     )
     for key, value in settings.items():
         builder = builder.config(key.replace("__", "."), value)

@@ -31,6 +31,7 @@ from holdfast.state import (
     ValueState,
     broadcast,
 )
+from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.restore import Restore
     from holdfast.spark.side_outputs import select_output
+    from holdfast.spark.terminal_log import terminal_log
     from holdfast.spark.write import write_exactly_once
 
 __version__ = "0.1.0"
@@ -74,6 +76,7 @@ __all__ = [
     "ReducingState",
     "Restore",
     "SideOutput",
+    "StorageOptions",
     "Timers",
     "Unavailable",
     "Undecided",
@@ -88,6 +91,7 @@ __all__ = [
     "register_sources",
     "select_output",
     "start",
+    "terminal_log",
     "write_exactly_once",
 ]
 
@@ -105,6 +109,7 @@ _SPARK_EXPORTS = frozenset(
         "metrics",
         "select_output",
         "start",
+        "terminal_log",
         "write_exactly_once",
     }
 )

@@ -77,6 +77,19 @@ def _text(value: Any) -> str:
     return str(os.fspath(value))
 
 
+def _words(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidRequest(f"{value!r} is not a text")
+    return value.strip()
+
+
+def _yes_or_no(value: Any) -> bool:
+    found = {"true": True, "false": False}.get(str(value).lower())
+    if found is None:
+        raise InvalidRequest(f"{value!r} is neither true nor false")
+    return found
+
+
 def _run_ids(value: Any) -> tuple[str, ...]:
     ids = tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else ()
     if not ids or not all(re.fullmatch(r"[0-9A-Za-z-]{16,64}", one) for one in ids):
@@ -96,6 +109,9 @@ _LONG_DURATION = _Unit("duration", _long_duration, format_duration)
 _SIZE = _size(0)
 _FRACTION = _Unit("fraction", _fraction)
 _PATH = _Unit("path", _text)
+_PLACE = _Unit("path or URI", _text)
+_TEXT = _Unit("text", _words)
+_FLAG = _Unit("`true` or `false`", _yes_or_no, lambda value: str(value).lower())
 _RUN_IDS = _Unit("ids of runs", _run_ids, ",".join)
 
 
@@ -113,8 +129,8 @@ class Settings:
 
     checkpoint_dir: str | None = _setting(
         "checkpoint.dir",
-        _PATH,
-        "Where deltas and snapshots are kept: a folder that the driver and all executors reach under one path (a local disk for one machine; NFS or the like for several). Object stores are not supported yet.",
+        _PLACE,
+        "Where deltas and snapshots are kept: a folder that the driver and all executors reach under one path (a local disk for one machine; NFS or the like for several), or a prefix in a bucket: `s3://bucket/folder`, `gs://…`, `az://…`, `abfss://…` ([storage](storage.md)).",
         otherwise="none: must be set",
     )
     local_dir: str | None = _setting(
@@ -238,6 +254,42 @@ class Settings:
         "Files that one slot uploads or downloads at once.",
         4,
     )
+    storage_endpoint: str | None = _setting(
+        "storage.endpoint",
+        _TEXT,
+        "URL of an object store that is not its cloud's own, such as a server in your network. With `http://` the connection is not encrypted.",
+        otherwise="the cloud's, or what the environment says",
+    )
+    storage_region: str | None = _setting(
+        "storage.region",
+        _TEXT,
+        "Region of an S3 bucket.",
+        otherwise="what the environment says",
+    )
+    storage_virtual_hosted: bool = _setting(
+        "storage.virtualHosted",
+        _FLAG,
+        "Whether an S3 `storage.endpoint` has the bucket in its host's name, and not in the path.",
+        False,
+    )
+    storage_request_timeout_ms: int = _setting(
+        "storage.request.timeout",
+        _DURATION,
+        "How long one request to an object store may take; large files go in parts of 16 MiB, each a request.",
+        30_000,
+    )
+    storage_retry_max_ms: int = _setting(
+        "storage.retry.max",
+        _DURATION,
+        "How long a request that an object store does not answer, or refuses for its load (503), is tried again before the task fails as Unavailable. Nothing is lost then.",
+        60_000,
+    )
+    storage_retry_backoff_ms: int = _setting(
+        "storage.retry.backoff",
+        _DURATION,
+        "Pause before the first such retry; each later one is twice as long, up to 10 s.",
+        100,
+    )
     commit_retry_max_ms: int = _setting(
         "commit.retry.max",
         _DURATION,
@@ -336,7 +388,7 @@ the session, or in code for one operator, which wins:
 
 ```python
 settings = {{"slots": 8, "memory.batch.max": "64 MiB"}}
-hf.keyed("user", RunningTotal(), "user string, total long", name="totals", settings=settings)
+hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals", settings=settings)
 ```
 
 They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise.

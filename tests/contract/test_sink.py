@@ -68,7 +68,7 @@ class KafkaBench:
 BENCHES: dict[str, Callable[[pytest.FixtureRequest], Bench]] = {"files": FileBench, "kafka": KafkaBench}
 
 
-@pytest.fixture(params=BENCHES)
+@pytest.fixture(params=["files", pytest.param("kafka", marks=pytest.mark.spark)])  # a broker is a JVM too
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     made = BENCHES[request.param](request)
     made.make().check(SCHEMA, LIMITS)

@@ -20,9 +20,13 @@ from typing import Protocol
 import psutil
 from tests.faults.kill_plan import RANDOM, Kill, Pair
 from tests.faults.program import SECONDS, FaultFile, Program
+from tests.spark_jvm import jvm_options
 
 #: What a cluster of two executors in one machine takes, and how they learn of faults.
-CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
+CLUSTER = (
+    *("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m"),
+    *("--conf", f"spark.executor.extraJavaOptions={jvm_options()}"),
+)
 #: How a query ends whose processor does not repeat itself, when an executor dies with what earlier stages had shuffled.
 NOT_REPEATABLE = "indeterminate output"
 _RESTARTS = ("jvm", "driver", "group")

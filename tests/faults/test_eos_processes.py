@@ -14,6 +14,7 @@ from tests.faults.eos_harness import FILES, KAFKA, Campaign
 from tests.faults.eos_kafka_world import KafkaWorld
 from tests.faults.program import log_tail
 from tests.faults.standalone_cluster import StandaloneCluster
+from tests.faults.strikes import CLUSTER
 
 from holdfast.fault_points import SINK_POINTS, VARIABLE
 
@@ -30,8 +31,7 @@ def test_an_executor_that_dies(tmp_path: Path, world: str, repeatable: bool) -> 
     """
     with Campaign(tmp_path / "stream", seed=13, world=world) as campaign:
         fault = f"spark.executorEnv.{VARIABLE}={campaign.faults.environment[VARIABLE]}"
-        cluster = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m", "--conf", fault)
-        with campaign.program(*cluster, *(["--repeatable"] if repeatable else [])) as program:
+        with campaign.program(*CLUSTER, "--conf", fault, *(["--repeatable"] if repeatable else [])) as program:
             for kills in range(2):
                 assert program.wait_for_batches(2), f"after {kills} executors: {program.failure}"
                 assert program.wait_for(lambda: len(program.of("executor")) == 2)  # Spark has started another

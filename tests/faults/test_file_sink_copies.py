@@ -102,7 +102,7 @@ def watched(look: Callable[[str], object]) -> Iterator[None]:
             return called
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sink_module, "open_file_store", lambda path: Watched(open_file_store(path)))
+        patch.setattr(sink_module, "open_file_store", lambda *given: Watched(open_file_store(*given)))
         yield
 
 

@@ -61,7 +61,7 @@ def test_a_store_that_fails_at_each_operation(
     for failing in itertools.count(1):
         path = str(tmp_path / f"out-{failing}")
         store = FaultyFileStore(open_file_store(path), fail_at=[failing], fail_after=fail_after)
-        monkeypatch.setattr(sink_module, "open_file_store", lambda _, store=store: store)
+        monkeypatch.setattr(sink_module, "open_file_store", lambda *_, store=store: store)
         play(FileSink(path))
         monkeypatch.undo()
         found = sorted((row["batch"], row["partition"]) for row in FileSink.read(path).to_pylist())
@@ -109,7 +109,7 @@ def test_a_copy_that_is_refused_after_a_hiccup_leaves_no_fence(tmp_path: Path, m
     sink, copy = FileSink(str(tmp_path)), Scope("query", "run of the copy", 2, "files")
     sink.recover(SCOPE, [])
     store = FaultyFileStore(open_file_store(str(tmp_path)), fail_at=[1], only=["sweep"])
-    monkeypatch.setattr(sink_module, "open_file_store", lambda _: store)
+    monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
     with pytest.raises(Unavailable):
         sink.claim(copy, Driver(copy.run_id, "localhost", 1, 0), [], lambda traces: None)
 
@@ -129,7 +129,7 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
     sink = FileSink(str(tmp_path))
     sink.commit(SCOPE, [attempt(sink, 0, 0, 0)])
     store = FaultyFileStore(open_file_store(str(tmp_path)))
-    monkeypatch.setattr(sink_module, "open_file_store", lambda _: store)
+    monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
     sink.claim(Scope("query", "next", 2, "files"), Driver("next", "localhost", 1, 0), [], lambda traces: None)
     listed = [folder for operation, folder in store.operations if operation == "list"]
     assert listed and all(folder.startswith("_staging/") for folder in listed)

@@ -294,3 +294,23 @@ def test_a_state_of_an_earlier_version_goes_on(world):
     assert all(len(os.path.basename(f.name)) == 41 for f in world.store.list(f"{PREFIX}/runs/")), KEY_SCHEMA
     checkpoint.start().batches(20)
     assert_whole(checkpoint)
+
+
+class OneInstant(LocalFileStore):
+    """Tells one time of all files: as an object store, which tells whole seconds, of what was made within one."""
+
+    def list(self, prefix):
+        return [replace(file, modified_ms=self.instant_ms) for file in super().list(prefix)]
+
+
+def test_a_query_that_is_stopped_and_started_within_one_second_goes_on(world):
+    """Of its predecessor's files of that second none was made after it began: they were taken for another timeline's,
+    and the query was Fenced as soon as they were no longer in the handle.
+    """
+    world.store = OneInstant(world.store.root)
+    world.store.instant_ms = SystemClock().now_ms()
+    original = Checkpoint(world)
+    original.start().batches(5)
+    original.start().batches(20)
+    original.start().batches(20)
+    assert_whole(original)

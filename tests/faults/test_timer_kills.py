@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def test_kills_at_every_step_while_timers_fire_leave_no_difference(tmp_path: Pat
     prove(tmp_path, every * KILLS)
 
 
-def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
-    """One stream that lives through all kills: of a worker, whose task is tried again, and of everything."""
+def prove(folder: Path, pairs: list[tuple[str, str]], *place: str, fetch: Callable[[], None] = lambda: None) -> None:
+    """One stream that lives through all kills: of a worker, whose task is tried again, and of everything. ``place``: of
+    the program, where that is no folder; then ``fetch`` brings the output into it.
+    """
     draw = random.Random(SEED)
     source = Source(folder / "source", draw)
     fault = FaultFile(folder / "fault")
@@ -54,7 +57,7 @@ def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
 
     def start() -> Program:
         source.feed(committed_batches(folder) - 1)
-        return Program("timer_stream.py", folder, meanwhile=source.feed, environment=fault.environment)
+        return Program("timer_stream.py", folder, *place, meanwhile=source.feed, environment=fault.environment)
 
     try:
         for step, who in draw.sample(pairs, len(pairs)):
@@ -78,6 +81,7 @@ def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
             program.end()
     print(f"seed {SEED}", *(f"{step} × {who}: {count}" for (step, who), count in sorted(struck.items())), sep="\n")
     assert struck == Counter(pairs)
+    fetch()
     expected = silent_users(as_they_came(folder, source.made))
     assert expected
     assert found(folder / "output") == sorted(expected), f"seed {SEED}"

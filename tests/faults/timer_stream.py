@@ -1,8 +1,11 @@
 """The program that test_timer_kills.py kills: files in, alerts of silent users by timer, files out exactly once.
 
-    python tests/faults/timer_stream.py FOLDER
+    python tests/faults/timer_stream.py FOLDER [URL BUCKET]
 
-Reads FOLDER/source, one file a batch, until it is killed. Prints a line for each batch that is committed.
+Reads FOLDER/source, one file a batch, until it is killed. Prints a line for each batch that is committed. With the URL
+of an S3 server and a bucket of it, everything that is Holdfast's stands there: state, commit records, output. Spark's
+own part of the checkpoint, under the same name, is FOLDER/checkpoint: the file system that Spark needs for S3 is a
+download of half a gigabyte.
 """
 
 from __future__ import annotations
@@ -18,17 +21,27 @@ import holdfast as hf
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, root = Path(sys.argv[1]), sys.argv[1]
+    in_bucket = {}
+    if sys.argv[2:]:
+        url, bucket = sys.argv[2:]
+        root = f"s3://{bucket}"
+        in_bucket = {
+            "spark__holdfast__storage__endpoint": url,
+            "spark__hadoop__fs__s3__impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+            f"spark__hadoop__fs__viewfs__mounttable__{bucket}__link__/checkpoint": f"file://{folder}/checkpoint",
+        }
     spark = start_session(
         "local[2,4]",
         folder / "spark",
-        spark__holdfast__checkpoint__dir=str(folder / "state"),
+        spark__holdfast__checkpoint__dir=f"{root}/state",
         spark__holdfast__local__dir=str(folder / "local"),
         # Small limits, so that folds, snapshots and spills come while timers fire.
         spark__holdfast__memory__batch__max="1 MiB",
         spark__holdfast__fold__deltas__max="2",
         spark__holdfast__snapshot__deltas__max="3",
         spark__holdfast__retainedBatches="3",
+        **in_bucket,
     )
     events = (
         spark.readStream.schema("user string, ts timestamp")
@@ -40,8 +53,8 @@ def main() -> None:
     )
     query = hf.write_exactly_once(
         alerts,
-        hf.FileSink(str(folder / "output")),
-        checkpoint=str(folder / "checkpoint"),
+        hf.FileSink(f"{root}/output"),
+        checkpoint=f"{root}/checkpoint",
         trigger={"processingTime": "0 seconds"},
     )
     print("started", flush=True)

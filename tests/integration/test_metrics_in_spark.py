@@ -5,7 +5,6 @@ replays and tasks that run again.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -203,20 +202,6 @@ def test_before_the_first_batch_between_batches_and_without_operators(stream: Fi
     finally:
         query.stop()
     assert hf.metrics(query)["reminders"].rows_in == {}
-
-
-def test_the_pages_snippets_run(stream: FileStream, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    stream.write(pa.table({"user": ["ada", "bob", "bob"], "amount": [5, 4, -9]}))
-    page = (Path(__file__).resolve().parents[2] / "docs/guide/metrics.md").read_text(encoding="utf-8")
-    names = {"spark": spark, "events": stream.events(), "checkpoint": stream.checkpoint, "__name__": "metrics_guide"}
-    first, *others = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    exec(compile(first, "metrics.md", "exec"), names)
-    batch_id, rows, delta_bytes, refunded = capsys.readouterr().out.split()
-    assert (batch_id, rows, refunded) == ("0", "3", "1")
-    assert int(delta_bytes) > 0
-    assert len(others) == 2
-    for block in others:
-        exec(compile(block, "metrics.md", "exec"), names)
 
 
 def test_a_listener_sees_each_batch_and_outlives_its_callback(stream: FileStream, spark: SparkSession) -> None:

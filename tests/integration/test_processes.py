@@ -9,6 +9,7 @@ import psutil
 import pytest
 from tests.faults.crash_harness import Campaign
 from tests.faults.program import Program, command_of
+from tests.faults.strikes import CLUSTER
 
 pytestmark = pytest.mark.spark
 
@@ -41,5 +42,4 @@ def test_an_executor_that_dies(tmp_path: Path) -> None:
 
     campaign = Campaign(tmp_path / "stream", seed=13)
     campaign.write_ahead(0)
-    cluster = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
-    assert campaign.finish(*cluster, meanwhile=kill_one_executor) == []
+    assert campaign.finish(*CLUSTER, meanwhile=kill_one_executor) == []

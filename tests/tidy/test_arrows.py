@@ -15,6 +15,7 @@ FOREIGN = {
     "confluent_kafka": {"kafka", "source/kafka", "sink/kafka", "testing"},
     "kafka": {"kafka", "testing"},
     "pyarrow.fs": {"storage"},
+    "obstore": {"storage"},
     "fsspec": set(),
     "datasketches": {"state"},
 }

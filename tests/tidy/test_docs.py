@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import shlex
+import subprocess
 from pathlib import Path
+from types import ModuleType
 
+import click
 import pytest
 from tests.tidy.sources import ROOT, cpp_files, files, name, text, tree
 
+import holdfast
+from holdfast import testing
+from holdfast.cli import main
+
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_SHELL = re.compile(r"^```(?:sh|text)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _SECTION_LINK = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?)\s*$", re.MULTILINE)
@@ -157,3 +167,68 @@ def test_every_package_file_cites_pages_that_exist() -> None:
         if not (ROOT / page).exists()
     ]
     assert not dead, dead
+
+
+def test_what_a_reader_types_into_a_shell_parses_and_names_commands_and_options_that_exist() -> None:
+    wrong, commands = [], 0
+    for page in [ROOT / "README.md", *files(".md", under="docs")]:
+        for block in _SHELL.findall(text(page)):
+            lines = [line.split("   #")[0] for line in block.splitlines() if re.match(r"(\S+=\S+ )?holdfast ", line)]
+            commands += len(lines)
+            wrong += [f"{name(page)}: {line}: {why}" for line in lines if (why := _misused(line)) is not None]
+        for block in re.findall(r"^```sh\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE):
+            parsed = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
+            wrong += [f"{name(page)}: {parsed.stderr}"] if parsed.returncode and "<its process id>" not in block else []
+    assert commands >= 7
+    assert not wrong, "\n".join(wrong)
+
+
+def _misused(line: str) -> str | None:
+    """What is wrong with a line that runs `holdfast`; words in capitals stand for what the reader fills in."""
+    command: click.Command = main
+    for word in shlex.split(re.sub(r"[\[\]…]", " ", line))[1:]:
+        if isinstance(command, click.Group):
+            found = command.commands.get(word)
+            if found is None:
+                return f"no command {word!r}"
+            command = found
+        elif word.startswith("-") and not any(word in option.opts for option in command.params):
+            return f"no option {word!r}"
+    return None
+
+
+def _pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / ".ci" / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_name_once_and_the_site_every_page_of_the_guide() -> None:
+    pages = _pages()
+    shown = [one for _, names in pages.REFERENCE.values() for one in names]
+    assert sorted(shown) == sorted(set(holdfast.__all__) - {"__version__"})
+    assert set(pages.TESTING) <= set(testing.__all__)
+    site = text(ROOT / ".ci" / "site.yml")
+    missing = [page.name for page in files(".md", under="docs/guide") if f"guide/{page.name}\n" not in site]
+    assert not missing
+
+
+def test_the_readme_leads_to_every_page_of_the_guide() -> None:
+    missing = [
+        page.name
+        for page in files(".md", under="docs/guide")
+        if f"docs/guide/{page.name}" not in text(ROOT / "README.md")
+    ]
+    assert not missing
+
+
+def test_links_on_the_site_lead_to_its_pages_and_others_become_words() -> None:
+    pages = _pages()
+    places = pages.pages()
+    page = ROOT / "docs/guide/states.md"
+    written = "[a](timers.md#x) [b](../../examples/once.py) [c](../../README.md) [d](https://e.org)\n```\n[e](timers.md)\n```\n"
+    assert pages.with_links(written, page, places) == (
+        "[a](timers.md#x) b [c](../index.md) [d](https://e.org)\n```\n[e](timers.md)\n```\n"
+    )

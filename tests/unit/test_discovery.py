@@ -79,3 +79,47 @@ def test_the_other_kinds_method_gets_a_hint(kind: str, wrong: str, told: str) ->
     error = caught.value if isinstance(caught.value, AttributeError) else caught.value.__cause__
     assert isinstance(error, AttributeError)
     assert re.search(told, str(error)), str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "told"),
+    [
+        ("keyed", lambda states, rows: states.total.add(rows, 1), "In a KeyedProcessor .*: add is given no keys"),
+        ("keyed", lambda states, rows: states.clicks.get(rows), "In a KeyedProcessor .*: get is given no keys"),
+        ("keyed", lambda states, rows: states.value.value(rows), "In a KeyedProcessor .*: value is given no keys"),
+        (
+            "batch",
+            lambda states, rows: states.total.add(1),
+            "In a BatchProcessor .*: add is given them first",
+        ),
+        (
+            "batch",
+            lambda states, rows: states.clicks.get(),
+            "In a BatchProcessor .*: get is given them first",
+        ),
+    ],
+)
+def test_the_other_kinds_arguments_get_a_hint(kind: str, call: Any, told: str) -> None:
+    class Batch(hf.BatchProcessor):
+        value = hf.ValueState(pa.int64())
+        clicks = hf.ListState(pa.int64())
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+            call(self, batch)
+
+    class Keyed(hf.KeyedProcessor):
+        value = hf.ValueState(pa.int64())
+        clicks = hf.ListState(pa.int64())
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, key: tuple[Any, ...], rows: Any, ctx: hf.Context) -> Any:
+            call(self, rows)
+
+    processor = Batch() if kind == "batch" else Keyed()
+    with (
+        holdfast.testing.Harness(processor, "user", "user string", "user string") as harness,
+        pytest.raises((TypeError, RuntimeError)) as caught,
+    ):
+        harness.process([{"user": "ada"}])
+    assert re.search(told, "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])]))

@@ -54,6 +54,36 @@ def test_a_machine_that_has_all_is_well(tmp_path: Path) -> None:
     assert "Holdfast has what it needs" in ran.output
 
 
+def test_the_doctor_agrees_with_the_page_on_installing(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "install.md").read_text(encoding="utf-8")
+    least, newest = versions.dotted(packages.PYTHON_LEAST), versions.dotted(packages.PYTHON_NEWEST)
+    assert f"| Python | {least} to {newest} |" in page
+    spark = versions.dotted(versions.wanted()["pyspark"].least)
+    assert f"| PySpark | {spark} to {versions.dotted(packages.PYSPARK_NEWEST)} |" in page
+    assert f"| JDK | {programs.JDK_LEAST} or newer" in page
+    assert "| operating system | Linux with glibc, x86-64 or aarch64 |" in page
+    assert machine.MACHINES == ("x86_64", "aarch64")
+    monkeypatch.setattr(packages, "PYTHON_NEWEST", (3, 9))
+    assert packages.check_python().verdict == Verdict.WARNING
+    assert "newer than what Holdfast was tried with, 3.9" in packages.check_python().found
+
+
+@pytest.mark.parametrize(
+    ("system", "library", "kind", "verdict"),
+    [
+        ("Linux", "glibc", "x86_64", Verdict.OK),
+        ("Linux", "glibc", "riscv64", Verdict.WARNING),
+        ("Linux", "", "x86_64", Verdict.MISSING),
+        ("Darwin", "", "arm64", Verdict.MISSING),
+    ],
+)
+def test_systems(monkeypatch: pytest.MonkeyPatch, system: str, library: str, kind: str, verdict: Verdict) -> None:
+    monkeypatch.setattr(machine.platform, "system", lambda: system)
+    monkeypatch.setattr(machine.platform, "libc_ver", lambda: (library, "2.36" if library else ""))
+    monkeypatch.setattr(machine.platform, "machine", lambda: kind)
+    assert machine.check_system().verdict == verdict
+
+
 @pytest.mark.usefixtures("well")
 def test_json_is_for_machines(tmp_path: Path) -> None:
     ran = _run("--json", "--local-dir", str(tmp_path / "not there yet"))

@@ -9,7 +9,8 @@ import traceback
 import pytest
 
 import holdfast as hf
-from holdfast.spark.told_errors import told_error
+from holdfast.spark.query import plain_error
+from holdfast.spark.told_errors import lost_process, told_error
 
 MESSAGE = """operator 'totals' is not what q/totals/operator.json in /state recorded at its first run:
   slots: recorded 2, declared 3 (take a savepoint)
@@ -183,3 +184,55 @@ def test_a_long_text_of_whatever_is_read_at_once(filling: str) -> None:
         assert told is not None
         assert told.type == "job.Refused"
         assert told.message == message
+
+
+CRASHED = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job aborted due to stage failure: \
+Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 2) (host executor driver): \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){said}
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
+Caused by: java.io.EOFException
+\t... 44 more
+
+Driver stacktrace: SQLSTATE: XXKST
+=== Streaming Query ==="""
+SEGMENTATION_FAULT = """: Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/home/me/job.py", line 7 in process
+"""
+EXECUTOR_LOST = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job aborted due to stage \
+failure: Task 1 in stage 9.0 failed 4 times, most recent failure: Lost task 1.3 in stage 9.0 (TID 31) (10.0.0.7 \
+executor 4): ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: Command exited with \
+code 137
+Driver stacktrace: SQLSTATE: XXKST"""
+
+
+@pytest.mark.parametrize("said", ["", ". Consider setting 'spark.python.worker.faulthandler.enabled' to 'true'."])
+def test_a_worker_that_was_killed_is_unavailable_in_one_line(said: str) -> None:
+    found = plain_error(RuntimeError(CRASHED.format(said=said)))
+    assert type(found) is hf.Unavailable
+    assert "a Python worker of Spark's ended in the middle of a task" in str(found)
+    assert "Start the program again" in str(found)
+    assert len(str(found).splitlines()) == 1
+
+
+def test_a_worker_that_crashed_says_where_if_spark_was_told_to_ask() -> None:
+    found = str(lost_process(CRASHED.format(said=SEGMENTATION_FAULT)))
+    assert found.endswith("Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+                          '  File "/home/me/job.py", line 7 in process')  # fmt: skip
+    endless = ": " + "\n" * 100_000
+    assert len(str(lost_process(CRASHED.format(said=endless))).splitlines()) <= 21
+
+
+def test_an_executor_that_was_lost_is_unavailable() -> None:
+    found = plain_error(RuntimeError(EXECUTOR_LOST))
+    assert type(found) is hf.Unavailable
+    assert "executor 4 exited caused by one of the running tasks) Reason: Command exited with code 137. Start" in str(
+        found
+    )
+
+
+def test_an_exception_that_only_speaks_of_a_crash_is_that_exception() -> None:
+    users = USERS.replace("'b'", "'Python worker exited unexpectedly (crashed)'")
+    assert "KeyError" in str(plain_error(RuntimeError(SPARKS_OWN.format(told=users))))
+    assert plain_error(RuntimeError("[STREAM_FAILED] the folder is gone")) is None

@@ -27,7 +27,7 @@ from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.stored_entries import NO_KEY, Bounds, DealtOut, Share, as_delta, of_key_groups
 from holdfast.errors import Corrupt, InternalError
 from holdfast.fault_points import reach
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore
 
 #: Entries as a delta's, the expiry of the version that they are of, and which that is, for errors.
 Carried = tuple[pa.RecordBatch, Expiry, str]
@@ -177,7 +177,7 @@ class FirstVersion:
 
 def _readers(context: SlotContext, origin: Origin) -> Callable[[int], Earlier | None]:
     """What reads a slot of the earlier generation; None for one that was empty."""
-    store = context.file_store if origin.store == context.file_store.uri else open_file_store(origin.store)
+    store = context.file_store if origin.store == context.file_store.uri else context.open_store(origin.store)
     known: dict[int, Earlier | None] = {}
 
     def reader(slot: int) -> Earlier | None:

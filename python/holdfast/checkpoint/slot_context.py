@@ -5,6 +5,7 @@ whose slot, where its files are, by which settings, clock and names.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast._core import Store
@@ -16,7 +17,7 @@ from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import Clock, Ids
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, open_file_store
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class SlotContext:
     ids: Ids
     logger: logging.Logger
     background_work: BackgroundWork
+    #: Opens the store of an origin.
+    open_store: Callable[[str], FileStore] = open_file_store
 
     @property
     def operator(self) -> str:

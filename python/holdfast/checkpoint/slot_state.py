@@ -8,7 +8,7 @@ Nothing here commits: a version counts once Spark has committed the handle that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast import rocksdb_library
@@ -40,7 +40,7 @@ from holdfast.checkpoint.timeline import Timeline
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
 from holdfast.fault_points import reach
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, open_file_store
 
 
 class SlotState:
@@ -58,6 +58,8 @@ class SlotState:
         The operator's runs, of which this is one. None: no other run can have this state, and nobody looks for one.
     background_work
         Where the background counts what it does; by default for this slot alone.
+    open_store
+        Opens the store that has the versions with which the operator's generation began.
     clock, ids, host, background
         Given by tests.
     """
@@ -78,6 +80,7 @@ class SlotState:
         background: Background | None = None,
         runs: Runs | None = None,
         background_work: BackgroundWork | None = None,
+        open_store: Callable[[str], FileStore] = open_file_store,
     ) -> None:
         rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
@@ -95,6 +98,7 @@ class SlotState:
             ids=ids,
             logger=logger or logging.getLogger("holdfast.checkpoint"),
             background_work=background_work or BackgroundWork(),
+            open_store=open_store,
         )
         self._context = context
         self._bases = LocalBases(context)

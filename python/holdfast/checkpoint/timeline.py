@@ -144,7 +144,8 @@ class Timeline:
         unclear: list[tuple[int, Foreign]] = []
         for file in listed:
             version = parse_version(file.name) if file.name.startswith("delta/") else None
-            if version is None or file.modified_ms < since_ms:
+            # Of the same instant too: object stores tell whole seconds, and a query may be stopped and started in one.
+            if version is None or file.modified_ms <= since_ms:
                 continue
             other = Foreign(*version, file.name)
             if other.digits in ignored or other.sequence <= start or versions.get(other.sequence) == other.version_id:
@@ -168,7 +169,7 @@ class Timeline:
         by_run: dict[str, dict[int, Foreign]] = {}
         for file in listed:
             version = parse_version(file.name) if file.name.startswith("delta/") else None
-            if version is not None and version[0] <= handle.start and file.modified_ms >= since_ms:
+            if version is not None and version[0] <= handle.start and file.modified_ms > since_ms:
                 other = Foreign(*version, file.name)
                 if other.digits not in ignored:
                     by_run.setdefault(other.digits, {})[other.sequence] = other

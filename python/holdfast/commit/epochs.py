@@ -51,16 +51,22 @@ class Epochs:
         return number
 
     def trim(self) -> None:
-        """Forgets the oldest drivers."""
-        old = [self._name(number) for number in self._numbers() if number <= self.mine - _KEPT]
-        if old:
-            self._store.delete(old)
+        """Forgets the oldest drivers, the oldest first: see :meth:`check`."""
+        for number in sorted(self._numbers()):
+            if number <= self.mine - _KEPT:
+                self._store.delete([self._name(number)])
 
     def check(self) -> None:
-        """Fenced when another driver has taken the checkpoint over."""
-        newest = max(self._numbers(), default=0)
-        if newest > self.mine:
-            raise Fenced(self._fenced(newest))
+        """Fenced when another driver has taken the checkpoint over.
+
+        Without a list, which object stores bill as a write: who comes next takes the very next number. That one may be
+        forgotten since, but never before this driver's own.
+        """
+        own, next_one = (self._store.get(self._name(number)) for number in (self.mine, self.mine + 1))
+        if own is None or next_one is not None:
+            newest = max(self._numbers(), default=0)
+            if newest > self.mine:
+                raise Fenced(self._fenced(newest))
 
     def numbers(self) -> list[int]:
         """All that are remembered, sorted."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.commit.epochs import Driver
+    from holdfast.storage import StorageOptions
 
 
 @dataclass(frozen=True)
@@ -268,3 +269,11 @@ class Sink(Protocol):
         Unavailable
             To be called again.
         """
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A sink whose other side is a file store."""
+
+    def with_storage(self, storage: StorageOptions) -> Sink:
+        """The same sink, which reaches an object store by these options, unless it was given some of its own."""

@@ -19,7 +19,7 @@ from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.commit.epochs import Driver, Epochs
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.sealed import seal, unseal
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 FORMAT = "holdfast.fork"
 VERSION = 1
@@ -110,7 +110,13 @@ def spark_query_id(store: FileStore) -> str:
         ) from None
 
 
-def fork_checkpoint(checkpoint: str | os.PathLike[str], *, clock: Clock | None = None, ids: Ids = new_id) -> Fork:
+def fork_checkpoint(
+    checkpoint: str | os.PathLike[str],
+    *,
+    storage: StorageOptions | None = None,
+    clock: Clock | None = None,
+    ids: Ids = new_id,
+) -> Fork:
     """Gives a checkpoint that was copied, or restored from a backup, an identity of its own.
 
     From its next start on, the query writes everything after the last batch that Spark has committed in this checkpoint
@@ -122,6 +128,8 @@ def fork_checkpoint(checkpoint: str | os.PathLike[str], *, clock: Clock | None =
     ----------
     checkpoint
         The copy, as given to :func:`holdfast.write_exactly_once`.
+    storage
+        How an object store is reached; by default as the environment says.
 
     Raises
     ------
@@ -130,7 +138,7 @@ def fork_checkpoint(checkpoint: str | os.PathLike[str], *, clock: Clock | None =
     Unavailable
         It does not answer.
     """
-    store = open_file_store(os.fspath(checkpoint))
+    store = open_file_store(os.fspath(checkpoint), storage)
     query_id = spark_query_id(store)
     parent = timeline_of(store, query_id)
     host, pid, now_ms = socket.gethostname(), os.getpid(), (clock or SystemClock()).now_ms()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.doctor.finding import Finding, Verdict
-from holdfast.doctor.machine import check_cores, check_local_dir, check_memory
+from holdfast.doctor.machine import check_cores, check_local_dir, check_memory, check_system
 from holdfast.doctor.packages import check_extra, check_holdfast, check_package, check_pyspark, check_python
 from holdfast.doctor.programs import check_jdk, check_maven, check_rocksdb, check_workers, try_rocksdb
 from holdfast.settings import default_local_dir
@@ -31,6 +31,7 @@ def examine(local_dir: str | None = None, environment: Mapping[str, str] | None 
     """
     environment = os.environ if environment is None else environment
     return [
+        check_system(),
         check_python(),
         check_holdfast(),
         check_pyspark(environment),
@@ -43,6 +44,7 @@ def examine(local_dir: str | None = None, environment: Mapping[str, str] | None 
         check_cores(),
         check_local_dir(Path(local_dir or default_local_dir())),
         check_extra("kafka", "Kafka sources and sinks"),
+        check_extra("cloud", "checkpoints and files in S3, Google Cloud Storage and Azure"),
         check_extra("sketch", 'AggregatingState("approx_count_distinct")'),
         check_maven(environment),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -10,10 +11,21 @@ from pathlib import Path
 
 from holdfast.doctor.finding import Finding, Verdict
 
+MACHINES = ("x86_64", "aarch64")
 MEMORY_LEAST_BYTES = 2 << 30
 DISK_LEAST_BYTES = 2 << 30
 # No limit, as cgroup version 1 writes it: the highest number of pages that fits.
 _NO_LIMIT_BYTES = 1 << 60
+
+
+def check_system() -> Finding:
+    """The operating system, its C library and the kind of processor."""
+    found = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver()) or 'an unknown C library'}"
+    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+        return Finding("system", Verdict.MISSING, found, "use Linux with glibc (Debian, Ubuntu, RHEL; not Alpine)")
+    if platform.machine() not in MACHINES:
+        return Finding("system", Verdict.WARNING, found, f"not tried here; on {' and '.join(MACHINES)} it was")
+    return Finding("system", Verdict.OK, found)
 
 
 def check_memory(root: Path = Path("/")) -> Finding:

@@ -9,18 +9,20 @@ from pathlib import Path
 
 import holdfast
 from holdfast.doctor.finding import Finding, Verdict
-from holdfast.doctor.versions import DISTRIBUTION, Bounds, dotted, version_of, wanted
+from holdfast.doctor.versions import DISTRIBUTION, Bounds, dotted, numbers, version_of, wanted
 
 PYTHON_LEAST = (3, 10)
+#: What Holdfast was tried with, up to; docs/guide/install.md says the same.
+PYTHON_NEWEST, PYSPARK_NEWEST = (3, 13), (4, 3)
 # On PyPI, another project by this name brings a package of the same name.
 NAMESAKE = "holdfast"
 
 
 def check_python() -> Finding:
     found = f"{dotted(sys.version_info[:3])} ({sys.executable})"
-    if sys.version_info[:2] >= PYTHON_LEAST:
-        return Finding("Python", Verdict.OK, found)
-    return Finding("Python", Verdict.MISSING, found, f"install Python {dotted(PYTHON_LEAST)} or later")
+    if sys.version_info[:2] < PYTHON_LEAST:
+        return Finding("Python", Verdict.MISSING, found, f"install Python {dotted(PYTHON_LEAST)} or later")
+    return _newer_than_tried("Python", found, sys.version_info[:2], PYTHON_NEWEST)
 
 
 def check_holdfast() -> Finding:
@@ -71,7 +73,14 @@ def check_pyspark(environment: Mapping[str, str]) -> Finding:
             f"{version}, but SPARK_HOME has Spark {other} ({environment['SPARK_HOME']}), which pyspark would run",
             "unset SPARK_HOME, or install the pyspark of the same version",
         )
-    return Finding("pyspark", Verdict.OK, version)
+    return _newer_than_tried("pyspark", version, numbers(version)[:2], PYSPARK_NEWEST)
+
+
+def _newer_than_tried(name: str, found: str, version: tuple[int, ...], newest: tuple[int, ...]) -> Finding:
+    if version <= newest:
+        return Finding(name, Verdict.OK, found)
+    mend = f"take {name} {dotted(newest)} if something fails, and report it"
+    return Finding(name, Verdict.WARNING, f"{found}: newer than what Holdfast was tried with, {dotted(newest)}", mend)
 
 
 def check_package(name: str) -> Finding:

@@ -89,7 +89,7 @@ class Wire:
         Unavailable
             No answer within the time, or the login is refused.
         """
-        _, errors = _kafka_python()
+        _, errors = kafka_python()
         deadline_ms = self._clock.elapsed_ms() + within_ms
         pause_ms = _BACKOFF_MS
         while True:
@@ -114,7 +114,7 @@ class Wire:
 
     def _ask(self, question: Callable[[], Coroutine[Any, Any, T]], within_ms: float) -> T:
         """One attempt. What it cannot rely on any more when it fails, it forgets."""
-        _, errors = _kafka_python()
+        _, errors = kafka_python()
         try:
             answer: T = self._connected(within_ms).run(question)
             return answer
@@ -238,7 +238,7 @@ class Wire:
         return manager
 
     def _connected(self, within_ms: float) -> Any:
-        manager_type, _ = _kafka_python()
+        manager_type, _ = kafka_python()
         if self._manager is None:
             from kafka.net.selector import NetworkSelector
 
@@ -308,7 +308,7 @@ def _refusals(errors: Any) -> tuple[type[Exception], ...]:
 
 async def _greet(manager: Any, within_ms: float) -> None:
     """The first connection, for its error: the client's own start would try a login that is refused again and again."""
-    errors = _kafka_python()[1]
+    errors = kafka_python()[1]
     brokers = manager.cluster.bootstrap_brokers()
     flags = {"pop_on_close": False, "refresh_metadata_on_err": False, "reset_backoff_on_connect": False}
     for broker in brokers:
@@ -339,7 +339,7 @@ def _token_provider(tokens: UnsecuredTokens | FetchedTokens) -> Any:
     return Provider()
 
 
-def _kafka_python() -> tuple[Any, Any]:
+def kafka_python() -> tuple[Any, Any]:
     """Its connection manager and its errors; `Unavailable` says how to install it."""
     try:
         import kafka.errors

@@ -11,6 +11,7 @@ from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import Query, await_termination, start
 from holdfast.spark.restore import Restore
 from holdfast.spark.side_outputs import select_output
+from holdfast.spark.terminal_log import terminal_log
 from holdfast.spark.write import write_exactly_once
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "metrics",
     "select_output",
     "start",
+    "terminal_log",
     "write_exactly_once",
 ]

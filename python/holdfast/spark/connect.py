@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.spark.inputs import InputFrame, broadcast_first, by_input, check_late, check_watermark, input_names
 from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
 from holdfast.spark.restore import Restore
-from holdfast.state import KEEP, Broadcast, Input, Processor, SideOutput, check_side_outputs
+from holdfast.state import KEEP, Broadcast, Input, Late, Processor, SideOutput, check_side_outputs
 
 
 def connect(
@@ -25,7 +25,7 @@ def connect(
     *,
     name: str,
     watermark: Mapping[str, tuple[str, str]] | None = None,
-    late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
+    late: Late | SideOutput | Mapping[str, Late | SideOutput] = KEEP,
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,

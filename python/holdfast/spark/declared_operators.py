@@ -16,7 +16,7 @@ import threading
 from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
 from holdfast.errors import Incompatible, Unavailable
 from holdfast.spark.plan import OperatorPlan
-from holdfast.storage import open_file_store
+from holdfast.storage import StorageOptions, open_file_store
 
 #: Names, and different declarations of one name, that are remembered.
 _NAMES_MAX, _PLANS_MAX = 256, 16
@@ -53,7 +53,7 @@ def check_declared(query_id: str) -> None:
     with _lock:
         declared = [(*key, plans) for key, plans in _declared.items() if plans is not None]
     for folder, name, plans in declared:
-        store = open_file_store(folder)
+        store = open_file_store(folder, StorageOptions.of(plans[-1].settings))
         prefix = operator_prefix(query_id, name)
         try:
             recorded = recorded_operator(store, prefix)

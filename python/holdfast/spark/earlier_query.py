@@ -17,7 +17,7 @@ from holdfast.checkpoint import Handle
 from holdfast.commit.record_log import RecordLog
 from holdfast.commit.timeline import spark_query_id, timeline_of
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store, store_uri
 
 _OPERATOR = "applyInPandasWithState"
 _OFFSETS_VERSION = "v1"
@@ -25,9 +25,10 @@ _OFFSETS_VERSION = "v1"
 
 @dataclass(frozen=True)
 class CommittedBatch:
-    """The last batch of a query that Spark has committed. ``store``: the checkpoint."""
+    """The last batch of a query that Spark has committed. ``store``: its checkpoint; ``folder``: that, for Spark."""
 
     store: FileStore
+    folder: str
     query_id: str
     batch_id: int
 
@@ -37,7 +38,7 @@ class CommittedBatch:
         return f"{self.store.uri} at its last committed batch, {self.batch_id}"
 
 
-def last_committed_batch(checkpoint: str) -> CommittedBatch:
+def last_committed_batch(checkpoint: str, options: StorageOptions | None = None) -> CommittedBatch:
     """What Spark has committed last.
 
     Raises
@@ -47,7 +48,9 @@ def last_committed_batch(checkpoint: str) -> CommittedBatch:
     Incompatible
         Output is visible of a batch that Spark has not committed.
     """
-    store = open_file_store(checkpoint)
+    store = open_file_store(checkpoint, options)
+    # So that both mean the same place, whatever Hadoop's default is.
+    folder = checkpoint if "://" in store_uri(checkpoint) else f"file:{store.uri}"
     query_id = spark_query_id(store)
     batches = [int(name) for path in store.names("commits/") if (name := path.rpartition("/")[2]).isdigit()]
     if not batches:
@@ -55,7 +58,7 @@ def last_committed_batch(checkpoint: str) -> CommittedBatch:
             f"restore: {checkpoint} has no batch that Spark has committed: there is nothing to begin with. Leave "
             "restore= out, or name the checkpoint of the query whose state is meant"
         )
-    batch = CommittedBatch(store, query_id, max(batches))
+    batch = CommittedBatch(store, folder, query_id, max(batches))
     _check_settled(batch)
     return batch
 
@@ -131,17 +134,16 @@ def _check_settled(batch: CommittedBatch) -> None:
 
 
 def _handle_texts(session: SparkSession, batch: CommittedBatch) -> list[str]:
-    folder = batch.store.uri
     try:
         operators = [
             row["operatorId"]
-            for row in session.read.format("state-metadata").load(folder).collect()
+            for row in session.read.format("state-metadata").load(batch.folder).collect()
             if row["operatorName"] == _OPERATOR
         ]
         found: list[str] = []
         for operator_id in operators:
             reader = session.read.format("statestore").option("operatorId", operator_id)
-            states = reader.option("batchId", batch.batch_id).load(folder).select("value.groupState.*")
+            states = reader.option("batchId", batch.batch_id).load(batch.folder).select("value.groupState.*")
             if states.columns == ["handle"]:  # others are no operators of Holdfast
                 found += [row["handle"] for row in states.collect()]
         return found

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.spark import pack, schemas
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.plan import InputPlan
-from holdfast.state import DROP, KEEP, Broadcast, Input, SideOutput
+from holdfast.state import DROP, KEEP, Broadcast, Input, Late, SideOutput
 
 _EVENT_TIME = pa.timestamp("us", "UTC")
 _POLICIES = (KEEP, DROP)
@@ -31,7 +31,7 @@ class InputFrame:
     frame: DataFrame
     key: str | Sequence[str] | None
     watermark: tuple[str, str] | None
-    late: str | SideOutput
+    late: Late | SideOutput
 
     def where(self, operator: str) -> str:
         """For errors."""

@@ -22,6 +22,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.restore import Restore
+from holdfast.spark.sessions import warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
@@ -30,6 +31,7 @@ from holdfast.state import (
     MAIN,
     BroadcastState,
     Input,
+    Late,
     OperatorState,
     Processor,
     SideOutput,
@@ -40,7 +42,7 @@ from holdfast.state import (
     declared_states,
     declared_timers,
 )
-from holdfast.storage import local_path
+from holdfast.storage import StorageOptions, local_path, open_file_store, store_uri, try_out
 
 _NAME_BYTES_MAX = 128
 _OUTPUT_MODES = ("append", "update")
@@ -53,7 +55,7 @@ def keyed(
     *,
     name: str,
     watermark: tuple[str, str] | None = None,
-    late: str | SideOutput = KEEP,
+    late: Late | SideOutput = KEEP,
     side_outputs: Sequence[SideOutput] = (),
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
@@ -170,13 +172,14 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     planned = tuple(plan_input(one, options.name) for one in inputs)
     check_ttls(processor, any(one.met.time_columns for one in planned), f"operator {options.name!r}")
     check_worker_python(session)
+    warn_of_idle_tasks(session, options.name)
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
     timers = declared_timers(processor)
     check_timers(timers, processor, plan)
     if options.restore is not None:
-        plan = replace(plan, declared=options.restore.begin(session, plan.declared, plan.checkpoint_dir))
+        plan = replace(plan, declared=options.restore.begin(session, plan))
     declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
     ticks_ms = interval_ms(options.ticks, timers, f"operator {options.name!r}")
@@ -311,10 +314,12 @@ def _checkpoint_dir(settings: Settings, where: str) -> str:
     if uri is None:
         raise InvalidRequest(
             f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder that the driver and all "
-            'executors reach, or give settings={"checkpoint.dir": …}'
+            'executors reach, or to s3://bucket/folder; or give settings={"checkpoint.dir": …}'
         )
     try:
-        return local_path(uri)
+        place = store_uri(uri)
+        try_out(open_file_store(place, StorageOptions.of(settings)))
+        return place
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {PREFIX}checkpoint.dir: {error}") from None
 

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.errors import InvalidRequest
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import unavailable
+from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
 
 _LOGGER = logging.getLogger("holdfast.metrics")
@@ -88,10 +89,10 @@ def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
     Unavailable
         Spark's JVM is gone.
     """
+    refuse_connect(query, "metrics", "its lastProgress has what Spark itself counts")
     if not isinstance(query, StreamingQuery):
         raise InvalidRequest(
-            "metrics: expected a StreamingQuery, as DataStreamWriter.start() of a classic session gives it, "
-            f"found {query!r}"
+            f"metrics: expected a StreamingQuery, as DataStreamWriter.start() gives it, found {query!r}"
         )
     try:
         last = query.lastProgress

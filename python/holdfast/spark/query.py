@@ -23,8 +23,9 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.spark.declared_operators import check_declared
-from holdfast.spark.told_errors import told_error
-from holdfast.storage import check_spelling, local_path, open_file_store
+from holdfast.spark.sessions import refuse_connect
+from holdfast.spark.told_errors import ToldError, lost_process, told_error
+from holdfast.storage import FileStore, LocalFileStore, check_spelling, local_path
 
 _LOGGER = logging.getLogger("holdfast.spark")
 #: How long Ctrl-C may go unnoticed, seconds.
@@ -67,11 +68,17 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
     Unavailable
         Spark's JVM is gone.
     """
+    refuse_connect(writer, "start", "start it with the writer's own start()")
     if not isinstance(writer, DataStreamWriter):
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
-        check_checkpoint(checkpoint)
+        try:
+            path = local_path(os.fspath(checkpoint))
+        except InvalidRequest:
+            pass  # only the JVM may know its file system, or have its credentials: the workers compare
+        else:
+            check_checkpoint(LocalFileStore(path))
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
@@ -83,20 +90,16 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise gone from None
 
 
-def check_checkpoint(checkpoint: str | os.PathLike[str]) -> None:
-    """Compares the operators that were declared with a checkpoint, where the driver can read it and it is no new one.
+def check_checkpoint(store: FileStore) -> None:
+    """Compares the operators that were declared with a checkpoint, where it is no new one.
 
     Raises
     ------
     Incompatible
         See :func:`holdfast.spark.declared_operators.check_declared`.
     """
-    try:
-        path = local_path(os.fspath(checkpoint))
-    except InvalidRequest:  # of a file system that only the JVM knows: the workers compare
-        return
-    if os.path.isfile(os.path.join(path, "metadata")):
-        check_declared(spark_query_id(open_file_store(path)))
+    if store.get("metadata") is not None:
+        check_declared(spark_query_id(store))
 
 
 class Query(StreamingQuery):
@@ -172,6 +175,7 @@ def await_termination(query: StreamingQuery, timeout: float | None = None) -> bo
     HoldfastError
         What ended the query, of its own class; else Spark's StreamingQueryException. See :class:`Query`.
     """
+    refuse_connect(query, "await_termination", "wait with the query's own awaitTermination()")
     if not isinstance(query, StreamingQuery):
         raise InvalidRequest(
             f"await_termination: expected a StreamingQuery, as DataStreamWriter.start() gives it, found {query!r}"
@@ -187,11 +191,17 @@ def plain_error(error: Exception) -> Exception | None:
     gone = unavailable(error)
     if gone is not None:
         return gone
-    told = told_error(str(error))
-    if told is None:
-        return None
-    _LOGGER.info("A query ended, of which Spark says: %s", error)
-    return told.as_holdfast() or StreamingQueryException(f"the query failed:\n{told}")
+    text = str(error)
+    told = told_error(text)
+    plain = lost_process(text) if told is None else told.as_holdfast() or failed(told)
+    if plain is not None:
+        _LOGGER.info("A query ended, of which Spark says: %s", error)
+    return plain
+
+
+def failed(told: ToldError) -> StreamingQueryException:
+    """The error for an exception of the user's own code."""
+    return StreamingQueryException(f"the query failed:\n{told}")
 
 
 def unavailable(error: Exception) -> Unavailable | None:

@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from holdfast.checkpoint import Handle, OperatorRecord, Origin, operator_prefix, recorded_operator
 from holdfast.checkpoint.continued import continued
 from holdfast.errors import Incompatible, InvalidRequest
+from holdfast.settings import Settings
 from holdfast.spark.earlier_query import CommittedBatch, committed_handles, kafka_offsets, last_committed_batch
-from holdfast.storage import local_path, open_file_store
+from holdfast.spark.plan import OperatorPlan
+from holdfast.storage import StorageOptions, open_file_store, store_uri
 
 
 class Restore:
@@ -26,7 +28,7 @@ class Restore:
     Parameters
     ----------
     checkpoint
-        The earlier query's checkpoint folder: its ``checkpointLocation``.
+        The earlier query's checkpoint: its ``checkpointLocation``, a folder or a prefix in a bucket.
     operator
         The operator's name there; by default the name that it has now.
     state_dir
@@ -35,7 +37,7 @@ class Restore:
     Raises
     ------
     InvalidRequest
-        Not a folder.
+        Neither a folder nor a prefix in a bucket.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Restore:
         operator: str | None = None,
         state_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._path = local_path(os.fspath(checkpoint))
+        self._path = os.fspath(checkpoint)
+        store_uri(self._path)  # told here, where it is said
         self._operator = operator
-        self._state_dir = local_path(os.fspath(state_dir)) if state_dir is not None else None
+        self._state_dir = store_uri(os.fspath(state_dir)) if state_dir is not None else None
         self._batch: CommittedBatch | None = None
         self._handles: Mapping[str, Mapping[int, Handle]] | None = None
 
@@ -68,15 +71,10 @@ class Restore:
         Incompatible
             As for the state.
         """
-        return kafka_offsets(self._committed(), source)
+        return kafka_offsets(self._committed(SparkSession.active()), source)
 
-    def begin(self, session: SparkSession, declared: OperatorRecord, state_dir: str) -> OperatorRecord:
-        """``declared``, as the operator goes on from the earlier one: with its origin, and the ids of its states.
-
-        Parameters
-        ----------
-        state_dir
-            The folder of the new operator's state.
+    def begin(self, session: SparkSession, plan: OperatorPlan) -> OperatorRecord:
+        """What is declared, as the operator goes on from the earlier one: with its origin, and the ids of its states.
 
         Raises
         ------
@@ -85,11 +83,12 @@ class Restore:
         Incompatible
             The operator contradicts what is recorded of the earlier one; or the newest batch is not settled.
         """
-        batch = self._committed()
+        declared = plan.declared
+        batch = self._committed(session)
         if self._handles is None:
             self._handles = committed_handles(session, batch)
         name = self._operator or declared.name
-        store = open_file_store(self._state_dir or state_dir)
+        store = open_file_store(self._state_dir or plan.checkpoint_dir, StorageOptions.of(plan.settings))
         found = self._handles.get(name)
         where = f"operator {declared.name!r}: restore"
         if not found:
@@ -115,8 +114,9 @@ class Restore:
         origin = Origin(store.uri, batch.query_id, name, batch.batch_id, handles, tuple(sorted(self._handles)))
         return continued(recorded, declared, origin)
 
-    def _committed(self) -> CommittedBatch:
+    def _committed(self, session: SparkSession) -> CommittedBatch:
         """Read once: all operators and sources of a query go on from one batch."""
         if self._batch is None:
-            self._batch = last_committed_batch(self._path)
+            settings = Settings.from_mapping(dict(session.conf.getAll))
+            self._batch = last_committed_batch(self._path, StorageOptions.of(settings))
         return self._batch

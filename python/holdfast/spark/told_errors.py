@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from holdfast import errors
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 
 _HEADER = "Traceback (most recent call last):\n"
 # Python's own lines between an error and the one that it led to.
@@ -45,6 +45,12 @@ _CLASSES = {
     for name, found in vars(errors).items()
     if isinstance(found, type) and issubclass(found, HoldfastError)
 }
+
+
+# What Spark says of a process that was there no more; it has no traceback. Behind the first may stand what Python's
+# fault handler has written, of all threads.
+_CRASHED = re.compile(r"Python worker exited unexpectedly \(crashed\)(?P<said>: (?:(?!\t).*\n){1,20})?")
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \((?P<said>executor .*)")
 
 
 @dataclass(frozen=True)
@@ -114,3 +120,25 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     place = f"{own[-1]['file']}, line {own[-1]['line']}, in {own[-1]['function']}" if own else ""
     shown = "".join(frame.group() for frame in own)
     return ToldError(raised["type"], (raised["message"] or "").strip(), shown, place), end
+
+
+def lost_process(text: str) -> Unavailable | None:
+    """The error for a worker or an executor that died in a task, as a text of Spark's tells it; None where none did."""
+    crashed = _CRASHED.search(text)
+    if crashed is not None:
+        said = f"\n{crashed['said'].strip(': ').rstrip()}" if crashed["said"] else ""
+        return Unavailable(
+            "a Python worker of Spark's ended in the middle of a task, as often as Spark tries one "
+            "(spark.task.maxFailures): it was killed, ran out of memory, or crashed. Start the program again: "
+            "a query goes on from the last batch that was committed. If it happens again, look for it in the kernel's "
+            "messages (dmesg), which name what was killed for its memory; or set "
+            f"spark.python.worker.faulthandler.enabled to true, which tells where it crashed{said}"
+        )
+    executor = _EXECUTOR_LOST.search(text)
+    if executor is not None:
+        return Unavailable(
+            f"Spark lost an executor in the middle of a task, as often as it tries one (spark.task.maxFailures): "
+            f"{executor['said'].rstrip()}. Start the program again: "
+            "a query goes on from the last batch that was committed"
+        )
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
@@ -30,7 +31,7 @@ from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 LOGGER = logging.getLogger("holdfast")
 
@@ -111,7 +112,6 @@ class LiveOperator:
         return attempt_version_id(self.runs.run_id, identity.task_attempt_id)
 
 
-_stores: dict[str, FileStore] = {}
 #: Least recently used first. A worker lives on from run to run, and each run compares and registers anew.
 _operators: OrderedDict[tuple[str, str, str, str | None], LiveOperator] = OrderedDict()
 _OPERATORS_MAX = 128
@@ -133,7 +133,7 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
     live = _operators.get(key)
     if live is None:
         prefix = operator_prefix(identity.query_id, plan.name)
-        store = _stores.setdefault(plan.checkpoint_dir, open_file_store(plan.checkpoint_dir))
+        store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
@@ -167,6 +167,7 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             logger=LOGGER.getChild("checkpoint"),
             runs=live.runs,
             background_work=live.background_work,
+            open_store=partial(open_file_store, options=StorageOptions.of(plan.settings)),
         )
         kept = (live.runs, state)
     _slot_states[key] = kept

@@ -20,7 +20,7 @@ from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
-from holdfast.commit.sink import CommitLimits, Sink
+from holdfast.commit.sink import CommitLimits, KeepsFiles, Sink
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
@@ -29,10 +29,11 @@ from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
+from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.state import SideOutput
-from holdfast.storage import FileStore, local_path, open_file_store
+from holdfast.storage import FileStore, StorageOptions, local_path, open_file_store, store_uri, try_out
 from holdfast.units import parse_duration
 
 _MODES = ("append", "update", "complete")
@@ -61,8 +62,9 @@ def write_exactly_once(
         operator with side outputs gives: one mapping, from each output (None: the main one) to its sink or sinks,
         ``{None: hf.KafkaSink(…), late: hf.KafkaSink(…, name="late")}``. An output that nobody shall see has ``()``.
     checkpoint
-        The query's checkpoint folder: Spark's own, which also holds the commit records. Its file system must create
-        files only if they are absent, as a local or mounted one does.
+        The query's checkpoint folder: Spark's own, which also holds the commit records. A folder, or a prefix in a
+        bucket under the name by which Spark knows it (``s3a://…``). Its store must create files only if they are
+        absent, as all clouds do, and local and mounted file systems.
     query_name
         As for ``DataStreamWriter.queryName``.
     trigger
@@ -87,6 +89,7 @@ def write_exactly_once(
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """
+    refuse_connect(df, "write_exactly_once", "exactly-once output commits on the driver, so use a classic session")
     routes = plan_routes(df.schema, sinks)
     if not df.isStreaming:
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
@@ -98,9 +101,12 @@ def write_exactly_once(
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
     schema = schemas.arrow_schema(df.schema, "write_exactly_once")
-    store = open_file_store(os.fspath(checkpoint))
-    check_checkpoint(checkpoint)
+    storage = StorageOptions.of(given)
+    store = open_file_store(os.fspath(checkpoint), storage)
+    try_out(store)
+    check_checkpoint(store)
     store.create_if_absent("holdfast/README.txt", _README)
+    routes = _with_storage(routes, storage)
     for route in routes:
         for sink in route.sinks:
             sink.check(route.schema, limits)
@@ -208,6 +214,13 @@ def _trigger_ms(trigger: Mapping[str, Any]) -> int | None:
     )
 
 
+def _with_storage(routes: Sequence[Route], storage: StorageOptions) -> tuple[Route, ...]:
+    def reached(sink: Sink) -> Sink:
+        return sink.with_storage(storage) if isinstance(sink, KeepsFiles) else sink
+
+    return tuple(replace(route, sinks=tuple(map(reached, route.sinks))) for route in routes)
+
+
 def _spark_path(checkpoint: str) -> str:
     """The checkpoint as Spark must be told it, so that both mean the same place whatever Hadoop's default is."""
-    return f"file:{local_path(checkpoint)}"
+    return checkpoint if "://" in store_uri(checkpoint) else f"file:{local_path(checkpoint)}"

@@ -22,7 +22,7 @@ from holdfast.state.declarations import (
     StateDeclaration,
     ValueState,
 )
-from holdfast.state.inputs import DROP, KEEP, Broadcast, Input, broadcast, check_methods
+from holdfast.state.inputs import DROP, KEEP, Broadcast, Input, Late, broadcast, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
 from holdfast.state.live_operator_states import (
@@ -70,6 +70,7 @@ __all__ = [
     "KeyedReducingState",
     "KeyedTimers",
     "KeyedValueState",
+    "Late",
     "ListState",
     "MapState",
     "OperatorState",

@@ -26,7 +26,7 @@ from holdfast.state.live_operator_states import (
     KeyedOperatorState,
     LiveOperatorState,
 )
-from holdfast.state.live_state import LiveState
+from holdfast.state.live_state import LiveState, other_forms_arguments
 from holdfast.state.live_timers import BatchTimers, KeyedTimers, due_until
 from holdfast.state.outputs import pieces_of
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, Produced, declared_states
@@ -299,6 +299,8 @@ class BoundProcessor:
         note = f"while {type(self._processor).__name__} ran {where}"
         if key is not None:
             note += f", key {key!r}"
+        if (hint := other_forms_arguments(error)) is not None:
+            note += f". {hint}"
         if sys.version_info >= (3, 11):
             error.add_note(note)
             raise error

@@ -40,7 +40,7 @@ from holdfast.state.keyed_values import (
 )
 from holdfast.state.live_state import LiveState
 from holdfast.state.running_folds import nothing_added, running_fold
-from holdfast.state.sketch import SketchFold, counting_codec
+from holdfast.state.sketch import SketchFold, counting_codec, load_library
 from holdfast.state.ttl import TTL
 
 if TYPE_CHECKING:
@@ -322,6 +322,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
                     f"AggregatingState: {function!r} knows its accumulator and result; leave both arguments out"
                 )
             if function == SKETCH_FUNCTION:
+                load_library()
                 counting_codec(type)
             else:
                 _check_function("AggregatingState", _probe().aggregating_state, type, function)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor
 from holdfast.state.side_outputs import SideOutput
 
-KEEP, DROP = "keep", "drop"
+KEEP: Final = "keep"
+DROP: Final = "drop"
+#: What becomes of late rows.
+Late: TypeAlias = Literal["keep", "drop"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Input:
     name: str | None = None
     key_columns: tuple[str, ...] | None = None
     event_time: str | None = None
-    late: str | SideOutput = KEEP
+    late: Late | SideOutput = KEEP
     time_columns: tuple[str, ...] = ()
     broadcast: bool = False
 

@@ -9,10 +9,13 @@ the processor goes on without knowing its state.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidRequest
+
+_CALLED = re.compile(r"(?P<state>\w+)\.(?P<name>\w+)\(\) (?P<wrong>takes|missing) .*positional argument")
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -74,6 +77,29 @@ class LiveState:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def other_forms_arguments(error: Exception) -> str | None:
+    """A hint where a method was called as a state of the other kind of processor has it, known by Python's own text;
+    None for any other error. So the calls themselves, which are many, cost nothing more.
+    """
+    called = _CALLED.match(str(error)) if isinstance(error, TypeError) else None
+    kind = _kinds(LiveState).get(called["state"]) if called is not None else None
+    if called is not None and (kind, called["wrong"]) == ("KeyedProcessor", "takes"):
+        return f"In a KeyedProcessor a state is the current key's: {called['name']} is given no keys"
+    if called is not None and (kind, called["wrong"]) == ("BatchProcessor", "missing"):
+        return (
+            f"In a BatchProcessor a state is of many keys: {called['name']} is given them first, by the batch at hand"
+        )
+    return None
+
+
+def _kinds(above: type[LiveState]) -> dict[str, str]:
+    """The kind of processor that each class of states below this one is for."""
+    kinds = {}
+    for below in above.__subclasses__():
+        kinds.update({below.__name__: below._of[0], **_kinds(below)})
+    return kinds
 
 
 def operation(method: Method) -> Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.errors import InvalidRequest
 from holdfast.units import format_duration, parse_duration
@@ -45,9 +45,9 @@ class TTL:
     """
 
     duration: str | int | timedelta
-    refresh: str = "write"
-    visibility: str = "never_expired"
-    time: str = "processing"
+    refresh: Literal["write", "read_and_write"] = "write"
+    visibility: Literal["never_expired", "until_cleaned"] = "never_expired"
+    time: Literal["processing", "event"] = "processing"
 
     def __post_init__(self) -> None:
         if self.duration_ms <= 0:

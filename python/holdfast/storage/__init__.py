@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from holdfast.errors import InvalidRequest
 from holdfast.storage.file_store import FileStore, StoredFile
 from holdfast.storage.local import LocalFileStore
+from holdfast.storage.options import StorageOptions
 from holdfast.storage.transfer import run_parallel
-from holdfast.storage.uri import check_spelling, local_path
+from holdfast.storage.trial import try_out
+from holdfast.storage.uri import Bucket, bucket_of, check_spelling, local_path, store_uri
 
 __all__ = [
     "FileStore",
     "LocalFileStore",
+    "StorageOptions",
     "StoredFile",
     "check_spelling",
     "local_path",
     "open_file_store",
     "run_parallel",
+    "store_uri",
+    "try_out",
 ]
 
 
-def open_file_store(uri: str) -> FileStore:
-    """The store that ``uri`` names: a path, or ``file:///path``.
+def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStore:
+    """The store that ``uri`` names: a path, ``file:///path``, or a prefix in a bucket. Nothing is asked of it yet.
 
     Raises
     ------
     InvalidRequest
-        Not a place that files can be kept in.
+        Not a place that files can be kept in; or an object store, and the extra ``cloud`` is not installed.
     """
-    return LocalFileStore(local_path(uri))
+    bucket = bucket_of(uri)
+    return LocalFileStore(local_path(uri)) if bucket is None else _object_store(bucket, options or StorageOptions())
+
+
+@lru_cache(maxsize=64)  # a client holds connections
+def _object_store(bucket: Bucket, options: StorageOptions) -> FileStore:
+    try:
+        from holdfast.storage.object_store import ObjectFileStore
+    except ImportError as error:
+        raise InvalidRequest(
+            f"{bucket.uri} is an object store, and the package obstore is not installed ({error}): pip install "
+            f"'holdfast-spark[cloud]', on the driver and on all executors"
+        ) from None
+    return ObjectFileStore(bucket, options)

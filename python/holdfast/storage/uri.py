@@ -1,13 +1,14 @@
-"""URIs of stores: which folder they name, and what is told those that name none.
+"""URIs of stores: which folder or bucket they name, and what is told those that name none.
 
-A store is a folder that the driver and all executors reach under one path. Whatever else a URI may name is refused on
-the driver, where the caller sees it, and not in a worker at the first batch.
+A store is a place that the driver and all executors reach under one name: a folder, or a prefix in a bucket. Whatever
+else a URI may name is refused on the driver, where the caller sees it, and not in a worker at the first batch.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import InvalidRequest
@@ -21,6 +22,29 @@ _HIDDEN = "***"
 # working directory, where with:colon is meant.
 _REMOTE = "s3[an]?|gs|gcs|wasbs?|abfss?|adl|az|hdfs|s?webhdfs|viewfs|dbfs|oss|cosn?|obs|swift|o3?fs|maprfs|https?|ftp"
 _SCHEME = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*(?=:/)|(?i:{_REMOTE})):")
+#: Schemes of object stores, and what each is kept by. Spark's names are among them: s3a, abfs, abfss.
+_KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net")
+_EXAMPLES = "s3://bucket/folder, gs://bucket/folder, az://container/folder or abfss://container@account.dfs.core.windows.net/folder"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A prefix in a bucket. ``kind``: "s3", "gs" or "az"; ``account``: Azure's, where the URI names it."""
+
+    kind: str
+    name: str
+    prefix: str
+    account: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """One spelling for each place, and nothing secret in it."""
+        root = f"{self.kind}://{self.name}"
+        if self.account is not None:
+            root = f"abfss://{self.name}@{self.account}.dfs.core.windows.net"
+        return f"{root}/{self.prefix}" if self.prefix else root
 
 
 def check_spelling(text: str) -> None:
@@ -47,6 +71,58 @@ def check_spelling(text: str) -> None:
         )
 
 
+def store_uri(text: str) -> str:
+    """The one name of the place that ``text`` names: an absolute path, or an object store's URI.
+
+    Raises
+    ------
+    InvalidRequest
+        See :func:`check_spelling`; or neither a folder nor a prefix in a bucket. Says what to write instead.
+    """
+    bucket = bucket_of(text)
+    return local_path(text) if bucket is None else bucket.uri
+
+
+def bucket_of(text: str) -> Bucket | None:
+    """The prefix in a bucket that ``text`` names; None where its scheme is not an object store's.
+
+    Raises
+    ------
+    InvalidRequest
+        It is an object store's, and not spelled as one.
+    """
+    check_spelling(text)
+    scheme, found, rest = text.partition("://")
+    kind = _KINDS.get(scheme) if found else None
+    if kind is None:
+        return None
+    if "?" in rest or "#" in rest:
+        raise InvalidRequest(
+            f"{shown(text)} has options in it: expected {_EXAMPLES}. What an object store needs to know beside its name"
+            f" stands in spark.holdfast.storage.* and in the environment (docs/guide/storage.md)"
+        )
+    host, _, path = rest.partition("/")
+    name, at, machine = host.rpartition("@") if "@" in host else (host, "", "")
+    account = None
+    if at:
+        known = _ACCOUNT.fullmatch(machine) if scheme in ("abfs", "abfss") and ":" not in name else None
+        if known is None:
+            raise InvalidRequest(
+                f"{shown(text)}: expected {_EXAMPLES}. Who asks is never told in a URI, which stands in plans and logs:"
+                f" give credentials by the environment or the machine's role; and the host of an Azure cloud of its "
+                f"own as spark.holdfast.storage.endpoint (docs/guide/storage.md)"
+            )
+        account = known.group(1)
+    if not _BUCKET.fullmatch(name):
+        raise InvalidRequest(f"{shown(text)} names no bucket: expected {_EXAMPLES}")
+    prefix = path.rstrip("/")
+    if any(part in ("", ".", "..") or not part.isprintable() for part in prefix.split("/") if prefix):
+        raise InvalidRequest(
+            f"{shown(text)}: expected parts separated by single '/', none of them '.' or '..', as in {_EXAMPLES}"
+        )
+    return Bucket(kind, name, prefix, account)
+
+
 def local_path(text: str) -> str:
     """The absolute path of the folder that ``text`` names: a plain path, or ``file:///path``.
 
@@ -70,9 +146,9 @@ def local_path(text: str) -> str:
             f"{'/dbfs/' + text[len('dbfs:') :].strip('/')}"
         )
     raise InvalidRequest(
-        f"{shown(text)} is of the scheme {scheme.group(1)!r}: expected a folder that the driver and all executors have "
-        f"mounted under one path, such as /mnt/shared/state (a local disk for one machine; NFS, EFS, Filestore, Azure "
-        f"Files, CephFS or the like for several). Object stores and HDFS are not supported yet"
+        f"{shown(text)} is of the scheme {scheme.group(1)!r}: expected a folder, such as /mnt/shared/state, which the "
+        f"driver and all executors reach under one path (a local disk for one machine; NFS, CephFS or the like for "
+        f"several); or, where files are kept and not local copies, an object store: {_EXAMPLES}. HDFS is not supported"
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from holdfast.state import (
     KEEP,
     BroadcastState,
     Context,
+    Late,
     ListState,
     MapState,
     OperatorState,
@@ -137,9 +138,9 @@ class Harness:
         name: str = "under-test",
         side_outputs: Sequence[SideOutput] = (),
         event_time: str | Mapping[str, str] | None = None,
-        late: str | SideOutput | Mapping[str, str | SideOutput] = KEEP,
+        late: Late | SideOutput | Mapping[str, Late | SideOutput] = KEEP,
         null_keys: bool = False,
-        backend: str = "rocksdb",
+        backend: Literal["rocksdb", "hashmap"] = "rocksdb",
         settings: Mapping[str, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:

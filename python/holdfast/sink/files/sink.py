@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,7 @@ from holdfast.sink.files.layout import (
 )
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter
-from holdfast.storage import FileStore, local_path, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store, store_uri, try_out
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
@@ -45,14 +45,17 @@ class FileSink:
     Parameters
     ----------
     path
-        A folder, or a file URI, that the driver and all executors reach. Its file system must create files only if they
-        are absent, as a mounted one does.
+        A folder, or a file URI, that the driver and all executors reach; or a prefix in a bucket: ``s3://…``,
+        ``gs://…``, ``az://…``, ``abfss://…``. Its store must create files only if they are absent, as all clouds do,
+        and mounted file systems.
     name
         One of a kind in its query, and the same over its restarts.
     compression
         "zstd", "snappy", "lz4", "gzip", "brotli" or "none".
     row_group_rows
         Rows of a row group, at most.
+    storage
+        How an object store is reached; by default as the session's ``spark.holdfast.storage.*`` say.
 
     Raises
     ------
@@ -62,14 +65,15 @@ class FileSink:
 
     path: str
     name: str = "files"
-    compression: str = "zstd"
+    compression: Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"] = "zstd"
     row_group_rows: int = 1 << 20
+    storage: StorageOptions | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, os.PathLike)) or not os.fspath(self.path):
             raise InvalidRequest(f"FileSink: path is {self.path!r}; expected a folder or URI")
         try:
-            object.__setattr__(self, "path", local_path(os.fspath(self.path)))
+            object.__setattr__(self, "path", store_uri(os.fspath(self.path)))
         except InvalidRequest as error:
             raise InvalidRequest(f"FileSink: path: {error}") from None
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -90,7 +94,11 @@ class FileSink:
             pq.ParquetWriter(pa.BufferOutputStream(), schema, compression=self.compression).close()
         except (pa.ArrowException, OSError) as error:
             raise InvalidRequest(f"FileSink {self.name!r}: rows cannot be written as Parquet: {error}") from error
+        try_out(self._store(), copies=True)
         self._store().create_if_absent(README, _README)
+
+    def with_storage(self, storage: StorageOptions) -> FileSink:
+        return self if self.storage is not None else replace(self, storage=storage)
 
     def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
         """The fences of drivers, and the newest batch of which something is visible."""
@@ -158,7 +166,7 @@ class FileSink:
         return len(strays) + store.sweep(layout.staging, _ALWAYS_MS)
 
     @staticmethod
-    def files(path: str) -> list[CommittedFile]:
+    def files(path: str, storage: StorageOptions | None = None) -> list[CommittedFile]:
         """The files of all batches that are committed and whole, in order of query, sink, batch and partition.
 
         Raises
@@ -166,10 +174,10 @@ class FileSink:
         Corrupt
             A manifest is damaged.
         """
-        return [file for manifest in read_manifests(open_file_store(path)) for file in manifest.files]
+        return [file for manifest in read_manifests(open_file_store(path, storage)) for file in manifest.files]
 
     @staticmethod
-    def read(path: str) -> pa.Table:
+    def read(path: str, storage: StorageOptions | None = None) -> pa.Table:
         """The rows of all batches that are committed and whole: none of a batch, or all of it.
 
         Every file is compared with its checksum. The table is held in memory; for more than that, hand the names of
@@ -182,13 +190,13 @@ class FileSink:
         InvalidRequest
             Nothing has been committed there yet, so there are no columns either.
         """
-        table = read_files(open_file_store(path), FileSink.files(path))
+        table = read_files(open_file_store(path, storage), FileSink.files(path, storage))
         if table is None:
             raise InvalidRequest(f"{path} holds no committed batch: no FileSink has written there yet")
         return table
 
     def _store(self) -> FileStore:
-        return open_file_store(self.path)
+        return open_file_store(self.path, self.storage)
 
     def _record(
         self, store: FileStore, layout: Layout, batch_id: int, done: list[CommittedFile], is_whole: bool

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.kafka.client_config import client_config
 from holdfast.kafka.wire_config import wire_config
 from holdfast.sink.kafka.layout import VALUE_FORMATS, Columns
 
-EXACTLY_ONCE = "exactly-once"
-AT_LEAST_ONCE = "at-least-once"
-NONE = "none"
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+NONE: Final = "none"
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
-STOP = "stop"
+STOP: Final = "stop"
 OUTCOMES = ("done", "lost")
 WITNESS_TOPIC = "holdfast-witness"
 

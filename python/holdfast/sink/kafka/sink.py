@@ -8,7 +8,7 @@ docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 import pyarrow as pa
 
@@ -17,11 +17,12 @@ from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink
 from holdfast.commit.traces import Trace
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.fault_points import reach
-from holdfast.kafka.client import logger
+from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.presence import Presence
 from holdfast.kafka.transactional_ids import TransactionalId, drivers_ago, pattern_of, prefix_of
 from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readiness, Transactions, topics_of
+from holdfast.kafka.wire import kafka_python
 from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place, place_of
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.layout import Columns, Layout
@@ -92,11 +93,11 @@ class KafkaSink:
         headers: str | None = None,
         topic_column: str | None = None,
         partition_column: str | None = None,
-        value_format: str | None = None,
-        mode: str = EXACTLY_ONCE,
+        value_format: Literal["json", "bytes", "string"] | None = None,
+        mode: Literal["exactly-once", "at-least-once", "none"] = EXACTLY_ONCE,
         name: str = "kafka",
         witness_topic: str | None = WITNESS_TOPIC,
-        when_undecided: str | Mapping[str, str] = STOP,
+        when_undecided: Literal["stop"] | Mapping[str, str] = STOP,
         options: Mapping[str, object] | None = None,
     ) -> None:
         self._options = SinkOptions(
@@ -134,7 +135,9 @@ class KafkaSink:
     def check(self, schema: pa.Schema, limits: CommitLimits) -> None:
         """See `holdfast.commit.sink.Sink`."""
         Layout(self._options.columns, self._options.value_format, schema)
+        confluent_kafka()  # asked for before the brokers are, which may take a minute
         if self._transactional:
+            kafka_python()
             check_timeouts(self._options, limits)
         Fitness(self._options).check()
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.client import confluent_kafka
 from holdfast.source.kafka.batch import KafkaBatchReader
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stream import stream_reader
@@ -71,5 +72,17 @@ class KafkaDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("holdfast-kafka")`` known to a session. Harmless when repeated."""
+    """Make ``format("holdfast-kafka")`` known to a session. Harmless when repeated.
+
+    Parameters
+    ----------
+    spark
+        The session.
+
+    Raises
+    ------
+    Unavailable
+        Kafka's client is not installed; says how to install it.
+    """
+    confluent_kafka()
     spark.dataSource.register(KafkaDataSource)

@@ -1,0 +1,249 @@
+"""A FileStore in an object store: S3, Google Cloud Storage, Azure, or what speaks as one of them.
+
+A file is one object, made by one request that fails where the name exists. An answer may be lost, so that the next
+attempt meets its own object: each call marks what it makes with a name of its own, and whoever is refused looks whose
+it is. A crash leaves nothing but parts of a large upload, which nobody lists; a rule of the bucket clears them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import S3Store
+
+from holdfast.clock import Ids, new_id
+from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.storage.answers import Patience, TryAgainError, is_missing
+from holdfast.storage.clients import client_of
+from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
+from holdfast.storage.options import StorageOptions
+from holdfast.storage.transfer import run_parallel
+from holdfast.storage.uri import Bucket
+
+#: Who made an object: a mark beside its bytes. Azure takes letters only.
+_MARK = "holdfastattempt"
+#: Beyond this an object goes in parts, and comes in parts: one request must end within its time limit.
+PART_BYTES = 16 << 20
+_PARTS_AT_ONCE = 4
+_PARTS_MAX = 9_000
+_DELETE_THREADS = 8
+_LIST_CHUNK = 1_000
+
+
+class ObjectFileStore:
+    """Files below a prefix of a bucket.
+
+    Parameters
+    ----------
+    ids, patience
+        Given by tests.
+    """
+
+    def __init__(
+        self, bucket: Bucket, options: StorageOptions, *, ids: Ids = new_id, patience: Patience | None = None
+    ) -> None:
+        self.uri = bucket.uri
+        self._client: Any = client_of(bucket, options)
+        self._ids = ids
+        self._patience = patience or Patience(self.uri, options)
+
+    def put(self, name: str, data: Data) -> None:
+        view = _bytes_of(data)
+        made = self._create(name, view) if view.nbytes <= PART_BYTES else self._upload(name, view, view.nbytes)
+        if not made:
+            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+
+    def put_file(self, name: str, path: str) -> None:
+        try:
+            size_bytes = os.stat(path).st_size
+            data = Path(path).read_bytes() if size_bytes <= PART_BYTES else b""
+        except OSError as error:
+            raise Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}") from error
+        made = self._create(name, data) if size_bytes <= PART_BYTES else self._upload(name, Path(path), size_bytes)
+        if not made:
+            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+
+    def create_if_absent(self, name: str, data: Data) -> bool:
+        return self._create(name, _bytes_of(data))
+
+    def copy_if_absent(self, name: str, target: str) -> bool | None:
+        check_name(name), check_name(target)
+
+        def copy() -> bool | None:
+            try:
+                obstore.copy(self._client, name, target, overwrite=False)
+                return True
+            except AlreadyExistsError:
+                if self._maker(target) is None:
+                    raise TryAgainError("a copy was refused for a name that does not exist") from None
+                return False
+            except FileNotFoundError as error:
+                if not is_missing(error):
+                    raise
+                # Also of an earlier attempt whose answer was lost: the upload that it ended is not there any more.
+                return None if self._maker(target) is None else False
+
+        return self._patience.call("copying to", target, copy)
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return b"".join(self._pieces(name))
+        except FileNotFoundError:
+            return None
+
+    def fetch(self, name: str, path: str) -> bool:
+        pieces = self._pieces(name)
+        try:
+            first = next(pieces, b"")
+        except FileNotFoundError:
+            return False
+        try:
+            with open(path, "xb") as target:
+                target.write(first)
+                for piece in pieces:
+                    target.write(piece)
+        except (HoldfastError, OSError) as error:
+            with suppress(OSError):
+                os.unlink(path)
+            if isinstance(error, FileNotFoundError):  # deleted since
+                return False
+            if isinstance(error, HoldfastError):
+                raise
+            raise Unavailable(f"{name!r} of {self.uri} cannot be written to the local file {path}: {error}") from error
+        return True
+
+    def list(self, prefix: str) -> Listing:
+        folder = prefix.rpartition("/")[0]  # a store lists by whole parts of names; a prefix may end within one
+
+        def look() -> Listing:
+            chunks = obstore.list(self._client, folder or None, chunk_size=_LIST_CHUNK)
+            return [_stored(meta) for chunk in chunks for meta in chunk]
+
+        found = self._patience.call("listing", prefix, look)
+        return sorted(
+            (file for file in found if file.name.startswith(prefix) and not _is_own(file.name)),
+            key=lambda file: file.name,
+        )
+
+    def names(self, folder: str) -> Names:
+        check_folder(folder)
+        listed = self._patience.call(
+            "listing", folder, lambda: obstore.list_with_delimiter(self._client, folder.rstrip("/") or None)
+        )
+        found = [str(meta["path"]) for meta in listed["objects"]]
+        return sorted(name for name in found if name.rpartition("/")[0] == folder[:-1] and not _is_own(name))
+
+    def delete(self, names: Sequence[str]) -> None:
+        checked = [check_name(name) for name in names]
+        if isinstance(self._client, S3Store) and len(checked) > 1:
+            # One request for a thousand; a name that does not exist is none of S3's concerns.
+            self._patience.call("deleting", f"{checked[0]}, …", lambda: obstore.delete(self._client, checked))
+        else:
+            run_parallel([lambda name=name: self._delete(name) for name in checked], _DELETE_THREADS)  # type: ignore[misc]
+
+    def sweep(self, prefix: str, before_ms: int) -> int:
+        return 0  # what is being written has no name here
+
+    def local_path(self, name: str) -> str | None:
+        return None
+
+    def _delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._patience.call("deleting", name, lambda: obstore.delete(self._client, name), may_miss=True)
+
+    def _create(self, name: str, data: memoryview | bytes) -> bool:
+        """One request. False: the name exists, and not by an attempt of this call whose answer was lost."""
+        check_name(name)
+        mark = self._ids()
+
+        def attempt() -> bool:
+            try:
+                obstore.put(self._client, name, data, mode="create", attributes={_MARK: mark}, use_multipart=False)
+                return True
+            except AlreadyExistsError:
+                maker = self._maker(name)
+                if maker is None:
+                    # Two wrote at once, and the other one failed; or it was deleted since.
+                    raise TryAgainError("a name that does not exist was refused as one that does") from None
+                return maker == mark
+
+        return self._patience.call("writing", name, attempt)
+
+    def _upload(self, name: str, data: memoryview | Path, size_bytes: int) -> bool:
+        """In parts, which cannot be made to fail where the name exists: so that is looked at first. Names are unique to
+        the attempt that writes them; here a mistake in that is told unless two write at one instant.
+        """
+        check_name(name)
+        mark = self._ids()
+        part_bytes = max(PART_BYTES, -(-size_bytes // _PARTS_MAX))
+
+        def attempt() -> bool:
+            maker = self._maker(name)
+            if maker is None:
+                obstore.put(
+                    self._client,
+                    name,
+                    data,
+                    attributes={_MARK: mark},
+                    use_multipart=True,
+                    chunk_size=part_bytes,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+            return maker in (None, mark)
+
+        return self._patience.call("writing", name, attempt)
+
+    def _maker(self, name: str) -> str | None:
+        """The mark of whoever made an object, "" where it has none; None: there is no such object."""
+        try:
+            found = obstore.get(self._client, name, options={"head": True})
+        except FileNotFoundError as error:
+            if is_missing(error):
+                return None
+            raise
+        return str(found.attributes.get(_MARK, ""))
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """The bytes of an object; FileNotFoundError where there is none."""
+        check_name(name)
+
+        def first() -> tuple[int, bytes]:
+            found = obstore.get(self._client, name)
+            size_bytes = int(found.meta["size"])
+            if size_bytes > PART_BYTES:
+                return size_bytes, b""  # the answer is let go, and asked for in parts
+            return size_bytes, _whole(bytes(found.bytes()), size_bytes)
+
+        size_bytes, data = self._patience.call("reading", name, first, may_miss=True)
+        yield data
+        for start in range(0, size_bytes if size_bytes > PART_BYTES else 0, PART_BYTES):
+            end = min(start + PART_BYTES, size_bytes)
+
+            def part(start: int = start, end: int = end) -> bytes:
+                return _whole(bytes(obstore.get_range(self._client, name, start=start, end=end)), end - start)
+
+            yield self._patience.call("reading", name, part, may_miss=True)
+
+
+def _bytes_of(data: Data) -> memoryview:
+    return memoryview(data).cast("B")
+
+
+def _whole(data: bytes, size_bytes: int) -> bytes:
+    if len(data) != size_bytes:
+        raise TryAgainError(f"the answer was cut short: {len(data)} of {size_bytes} bytes")
+    return data
+
+
+def _stored(meta: Any) -> StoredFile:
+    return StoredFile(str(meta["path"]), int(meta["size"]), int(meta["last_modified"].timestamp() * 1000))
+
+
+def _is_own(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)

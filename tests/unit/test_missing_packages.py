@@ -1,0 +1,49 @@
+"""A package that is not installed is told where it is first asked for, on the driver, before any broker or batch."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import holdfast as hf
+from holdfast.commit.sink import CommitLimits
+
+ROWS = pa.schema([("key", pa.string()), ("value", pa.string())])
+LIMITS = CommitLimits(trigger_ms=1000, retry_max_ms=120_000, retry_backoff_ms=100)
+INSTALL = r"pip install 'holdfast-spark\[{}\]'"
+
+
+@pytest.mark.parametrize(
+    ("package", "mode"), [("confluent_kafka", "exactly-once"), ("confluent_kafka", "none"), ("kafka", "exactly-once")]
+)
+def test_a_sink_without_its_clients_says_so_before_it_asks_a_broker(
+    package: str, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, package, None)
+    sink = hf.KafkaSink("127.0.0.1:1", "totals", mode=mode)
+    with pytest.raises(hf.Unavailable, match=INSTALL.format("kafka")):
+        sink.check(ROWS, LIMITS)
+
+
+def test_a_source_without_its_client_says_so_when_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Any] = []
+    session: Any = SimpleNamespace(dataSource=SimpleNamespace(register=registered.append))
+    hf.register_sources(session)
+    assert len(registered) == 1
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(hf.Unavailable, match=INSTALL.format("kafka")):
+        hf.register_sources(session)
+    assert len(registered) == 1
+
+
+def test_a_sketch_without_its_library_says_so_when_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    hf.AggregatingState(pa.string(), "approx_count_distinct")
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    with pytest.raises(hf.Unavailable, match=INSTALL.format("sketch")):
+        hf.AggregatingState(pa.string(), "approx_count_distinct")
