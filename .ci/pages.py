@@ -24,7 +24,7 @@ OF_THE_ROOT = {
 
 #: Pages of the reference: title, and what stands there. tests/tidy/test_docs.py compares them with `holdfast.__all__`.
 REFERENCE = {
-    "operators.md": ("Operators", ["keyed", "connect", "broadcast", "SideOutput", "select_output"]),
+    "operators.md": ("Operators", ["keyed", "connect", "broadcast", "Restore", "SideOutput", "select_output"]),
     "processors.md": ("Processors", ["BatchProcessor", "KeyedProcessor", "Context"]),
     "states.md": (
         "States",
