@@ -24,7 +24,7 @@ OF_THE_ROOT = {
 
 #: Pages of the reference: title, and what stands there. tests/tidy/test_docs.py compares them with `holdfast.__all__`.
 REFERENCE = {
-    "operators.md": ("Operators", ["keyed", "connect", "broadcast", "SideOutput", "select_output"]),
+    "operators.md": ("Operators", ["keyed", "connect", "broadcast", "Restore", "SideOutput", "select_output"]),
     "processors.md": ("Processors", ["BatchProcessor", "KeyedProcessor", "Context"]),
     "states.md": (
         "States",
@@ -35,7 +35,7 @@ REFERENCE = {
         "Queries",
         ["start", "write_exactly_once", "Query", "await_termination", "terminal_log", "fork_checkpoint"],
     ),
-    "kafka_and_files.md": ("Sources and sinks", ["register_sources", "KafkaSink", "FileSink", "StorageOptions"]),
+    "kafka_and_files.md": ("Sources, sinks, storage", ["register_sources", "KafkaSink", "FileSink", "StorageOptions"]),
     "checkpoints.md": ("Checkpoints and savepoints", ["Checkpoint", "Savepoint"]),
     "metrics.md": ("Metrics", ["metrics", "MetricsListener", "BatchMetrics", "OperatorMetrics"]),
     "errors.md": (

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
     from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
+    from holdfast.spark.restore import Restore
     from holdfast.spark.side_outputs import select_output
     from holdfast.spark.terminal_log import terminal_log
     from holdfast.spark.write import write_exactly_once
@@ -75,6 +76,7 @@ __all__ = [
     "OperatorState",
     "Query",
     "ReducingState",
+    "Restore",
     "Savepoint",
     "SideOutput",
     "StorageOptions",
@@ -103,6 +105,7 @@ _SPARK_EXPORTS = frozenset(
         "MetricsListener",
         "OperatorMetrics",
         "Query",
+        "Restore",
         "await_termination",
         "connect",
         "keyed",

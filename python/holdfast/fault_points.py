@@ -17,6 +17,8 @@ POINTS = (
     "after_open", "during_restore", "during_spill", "before_delta", "after_delta", "during_fold", "after_fold",
     "during_snapshot", "before_manifest", "after_snapshot", "during_retention",
 )  # fmt: skip
+#: Of the first version of a slot whose generation has an origin.
+ORIGIN_POINTS = ("during_origin", "before_origin")
 #: Of exactly-once output: in a sink's task, and on the driver.
 SINK_POINTS = ("sink_open", "sink_mid", "sink_before_prepare", "sink_after_prepare")
 COMMIT_POINTS = ("before_record", "after_record", "mid_commit", "after_commit", "during_recover")

@@ -12,13 +12,15 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast import _core
-from holdfast.checkpoint import Handle, OperatorRecord, SnapshotRef, StateRecord
+from holdfast.checkpoint import Handle, OperatorRecord, Origin, SnapshotRef, StateRecord
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
 from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.errors import Incompatible
 from holdfast.storage import LocalFileStore
 
 FOLDER = Path(__file__).parent
@@ -41,6 +43,23 @@ HANDLE = Handle(
     ),
     deltas=tuple(DeltaRef(n, VERSIONS[n], 1_000 + n, f"{n * 7919:016x}") for n in range(5, 12)),
     superseded=(Superseded(0, 10, None),),
+)
+
+# The first version of a generation with an origin, and two batches.
+BEGUN = replace(
+    HANDLE,
+    snapshots=HANDLE.snapshots[:1],
+    deltas=HANDLE.deltas[-2:],
+    superseded=(),
+    origin=9,
+)
+ORIGIN = Origin(
+    store="/mnt/state ü",
+    query_id="5c2e3f6a-0000-4000-8000-00000000000a",
+    operator=HANDLE.operator,
+    batch_id=10,
+    handles=(None, replace(HANDLE, slot=1)),
+    operators=("more", HANDLE.operator),
 )
 
 OPERATOR = OperatorRecord(
@@ -107,6 +126,29 @@ def test_handle_with_expiry():
     """Version 2: of states with a TTL. What has none is written as before."""
     assert Handle.from_text(golden("handle_v2.json").decode()) == replace(HANDLE, expiry=EXPIRY)
     assert replace(HANDLE, expiry=EXPIRY).to_text().encode() == golden("handle_v2.json")
+
+
+def test_handle_of_a_generation_with_an_origin():
+    """Version 3. What has no origin is written as before."""
+    assert Handle.from_text(golden("handle_v3.json").decode()) == BEGUN
+    assert BEGUN.to_text().encode() == golden("handle_v3.json")
+
+
+def test_operator_with_an_origin():
+    assert OperatorRecord.from_json(golden("operator_v2.json")) == replace(OPERATOR, origin=ORIGIN)
+    assert replace(OPERATOR, origin=ORIGIN).to_json().encode() == golden("operator_v2.json")
+
+
+def test_what_a_new_generation_agrees_on(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/opened.json", golden("opened_v1.json"))
+    store.put("q/takeover-earlier.json", golden("takeover_v1.json"))
+    opening = Opening(store, "q/op", ORIGIN)
+    assert [opening.calls_all(batch_id) for batch_id in (0, 1, 2)] == [True, False, False]
+    of_earlier = replace(ORIGIN, query_id="earlier")
+    begin_together(store, "q", replace(OPERATOR, origin=of_earlier))
+    with pytest.raises(Incompatible, match="another operator of this query at its batch 10"):
+        begin_together(store, "q", replace(OPERATOR, origin=replace(of_earlier, batch_id=11)))
 
 
 def test_delta_with_expiry():

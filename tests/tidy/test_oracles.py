@@ -61,7 +61,7 @@ def test_every_step_of_the_package_is_struck_by_a_campaign() -> None:
     }
     harnesses = [
         text(ROOT / "tests/faults" / harness)
-        for harness in ("eos_harness.py", "crash_harness.py", "test_timer_kills.py")
+        for harness in ("eos_harness.py", "crash_harness.py", "test_timer_kills.py", "test_rescale_kills.py")
     ]
     named = {step for harness in harnesses for step in re.findall(r'"(\w+)"', harness)}
     struck = {*named, *fault_points.SINK_POINTS, *fault_points.COMMIT_POINTS}

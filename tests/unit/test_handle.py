@@ -77,7 +77,7 @@ def test_a_newer_version_says_to_upgrade():
     from holdfast.sealed import seal
 
     with pytest.raises(Incompatible, match="Upgrade"):
-        Handle.from_text(seal("holdfast.handle", 3, {}))
+        Handle.from_text(seal("holdfast.handle", 4, {}))
 
 
 def test_another_sealed_document_is_no_handle():

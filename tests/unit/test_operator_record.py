@@ -72,7 +72,7 @@ LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"slots": 16}, r"slots: recorded 8, declared 16 \(take a savepoint"),
+        ({"slots": 16}, r"slots: recorded 8, declared 16 \(go back to the recorded number, or rescale"),
         ({"max_parallelism": 128}, r"max parallelism: recorded 4096, declared 128"),
         ({"null_keys": True}, r"null keys: recorded False, declared True"),
         (

@@ -168,10 +168,10 @@ def test_composite_keys_take_their_columns_in_order() -> None:
 
 def test_slots_with_timers_are_woken_by_the_first_partition_alone():
     labels = (4, 8, 15)
-    rows = packed(plan(wakes=True), labels, batches(3, 3, users=1))
+    rows = packed(plan(wakes=lambda: True), labels, batches(3, 3, users=1))
     assert [row for batch in rows for row in batch.column(0).to_pylist()][-3:] == [4, 8, 15]
     assert rows[-1].column(1).null_count == rows[-1].column(2).null_count == 3
     assert len(slot_rows(rows)) == 1
-    assert [batch.num_rows for batch in packed(plan(wakes=True), labels, iter(()))] == [3]
-    assert packed(plan(wakes=True), labels, iter(()), partition=1) == []
+    assert [batch.num_rows for batch in packed(plan(wakes=lambda: True), labels, iter(()))] == [3]
+    assert packed(plan(wakes=lambda: True), labels, iter(()), partition=1) == []
     assert packed(plan(), labels, iter(())) == []

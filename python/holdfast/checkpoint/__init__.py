@@ -17,6 +17,7 @@ from holdfast.checkpoint.operator_record import (
     recorded_operator,
     register_operator,
 )
+from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
@@ -38,6 +39,7 @@ __all__ = [
     "Host",
     "Lifetime",
     "OperatorRecord",
+    "Origin",
     "Recovery",
     "Runs",
     "SlotState",

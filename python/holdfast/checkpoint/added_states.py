@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint.names import added_state_name
 from holdfast.checkpoint.state_record import StateRecord, state_fields, state_of
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, InternalError
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
@@ -50,6 +50,19 @@ def may_be_added(state: StateRecord) -> bool:
     return _sort(state) is not None
 
 
+def next_id(state: StateRecord, known: Sequence[StateRecord]) -> int:
+    """The id of a state that is added to those that are known."""
+    sort = _sort(state)
+    if sort is None:
+        raise InternalError(f"state {state.name!r} is a {state.kind} and cannot be added")
+    return 1 + max((other.id for other in known if other.id in sort.ids), default=sort.ids.start - 1)
+
+
+def of_no_key(state: StateRecord) -> bool:
+    """Whether the state belongs to the slot and to no key."""
+    return state.kind in ("broadcast", "operator")
+
+
 def added_states(
     store: FileStore, folder: str, recorded: Sequence[StateRecord], declared: Sequence[StateRecord]
 ) -> tuple[StateRecord, ...]:
@@ -67,10 +80,9 @@ def added_states(
         if sort is None or state.name in names:
             continue
         while state.name not in {found.name for found in added}:
-            taken = [known.id for known in (*recorded, *added) if known.id in sort.ids]
-            next_id = 1 + max(taken, default=sort.ids.start - 1)
-            text = seal(sort.format, VERSION, state_fields(replace(state, id=next_id)))
-            store.create_if_absent(f"{folder}/{added_state_name(sort.folder, next_id)}", text.encode())
+            state_id = next_id(state, (*recorded, *added))
+            text = seal(sort.format, VERSION, state_fields(replace(state, id=state_id)))
+            store.create_if_absent(f"{folder}/{added_state_name(sort.folder, state_id)}", text.encode())
             added = recorded_states(store, folder, recorded)
     return added
 

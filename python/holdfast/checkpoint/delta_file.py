@@ -29,8 +29,9 @@ _FIELDS = (
     pa.field("value", pa.binary()),
 )
 
+DELTA_SCHEMA = pa.schema(_FIELDS)
 #: What a batch that changed nothing leaves.
-EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _FIELDS], schema=pa.schema(_FIELDS))
+EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _FIELDS], schema=DELTA_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -173,5 +174,5 @@ def _check_identity(schema: pa.Schema, ref: DeltaRef, operator: str, slot: int, 
         found = metadata.get(f"holdfast.{name}")
         if found != str(value):
             raise Corrupt(f"{named} belongs elsewhere: expected {name} {value!r}, found {found!r}")
-    if schema.remove_metadata() != pa.schema(_FIELDS):
+    if schema.remove_metadata() != DELTA_SCHEMA:
         raise Corrupt(f"{named} has other columns than a delta: {schema.remove_metadata()}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import Any
 
 from holdfast.checkpoint.expiry import StateExpiry
@@ -16,7 +17,8 @@ from holdfast.errors import Corrupt
 from holdfast.sealed import seal, unseal
 
 FORMAT = "holdfast.handle"
-VERSION = 2
+VERSION = 3
+_VERSION_WITHOUT_ORIGIN = 2
 _VERSION_WITHOUT_EXPIRY = 1
 _SNAPSHOTS_MAX = 2
 
@@ -60,7 +62,8 @@ class Superseded:
 @dataclass(frozen=True)
 class Handle:
     """Version ``sequence`` of a slot. ``snapshots``: newest first. ``deltas`` and ``superseded``: oldest first.
-    ``expiry``: by state id, of states that have or had a TTL.
+    ``expiry``: by state id, of states that have or had a TTL. ``origin``: sequence of the first version, a snapshot, of
+    a generation that has an origin; 0: the line begins with the empty state.
     """
 
     operator: str
@@ -73,11 +76,12 @@ class Handle:
     deltas: tuple[DeltaRef, ...] = ()
     superseded: tuple[Superseded, ...] = ()
     expiry: tuple[StateExpiry, ...] = ()
+    origin: int = 0
 
     @property
     def start(self) -> int:
         """Sequence of the oldest version that this handle can be restored from; 0 is the empty state."""
-        return self.snapshots[-1].sequence if len(self.snapshots) == _SNAPSHOTS_MAX else 0
+        return self.snapshots[-1].sequence if len(self.snapshots) == _SNAPSHOTS_MAX else self.origin
 
     @property
     def floor(self) -> int:
@@ -104,8 +108,9 @@ class Handle:
         return tuple(delta for delta in self.deltas if delta.sequence > sequence)
 
     def to_text(self) -> str:
-        # What has no TTL is what earlier versions of Holdfast read too.
-        return seal(FORMAT, VERSION if self.expiry else _VERSION_WITHOUT_EXPIRY, _fields(self))
+        # What has neither a TTL nor an origin is what earlier versions of Holdfast read too.
+        without_origin = _VERSION_WITHOUT_ORIGIN if self.expiry else _VERSION_WITHOUT_EXPIRY
+        return seal(FORMAT, VERSION if self.origin else without_origin, _fields(self))
 
     @classmethod
     def from_text(cls, text: str) -> Handle:
@@ -136,6 +141,10 @@ def broken_rule(handle: Handle) -> str | None:
     superseded = [old.sequence for old in handle.superseded]
     if len(snapshots) > _SNAPSHOTS_MAX or snapshots != sorted(set(snapshots), reverse=True):
         return f"snapshots are at most {_SNAPSHOTS_MAX}, newest first, found sequences {snapshots}"
+    if handle.origin < 0 or (handle.origin and len(snapshots) < _SNAPSHOTS_MAX and snapshots != [handle.origin]):
+        return (
+            f"a line that begins at version {handle.origin} names its snapshot until there are two, found {snapshots}"
+        )
     if deltas != list(range(handle.start + 1, handle.sequence + 1)):
         return f"deltas lead from {handle.start} to {handle.sequence} without a gap, found sequences {deltas}"
     if superseded != sorted(set(superseded)) or (superseded and superseded[-1] >= handle.start):
@@ -154,8 +163,10 @@ def broken_rule(handle: Handle) -> str | None:
 
 def _fields(handle: Handle) -> dict[str, Any]:
     expiry = {"expiry": [state.to_row() for state in handle.expiry]} if handle.expiry else {}
+    origin = {"origin": handle.origin} if handle.origin else {}
     return {
         **expiry,
+        **origin,
         "operator": handle.operator,
         "slot": handle.slot,
         "version_id": handle.version_id,
@@ -182,4 +193,5 @@ def _from_fields(fields: dict[str, Any]) -> Handle:
         deltas=tuple(DeltaRef(*row) for row in fields["deltas"]),
         superseded=tuple(Superseded(*row) for row in fields["superseded"]),
         expiry=tuple(StateExpiry.from_row(row) for row in fields.get("expiry", ())),
+        origin=index(fields.get("origin", 0)),
     )

@@ -18,7 +18,8 @@ def next_handle(
     Parameters
     ----------
     first
-        Operator, slot, version_id, parent_id, sequence and batch_id of the new handle; the rest is worked out here.
+        Operator, slot, version_id, parent_id, sequence, batch_id and expiry of the new handle; the rest is worked out
+        here.
     delta
         The delta that leads from ``parent`` to the new version.
     snapshot
@@ -28,15 +29,17 @@ def next_handle(
     """
     snapshots = parent.snapshots if parent else ()
     superseded = parent.superseded if parent else ()
+    origin = parent.origin if parent else 0
     if snapshot is not None and parent is not None:
-        if snapshots:
+        if snapshots and snapshots[0].sequence > parent.start:
             # The new handle starts from the newest so far; whatever was older is needed by earlier handles only.
             name = snapshots[1].name if len(snapshots) > 1 else None
             superseded = (*superseded, Superseded(parent.start, first.batch_id, name))
         snapshots = (snapshot, *snapshots[:1])
-    start = snapshots[1].sequence if len(snapshots) > 1 else 0
+    start = snapshots[1].sequence if len(snapshots) > 1 else origin
     made = replace(
         first,
+        origin=origin,
         snapshots=snapshots,
         deltas=(*(d for d in (parent.deltas if parent else ()) if d.sequence > start), delta),
         superseded=tuple(old for old in superseded if not is_expired(old.batch_id, first.batch_id, retained_batches)),

@@ -1,9 +1,9 @@
 """Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
 
 In storage, under ``<query id>/<operator>/``: ``operator.json``, ``timers/<id>.json``, ``operator_states/<id>.json``,
-``runs/<number>-<run id>.json`` and, for each slot, a folder ``slot-00007/`` with
-``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json`` and
-``sst/<snapshot id>-<file>``.
+``runs/<number>-<run id>.json``, in a generation with an origin ``opened.json``, and, for each slot, a folder
+``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json``,
+``sst/<snapshot id>-<file>`` and, with an origin, ``origin.json``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from urllib.parse import quote, unquote
 from holdfast._core import xxh64
 
 _SEQUENCE_DIGITS = 12
+#: In a slot's folder: the handle of the first version of a generation that has an origin.
+FIRST_VERSION = "origin.json"
+#: In an operator's folder: since which batch all slots of such a generation have a handle.
+OPENED = "opened.json"
+#: In a query's folder, beside its operators: what the names of notes on earlier queries begin with.
+TAKEOVER = "takeover-"
 _RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
 _ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
@@ -21,7 +27,16 @@ _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\
 
 def operator_prefix(query_id: str, operator: str) -> str:
     """The folder of an operator: its name percent-encoded, so that any name is one part of a path."""
-    return f"{quote(query_id, safe='')}/{encode_operator(operator)}"
+    return f"{query_folder(query_id)}/{encode_operator(operator)}"
+
+
+def query_folder(query_id: str) -> str:
+    return quote(query_id, safe="")
+
+
+def takeover_name(query_id: str, earlier_query_id: str) -> str:
+    """Of the note how the operators of a query begin that take over the state of an earlier one."""
+    return f"{query_folder(query_id)}/{TAKEOVER}{quote(earlier_query_id, safe='')}.json"
 
 
 def encode_operator(operator: str) -> str:

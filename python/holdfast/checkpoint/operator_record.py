@@ -10,14 +10,16 @@ import pyarrow as pa
 
 from holdfast.checkpoint.added_states import added_states, may_be_added, recorded_states
 from holdfast.checkpoint.names import encode_operator
+from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 1
-_RESCALE = "take a savepoint and restore it with a rescale, or go back to the recorded number"
+VERSION = 2
+_VERSION_WITHOUT_ORIGIN = 1
+_RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 
 
@@ -25,7 +27,7 @@ _NEW = "go back to the recorded declaration, give the operator a new name, or st
 class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
     key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
-    broadcast has no key columns.
+    broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
     """
 
     name: str
@@ -36,13 +38,15 @@ class OperatorRecord:
     null_keys: bool
     states: tuple[StateRecord, ...]
     inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    origin: Origin | None = None
 
     def to_json(self) -> str:
         return seal(
             FORMAT,
-            VERSION,
+            VERSION if self.origin else _VERSION_WITHOUT_ORIGIN,  # the one without is what earlier versions read too
             {
                 "name": self.name,
+                **({"origin": self.origin.to_fields()} if self.origin else {}),
                 **({"inputs": dict(self.inputs)} if self.inputs else {}),
                 "max_parallelism": self.max_parallelism,
                 "slots": self.slots,
@@ -68,35 +72,42 @@ class OperatorRecord:
                 key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
                 states=tuple(state_of(state) for state in fields["states"]),
+                origin=Origin.from_fields(fields["origin"], where) if "origin" in fields else None,
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
 
-    def differences(self, declared: OperatorRecord) -> list[str]:
-        """How ``declared`` contradicts this record: what was expected, what was found, and the way out.
-        Labels may differ.
+    def differences(self, declared: OperatorRecord, way_out: str = _NEW) -> list[str]:
+        """How ``declared`` contradicts this record: what was expected, what was found, and the way out,
+        which is ``way_out`` but for the number of slots. Labels may differ.
         """
         found: list[str] = []
-        for what, key, way_out in (
+        for what, key, way in (
             ("slots", "slots", _RESCALE),
-            ("max parallelism", "max_parallelism", _RESCALE),
-            ("null keys", "null_keys", _NEW),
+            ("max parallelism", "max_parallelism", way_out),
+            ("null keys", "null_keys", way_out),
         ):
             if getattr(self, key) != getattr(declared, key):
-                found.append(f"{what}: recorded {getattr(self, key)}, declared {getattr(declared, key)} ({way_out})")
+                found.append(f"{what}: recorded {getattr(self, key)}, declared {getattr(declared, key)} ({way})")
         if not self.key_schema.equals(declared.key_schema):
             found.append(
-                f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({_NEW})"
+                f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )
         recorded = {state.name: state for state in self.states}
         given = {state.name: state for state in declared.states}
         for name in (*recorded, *(name for name in given if name not in recorded)):
             old, new = recorded.get(name), given.get(name)
             if old is None or new is None or not _same(old, new):
-                found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({_NEW})")
+                found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({way_out})")
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
-            found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({_NEW})")
+            found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
+        # A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
+        if declared.origin is not None and _whose(declared.origin) != _whose(self.origin):
+            found.append(
+                f"origin: recorded {self.origin.where if self.origin else 'the empty state'}, declared "
+                f"{declared.origin.where} (leave restore= out, or start with a new Spark checkpoint)"
+            )
         return found
 
 
@@ -165,6 +176,10 @@ def _record(store: FileStore, prefix: str) -> OperatorRecord | None:
 
 def _record_name(prefix: str) -> str:
     return f"{prefix}/operator.json"
+
+
+def _whose(origin: Origin | None) -> tuple[str, str] | None:
+    return (origin.query_id, origin.operator) if origin else None
 
 
 def _text(schema: pa.Schema) -> str:

@@ -8,9 +8,11 @@ snapshots, all deltas from the beginning. Nothing is used unchecked; what is dam
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 from holdfast._core import Store
 from holdfast.checkpoint.base_folder import LocalBase
@@ -56,6 +58,9 @@ class Live:
 
 
 Opened = tuple[Live, Recovery]
+_Found = TypeVar("_Found")
+#: What a way ends with, given the base that it begins at (None: nothing), handle, the way's name, bytes fetched so far.
+_End = Callable[["LocalBase | None", Handle, str, int], _Found]
 
 
 class Restoring:
@@ -87,35 +92,46 @@ class Restoring:
         """
         if handle is None:
             return Live(self._context.new_store(), None, None), Recovery("new")
+        caught_up = [partial(self._catch_up, live, handle)] if live is not None else []
+        ways: Iterable[Callable[[], Opened | None]] = chain(caught_up, self._ways(handle, self._from_base))
+        (state, recovery), damaged = self._first_whole(handle, ways)
+        # A local copy that was damaged is the loss of a local copy; fallback is said of what storage lost.
+        fell_back = damaged and recovery.way == "restore"
+        return state, replace(recovery, way="fallback") if fell_back else recovery
+
+    def base_at(self, handle: Handle) -> LocalBase:
+        """The base on this machine that is ``handle``'s version itself; folded, where there is none. Raises as
+        :meth:`open`.
+        """
+        return self._first_whole(handle, self._ways(handle, self._folded))[0]
+
+    def _first_whole(self, handle: Handle, ways: Iterable[Callable[[], _Found | None]]) -> tuple[_Found, bool]:
+        """What the first way that is not damaged leads to, and whether one before it was."""
         damaged: list[str] = []
-        for way in self._ways(handle, live):
+        for way in ways:
             try:
-                opened = way()
+                found = way()
             except Corrupt as error:
                 damaged.append(str(error))
                 self._context.logger.warning("%s: %s", handle.where, error)
                 continue
-            if opened is not None:
-                state, recovery = opened
-                # A local copy that was damaged is the loss of a local copy; fallback is said of what storage lost.
-                fell_back = bool(damaged) and recovery.way == "restore"
-                return state, replace(recovery, way="fallback") if fell_back else recovery
+            if found is not None:
+                return found, bool(damaged)
         raise Corrupt(
             f"{handle.where} cannot be restored, every way is damaged:\n  " + "\n  ".join(dict.fromkeys(damaged))
         )
 
-    def _ways(self, handle: Handle, live: Live | None) -> Iterator[Callable[[], Opened | None]]:
-        if live is not None:
-            yield partial(self._catch_up, live, handle)
+    def _ways(self, handle: Handle, end: _End[_Found]) -> Iterator[Callable[[], _Found | None]]:
+        """From the bases on this machine, then from storage."""
         seen: set[str] = set()
         # Look again each time: a base that was damaged is gone, and another process may have made one.
         while base := next((base for base in self._bases.of(handle) if base.path not in seen), None):
             seen.add(base.path)
-            yield partial(self._from_local, base, handle)
+            yield partial(self._from_local, base, handle, end)
         for ref in handle.snapshots:
-            yield partial(self._from_snapshot, ref, handle)
+            yield partial(self._from_snapshot, ref, handle, end)
         if handle.start == 0:
-            yield partial(self._from_base, None, handle, "restore", 0)
+            yield partial(end, None, handle, "restore", 0)
 
     def _catch_up(self, live: Live, handle: Handle) -> Opened | None:
         """None: what this process has is far behind,
@@ -133,17 +149,20 @@ class Restoring:
         read_bytes = self._apply(live.store, refs)
         return Live(live.store, handle, live.base), Recovery("catch_up", bytes=read_bytes, deltas=len(refs))
 
-    def _from_local(self, base: LocalBase, handle: Handle) -> Opened | None:
+    def _from_local(self, base: LocalBase, handle: Handle, end: _End[_Found]) -> _Found | None:
         try:
-            return self._from_base(base, handle, "local_base", 0)
+            return end(base, handle, "local_base", 0)
         except Corrupt:
             if not os.path.isdir(base.path):
                 return None  # another process has folded further and removed it
             raise
 
-    def _from_snapshot(self, ref: SnapshotRef, handle: Handle) -> Opened:
+    def _from_snapshot(self, ref: SnapshotRef, handle: Handle, end: _End[_Found]) -> _Found:
         base, fetched_bytes = self._snapshots.restore(ref)
-        return self._from_base(base, handle, "restore", fetched_bytes)
+        return end(base, handle, "restore", fetched_bytes)
+
+    def _folded(self, base: LocalBase | None, handle: Handle, _way: str, _fetched_bytes: int) -> LocalBase:
+        return base if base is not None and base.sequence == handle.sequence else self._maker.fold(base, handle)
 
     def _from_base(self, base: LocalBase | None, handle: Handle, way: str, fetched_bytes: int) -> Opened:
         refs = handle.deltas_after(base.sequence if base else 0)

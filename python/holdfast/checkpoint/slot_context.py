@@ -5,17 +5,19 @@ whose slot, where its files are, by which settings, clock and names.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast._core import Store, first_key_group
+from holdfast._core import Store
 from holdfast.checkpoint.background_work import BackgroundWork
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import Clock, Ids
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, open_file_store
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,17 @@ class SlotContext:
     ids: Ids
     logger: logging.Logger
     background_work: BackgroundWork
+    #: Opens the store of an origin.
+    open_store: Callable[[str], FileStore] = open_file_store
 
     @property
     def operator(self) -> str:
         return self.record.name
+
+    @property
+    def key_groups(self) -> tuple[int, int]:
+        """The slot's first key group, and the first after it."""
+        return key_groups_of(self.slot, self.record.slots, self.record.max_parallelism)
 
     def stored(self, name: str) -> str:
         """The name in the store of a file of this slot."""
@@ -44,12 +53,11 @@ class SlotContext:
 
     def new_store(self) -> Store:
         """An empty Store for this slot's key groups."""
-        groups, slots = self.record.max_parallelism, self.record.slots
-        end = groups if self.slot + 1 == slots else first_key_group(self.slot + 1, groups, slots)
+        first, end = self.key_groups
         return Store(
             self.record.key_schema,
-            max_parallelism=groups,
-            first_key_group=first_key_group(self.slot, groups, slots),
+            max_parallelism=self.record.max_parallelism,
+            first_key_group=first,
             end_key_group=end,
             null_keys=self.record.null_keys,
             complete=self.settings.complete,

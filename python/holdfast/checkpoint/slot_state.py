@@ -8,7 +8,7 @@ Nothing here commits: a version counts once Spark has committed the handle that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast import rocksdb_library
@@ -19,6 +19,7 @@ from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.expiry import NO_TIME, BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, show
+from holdfast.checkpoint.first_version import FirstVersion
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host, claim_local_dir
 from holdfast.checkpoint.lineage import next_handle
@@ -39,7 +40,7 @@ from holdfast.checkpoint.timeline import Timeline
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
 from holdfast.fault_points import reach
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, open_file_store
 
 
 class SlotState:
@@ -57,6 +58,8 @@ class SlotState:
         The operator's runs, of which this is one. None: no other run can have this state, and nobody looks for one.
     background_work
         Where the background counts what it does; by default for this slot alone.
+    open_store
+        Opens the store that has the versions with which the operator's generation began.
     clock, ids, host, background
         Given by tests.
     """
@@ -77,6 +80,7 @@ class SlotState:
         background: Background | None = None,
         runs: Runs | None = None,
         background_work: BackgroundWork | None = None,
+        open_store: Callable[[str], FileStore] = open_file_store,
     ) -> None:
         rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
@@ -94,6 +98,7 @@ class SlotState:
             ids=ids,
             logger=logger or logging.getLogger("holdfast.checkpoint"),
             background_work=background_work or BackgroundWork(),
+            open_store=open_store,
         )
         self._context = context
         self._bases = LocalBases(context)
@@ -102,6 +107,7 @@ class SlotState:
         self._prepared = PreparedVersions(context, self._deltas)
         self._maker = BaseMaker(context, self._deltas)
         self._restoring = Restoring(context, self._bases, self._deltas, snapshots, self._maker)
+        self._first_version = FirstVersion(context, self._maker, snapshots)
         self._timeline = Timeline(context, runs) if runs is not None else None
         self._maintenance = Maintenance(context, self._bases, self._deltas, snapshots, self._maker, self._timeline)
         self._background = background or process_background()
@@ -113,6 +119,21 @@ class SlotState:
         self._work = SlotWork()
         self._counted: Mapping[str, int] = {}  # the store's counters as the batch at hand began
         context.folder.clear_abandoned()
+
+    def first_version(self) -> Handle | None:
+        """The version that a slot begins with, of which Spark has no handle; None is the empty state. Where the
+        operator's generation has an origin it is made of that, once: the parent of the first batch, however often that
+        runs again.
+
+        Raises
+        ------
+        Corrupt
+            Storage lost or changed what it is made of.
+        Unavailable
+            Storage or the local disk did not answer: try again.
+        """
+        self._ready_folder()
+        return self._first_version.handle()
 
     def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
         """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.
@@ -145,9 +166,7 @@ class SlotState:
             raise InvalidRequest(
                 f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
             )
-        if not context.folder.exists():  # cleaned away by somebody who thought it temporary
-            claim_local_dir(self._local_dir, context.host)
-            context.folder.make()
+        self._ready_folder()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
         context.folder.touch(self._opened_ms)
@@ -344,6 +363,11 @@ class SlotState:
         if self._spill is not None:
             self._spill.close()
             self._spill = None
+
+    def _ready_folder(self) -> None:
+        if not self._context.folder.exists():  # cleaned away by somebody who thought it temporary
+            claim_local_dir(self._local_dir, self._context.host)
+            self._context.folder.make()
 
     def _next_handle(
         self, parent: Handle | None, batch_id: int, ref: DeltaRef, expiry: tuple[StateExpiry, ...]

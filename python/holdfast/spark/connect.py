@@ -13,6 +13,7 @@ from pyspark.sql import types as spark
 from holdfast.errors import InvalidRequest
 from holdfast.spark.inputs import InputFrame, broadcast_first, by_input, check_late, check_watermark, input_names
 from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
+from holdfast.spark.restore import Restore
 from holdfast.state import KEEP, Broadcast, Input, Late, Processor, SideOutput, check_side_outputs
 
 
@@ -29,6 +30,7 @@ def connect(
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     ticks: str | None = None,
+    restore: Restore | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A stateful operator on several inputs: rows of one key meet in one slot, whichever input they come from.
@@ -47,7 +49,7 @@ def connect(
     key
         Key column, or several; or by input, where its name differs: ``{"orders": "id", "payments": "order_id"}``. Types
         must be the same. Inputs that are broadcast have none.
-    processor, output_schema, name, side_outputs, output_mode, null_keys, ticks, settings
+    processor, output_schema, name, side_outputs, output_mode, null_keys, ticks, restore, settings
         As for :func:`keyed`. A side output without a schema must be one for late rows. ``on_timer`` and ``on_timers``
         have the key under the names of the input that comes first by name.
     watermark
@@ -72,7 +74,7 @@ def connect(
     names = _input_names(inputs, where)
     marked = [one for one in names if isinstance(inputs[one], Broadcast)]
     tags = check_side_outputs(side_outputs, where)
-    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, settings)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, restore, settings)
     check_operator(processor, tuple(Input(one, broadcast=one in marked) for one in names), options)
     keys = by_input("key", key, names, where, marked)
     watermarks = by_input("watermark", {} if watermark is None else watermark, names, where, marked)

@@ -21,6 +21,7 @@ from holdfast.spark.inputs import InputFrame, check_late, check_watermark, commo
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.plan import InputPlan, OperatorPlan
+from holdfast.spark.restore import Restore
 from holdfast.spark.sessions import warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
@@ -59,6 +60,7 @@ def keyed(
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     ticks: str | None = None,
+    restore: Restore | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """A stateful operator, for ``DataFrame.transform``.
@@ -94,6 +96,9 @@ def keyed(
         source of ticks, which makes a batch that often in a query that has nothing else to do; ``"never"``: timers
         wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
         later can have ticks from the beginning, which are silent until then.
+    restore
+        State of an earlier query to begin with, in a new checkpoint: :class:`Restore`. By default the operator begins
+        with nothing.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``:
         ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
@@ -111,7 +116,7 @@ def keyed(
     """
     where = f"operator {name!r}"
     tags = check_side_outputs(side_outputs, where)
-    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, settings)
+    options = OperatorOptions(name, output_schema, tags, output_mode, null_keys, ticks, restore, settings)
     check_operator(processor, (Input(),), options)
     check_watermark(watermark, where)
     check_late(late, where)
@@ -132,6 +137,7 @@ class OperatorOptions:
     output_mode: str
     null_keys: bool
     ticks: str | None
+    restore: Restore | None
     settings: Mapping[str, Any] | None
 
 
@@ -155,6 +161,8 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
         raise InvalidRequest(
             f"{where}: output_mode is {options.output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}"
         )
+    if options.restore is not None and not isinstance(options.restore, Restore):
+        raise InvalidRequest(f'{where}: restore is {options.restore!r}; expected hf.Restore("/data/checkpoint")')
     interval_ms(options.ticks, declared_timers(processor), where)
 
 
@@ -170,6 +178,8 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
     timers = declared_timers(processor)
     check_timers(timers, processor, plan)
+    if options.restore is not None:
+        plan = replace(plan, declared=options.restore.begin(session, plan))
     declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
     ticks_ms = interval_ms(options.ticks, timers, f"operator {options.name!r}")
@@ -246,6 +256,12 @@ def recorded_labels(plan: OperatorPlan) -> tuple[int, ...]:
     return worker.operator(plan, worker.BatchIdentity.of_task()).record.labels
 
 
+def wakes_all(plan: OperatorPlan) -> bool:
+    """Whether the batch whose task asks calls the slots without rows too."""
+    identity = worker.BatchIdentity.of_task()
+    return plan.timers or worker.operator(plan, identity).opening.calls_all(identity.batch_id)
+
+
 def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
     packed = plan.inputs[number]
     return pack.PackPlan(
@@ -263,7 +279,7 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
         input_number=number,
         input_name=packed.met.name,
         broadcast=packed.met.broadcast,
-        wakes=plan.timers,
+        wakes=lambda: wakes_all(plan),
     )
 
 

@@ -53,7 +53,7 @@ class PackPlan:
 
     `labels` is asked for in the task, because only there the query is known whose operator record holds them.
     `key_columns`: where the key stands in this input, where that is not under the key's own names. `broadcast`: there
-    is none, and each slot gets all rows. `wakes`: slots without rows are called too, because they have timers.
+    is none, and each slot gets all rows. `wakes`: whether slots without rows are called too; asked for in the task.
     """
 
     operator: str
@@ -70,7 +70,7 @@ class PackPlan:
     input_number: int = 0
     input_name: str | None = None
     broadcast: bool = False
-    wakes: bool = False
+    wakes: Callable[[], bool] = bool
 
     @property
     def where(self) -> str:
@@ -104,7 +104,7 @@ class Pack:
             yield from self._flush()
         if self._event_time_max is not None:
             yield self._marker(self._event_time_max)
-        if self._plan.wakes and self._map_partition == 0:  # there is one wherever there is any
+        if self._map_partition == 0 and self._plan.wakes():  # there is one wherever there is any
             yield wake_rows(self._labels)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:

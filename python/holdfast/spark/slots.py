@@ -6,7 +6,8 @@ consumer that reads no further), Spark keeps the old handle, and the batch runs 
 slot did is told last, in a row of its own (`metrics.py`): on that nothing rests.
 
 A slot of an operator with timers is called in every batch, with rows or without (docs/rfcs/0010); one that has neither
-rows nor a timer that is due makes no version.
+rows nor a timer that is due makes no version. In the first batch of a generation that has an origin all are called, and
+get their first version (docs/rfcs/0015).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _run_slot(
         raise InternalError(f"operator {plan.name!r}: {label} is not the label of any of its {live.record.slots} slots")
     slot = live.record.labels.index(label)
     where = f"operator {plan.name!r}, slot {slot}, batch {identity.batch_id}"
-    parent = Handle.from_text(group_state.get[0]) if group_state.exists else None
+    parent = _parent(plan, live, identity, slot, group_state)
     taken_over = _take_over(plan, live, identity, slot, parent)
     if taken_over is not None:
         for _ in frames:
@@ -84,6 +85,21 @@ def _run_slot(
         processed = yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
     if processed is not None:
         yield _told(processed, plan, live, started_ms)
+
+
+def _parent(
+    plan: OperatorPlan, live: worker.LiveOperator, identity: worker.BatchIdentity, slot: int, group_state: GroupState
+) -> Handle | None:
+    """The version that the batch runs on: Spark's, or the slot's first; None is the empty state."""
+    if group_state.exists:
+        live.opening.note_handle(identity.batch_id)
+        return Handle.from_text(group_state.get[0])
+    if live.record.origin is None:
+        return None
+    first = worker.slot_state(plan, live, slot).first_version()
+    if first is not None:
+        group_state.update((first.to_text(),))  # it is the slot's version, whether the batch leads to another or not
+    return first
 
 
 def _told(metrics: SlotMetrics, plan: OperatorPlan, live: worker.LiveOperator, started_ms: float) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
@@ -24,6 +25,7 @@ from holdfast.checkpoint import (
     recorded_operator,
     register_operator,
 )
+from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
@@ -102,6 +104,7 @@ class LiveOperator:
     file_store: FileStore
     prefix: str
     local_dir: str
+    opening: Opening
     background_work: BackgroundWork = field(default_factory=BackgroundWork)
 
     def version_id(self, identity: BatchIdentity) -> str:
@@ -136,7 +139,9 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         runs.register()
         declared = plan.declared_over(recorded_operator(store, prefix))
         record = register_operator(store, declared, prefix=prefix)
-        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir())
+        begin_together(store, identity.query_id, record)
+        opening = Opening(store, prefix, record.origin)
+        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
         _operators[key] = live
         while len(_operators) > _OPERATORS_MAX:
             _operators.popitem(last=False)
@@ -162,6 +167,7 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             logger=LOGGER.getChild("checkpoint"),
             runs=live.runs,
             background_work=live.background_work,
+            open_store=partial(open_file_store, options=StorageOptions.of(plan.settings)),
         )
         kept = (live.runs, state)
     _slot_states[key] = kept

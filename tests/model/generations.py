@@ -1,0 +1,296 @@
+"""An operator through generations, without Spark: slots that are opened, run, given up and committed as Spark does it,
+and plain Python that says what is right. Knows how keys are spread over slots from `KeyCodec` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tests.checkpoint_driver import HOST, SMALL, FakeClock
+from tests.faulty_file_store import FaultyFileStore
+
+from holdfast import _core
+from holdfast.checkpoint import (
+    FIRST_OPERATOR_STATE_ID,
+    FIRST_TIMERS_ID,
+    Background,
+    BatchTime,
+    CheckpointSettings,
+    Handle,
+    Lifetime,
+    OperatorRecord,
+    Origin,
+    SlotState,
+    StateRecord,
+)
+from holdfast.errors import HoldfastError
+from holdfast.storage import LocalFileStore
+
+GROUPS = 16
+KEYS = pa.schema([("k", pa.int64())])
+KEY_COUNT = 40
+TTL_MS = 50
+START_MS = 1_000_000
+VALUES, SUMS, LISTS, MAPS = 1, 2, 3, 4
+RULES, SPLIT, UNION = range(FIRST_OPERATOR_STATE_ID, FIRST_OPERATOR_STATE_ID + 3)
+DUE = FIRST_TIMERS_ID
+_ELEMENT = pa.schema([("element", pa.int64())])
+_VALUE = pa.schema([("value", pa.int64())])
+STATES = (
+    StateRecord(VALUES, "values", "value", _VALUE),
+    StateRecord(SUMS, "sums", "reducing", _VALUE, "sum"),
+    StateRecord(LISTS, "lists", "list", _ELEMENT),
+    StateRecord(MAPS, "maps", "map", pa.schema([("key", pa.string()), ("value", pa.int64())])),
+    StateRecord(RULES, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())])),
+    StateRecord(SPLIT, "split", "operator", _ELEMENT, "split"),
+    StateRecord(UNION, "union", "operator", _ELEMENT, "union"),
+    StateRecord(DUE, "due", "timers", pa.schema([("namespace", pa.string())]), "processing"),
+)
+_CODEC = _core.KeyCodec(KEYS)
+
+
+def slots_of_keys(slots: int) -> list[int]:
+    """The slot of each key."""
+    found = [0] * KEY_COUNT
+    order, offsets = _CODEC.partition(_keys(range(KEY_COUNT)), GROUPS, slots)
+    rows, bounds = pa.array(order).to_pylist(), pa.array(offsets).to_pylist()
+    for slot in range(slots):
+        for row in rows[bounds[slot] : bounds[slot + 1]]:
+            found[row] = slot
+    return found
+
+
+def _keys(keys: Any) -> pa.Array:
+    return pa.array(list(keys), pa.int64())
+
+
+class Oracle:
+    """What the operator holds, whatever its slots are."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[int, int]] = {}  # value, stamp
+        self.sums: dict[int, int] = {}
+        self.lists: dict[int, list[int]] = defaultdict(list)
+        self.maps: dict[int, dict[str, int]] = defaultdict(dict)
+        self.timers: dict[int, set[int]] = defaultdict(set)
+        self.rules: dict[str, int] = {}
+        self.split: dict[int, list[int]] = defaultdict(list)  # by slot
+        self.union: dict[int, list[int]] = defaultdict(list)
+
+    def alive(self, key: int, now_ms: int) -> int | None:
+        value, stamp = self.values.get(key, (None, 0))
+        return value if stamp > now_ms - TTL_MS else None
+
+
+class Generation:
+    """One generation: its slots' committed handles, and the processes that run them."""
+
+    def __init__(self, world: World, number: int, slots: int, store: Any, backend: str, origin: Origin | None) -> None:
+        self.world, self.number, self.slots, self.store = world, number, slots, store
+        self.settings: CheckpointSettings = replace(SMALL, backend=backend, fold_deltas_max=2, snapshot_deltas_max=3)
+        self.query = f"query-{number}"
+        self.record = OperatorRecord("all", GROUPS, slots, tuple(range(slots)), KEYS, False, STATES, (), origin)
+        # Through its text, as every process reads it.
+        self.record = OperatorRecord.from_json(self.record.to_json())
+        self.handles: list[Handle | None] = [None] * slots
+        self.batch_id = 0
+        self._kept: dict[int, SlotState] = {}
+
+    def state(self, slot: int) -> SlotState:
+        """The slot in a process that has it already, or in a new one."""
+        world = self.world
+        if slot not in self._kept or world.draw.random() < 0.3:
+            local = world.draw.choice(["local-a", "local-b"])
+            if world.draw.random() < 0.1:
+                shutil.rmtree(world.folder / local, ignore_errors=True)
+                self._kept.clear()
+            self._kept[slot] = SlotState(
+                record=self.record,
+                slot=slot,
+                file_store=self.store,
+                prefix=f"{self.query}/all",
+                local_dir=str(world.folder / local),
+                settings=self.settings,
+                clock=world.clock,
+                host=replace(HOST, name=local),
+                background=world.background,
+            )
+        return self._kept[slot]
+
+    def origin(self) -> Origin:
+        """What the next generation may begin with."""
+        return Origin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles), ("all",))
+
+
+class World:
+    """Plays batches in the newest generation against the oracle."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.draw, self.clock = folder, random.Random(seed), FakeClock()
+        self.background = Background()
+        self.now_ms = START_MS
+        self.oracle = Oracle()
+        self.generation = Generation(self, 0, self.draw.randint(1, 8), self.new_store("store-0"), "rocksdb", None)
+
+    def new_store(self, name: str) -> FaultyFileStore:
+        return FaultyFileStore(LocalFileStore(os.path.join(self.folder, name)), remote=self.draw.random() < 0.3)
+
+    def rescale(self, slots: int) -> None:
+        """A new generation of the newest one's versions, perhaps in another store and backend."""
+        before, number = self.generation, self.generation.number + 1
+        store = self.new_store(f"store-{number}") if self.draw.random() < 0.5 else before.store
+        backend = self.draw.choice(["rocksdb", "hashmap"])
+        self.generation = Generation(self, number, slots, store, backend, before.origin())
+        self.redistribute(before.slots, slots)
+        self.batch()
+        assert all(self.generation.handles), "all slots are called in the first batch of a generation with an origin"
+        # Nothing of the earlier generation is needed any more.
+        assert self.background.drain(60)
+        shutil.rmtree(os.path.join(before.store.inner.root, before.query))
+        for local in ("local-a", "local-b"):
+            for left in (self.folder / local).glob(f"*/{before.query}"):
+                shutil.rmtree(left)
+
+    def redistribute(self, before: int, after: int) -> None:
+        oracle = self.oracle
+        everything = [element for slot in range(before) for element in oracle.union[slot]]
+        oracle.union = defaultdict(list, {slot: list(everything) for slot in range(after)})
+        dealt: dict[int, list[int]] = defaultdict(list)
+        for slot in range(before):
+            groups = {group for group in range(GROUPS) if group * before // GROUPS == slot}
+            takers = sorted({group * after // GROUPS for group in groups})
+            for number, element in enumerate(oracle.split[slot]):
+                dealt[takers[number % len(takers)]].append(element)
+        kept = Counter(element for found in oracle.split.values() for element in found)
+        assert kept == Counter(element for found in dealt.values() for element in found)
+        oracle.split = dealt
+
+    def batch(self) -> None:
+        """One batch: any slots have rows; where the generation has an origin all are called until they have handles."""
+        draw, generation = self.draw, self.generation
+        self.now_ms += draw.choice([0, 1, 5, 20])
+        places = slots_of_keys(generation.slots)
+        rows = {key: draw.randrange(1000) for key in draw.sample(range(KEY_COUNT), draw.randint(0, 12))}
+        rules = {draw.choice("abc"): draw.choice([None, draw.randrange(9)])} if draw.random() < 0.3 else {}
+        called = {places[key] for key in rows} | {draw.randrange(generation.slots)}
+        if rules or (generation.record.origin and not all(generation.handles)):
+            called = set(range(generation.slots))
+        made: dict[int, Handle] = {}
+        for _ in range(draw.choice([1, 1, 2])):  # the batch runs again: not all slots had come so far, or Spark died
+            for slot in sorted(called):
+                if draw.random() < 0.9 or slot in made:
+                    made[slot] = self.task(slot, {key: v for key, v in rows.items() if places[key] == slot}, rules)
+        for slot in sorted(called):
+            made[slot] = self.task(slot, {key: value for key, value in rows.items() if places[key] == slot}, rules)
+        for slot, handle in made.items():
+            generation.handles[slot] = Handle.from_text(handle.to_text())
+        self.note(rows, rules, called)
+        generation.batch_id += 1
+
+    def task(self, slot: int, rows: dict[int, int], rules: dict[str, int | None]) -> Handle:
+        """A slot's part of a batch; what fails is tried again, in any process."""
+        store = self.generation.store
+        for attempt in range(5):
+            state = self.generation.state(slot)
+            if attempt < 4 and self.draw.random() < 0.15:
+                store.count, store.fail_at = 0, (self.draw.randint(1, 8),)
+                store.fail_after = self.draw.random() < 0.5
+            try:
+                return self.attempt(state, slot, rows, rules)
+            except HoldfastError as error:
+                state.abort(error)
+            finally:
+                store.fail_at = ()
+        raise AssertionError("five attempts failed")
+
+    def attempt(self, state: SlotState, slot: int, rows: dict[int, int], rules: dict[str, int | None]) -> Handle:
+        parent = self.generation.handles[slot] or state.first_version()
+        store = state.open(parent)
+        self.check(store, slot)
+        state.begin(
+            self.generation.batch_id, None, [Lifetime(VALUES, "processing", TTL_MS, 1, False)], BatchTime(self.now_ms)
+        )
+        fired = pa.array(store.timers(DUE).take_due(self.now_ms, 1000)).to_pylist()
+        expected = sorted((time, key) for key, time in self.due(slot))
+        assert [(row["time"], row["key"]["k"]) for row in fired] == expected
+        keys = _keys(rows)
+        # A value is asked for in the batch, whose time says what has expired.
+        asked = [key for key, place in enumerate(slots_of_keys(self.generation.slots)) if place == slot]
+        alive = pa.array(store.value_state(VALUES, pa.int64()).get(_keys(asked))).to_pylist()
+        assert alive == [self.oracle.alive(key, self.now_ms) for key in asked]
+        if rows:
+            column = _keys(rows.values())
+            store.value_state(VALUES, pa.int64()).put(keys, column)
+            store.reducing_state(SUMS, pa.int64(), "sum").add_only(keys, column)
+            store.list_state(LISTS, pa.int64()).append(keys, column)
+            texts = pa.array([str(value % 3) for value in rows.values()])
+            store.map_state(MAPS, pa.string(), pa.int64()).put(keys, texts, column)
+            times = pa.array([self.now_ms + 1 + value % 40 for value in rows.values()], pa.int64())
+            store.timers(DUE).register(keys, times, pa.array([""] * len(rows)))
+            nothing, first = pa.nulls(1), column.slice(0, 1)
+            store.list_state(SPLIT, pa.int64()).append(nothing, first)
+            store.list_state(UNION, pa.int64()).append(nothing, first)
+        table = store.map_state(RULES, pa.string(), pa.int64())
+        for name, value in rules.items():
+            if value is None:
+                table.remove(pa.nulls(1), pa.array([name]))
+            else:
+                table.put(pa.nulls(1), pa.array([name]), pa.array([value], pa.int64()))
+        return state.prepare()
+
+    def due(self, slot: int) -> list[tuple[int, int]]:
+        places = slots_of_keys(self.generation.slots)
+        found = [(key, time) for key, times in self.oracle.timers.items() for time in times if time <= self.now_ms]
+        return [(key, time) for key, time in found if places[key] == slot]
+
+    def note(self, rows: dict[int, int], rules: dict[str, int | None], called: set[int]) -> None:
+        """The batch is committed."""
+        oracle, places = self.oracle, slots_of_keys(self.generation.slots)
+        for slot in called:
+            for key, time in self.due(slot):
+                oracle.timers[key].discard(time)
+        firsts: dict[int, int] = {}
+        for key, value in rows.items():
+            oracle.values[key] = (value, self.now_ms)
+            oracle.sums[key] = oracle.sums.get(key, 0) + value
+            oracle.lists[key].append(value)
+            oracle.maps[key][str(value % 3)] = value
+            oracle.timers[key].add(self.now_ms + 1 + value % 40)
+            firsts.setdefault(places[key], value)
+        for slot, value in firsts.items():
+            oracle.split[slot].append(value)
+            oracle.union[slot].append(value)
+        for name, rule in rules.items():
+            if rule is None:
+                oracle.rules.pop(name, None)
+            else:
+                oracle.rules[name] = rule
+
+    def check(self, store: _core.Store, slot: int) -> None:
+        """All that a slot holds, but for the values, which depend on the time of a batch."""
+        oracle, places = self.oracle, slots_of_keys(self.generation.slots)
+        own = [key for key in range(KEY_COUNT) if places[key] == slot]
+        keys = _keys(own)
+
+        def read(array: _core.ArrowArray) -> list[Any]:
+            return pa.array(array).to_pylist()  # type: ignore[no-any-return]
+
+        assert read(store.reducing_state(SUMS, pa.int64(), "sum").get(keys)) == [oracle.sums.get(key) for key in own]
+        assert read(store.list_state(LISTS, pa.int64()).get(keys)) == [oracle.lists[key] for key in own]
+        maps = read(store.map_state(MAPS, pa.string(), pa.int64()).entries(keys))
+        assert maps == [sorted(oracle.maps[key].items()) for key in own]
+        listed = read(store.timers(DUE).list(keys))
+        assert [[timer["time"] for timer in timers] for timers in listed] == [sorted(oracle.timers[key]) for key in own]
+        nothing = pa.nulls(1)
+        if self.generation.handles[slot] or self.generation.record.origin:
+            [rules] = read(store.map_state(RULES, pa.string(), pa.int64()).entries(nothing))
+            assert rules == sorted(oracle.rules.items())
+        assert read(store.list_state(SPLIT, pa.int64()).get(nothing)) == [oracle.split[slot]]
+        assert read(store.list_state(UNION, pa.int64()).get(nothing)) == [oracle.union[slot]]
