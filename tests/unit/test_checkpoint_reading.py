@@ -7,6 +7,7 @@ import os
 import random
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ from click.testing import CliRunner, Result
 from tests.spark_files import CONF, SparkFiles, lz4_stream, state_row
 
 import holdfast as hf
+from holdfast.checkpoint import (
+    CheckpointSettings,
+    Origin,
+    SlotState,
+    operator_prefix,
+    recorded_operator,
+    register_operator,
+)
+from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.inspect.lz4_blocks import decompress, xxh32
@@ -240,6 +250,39 @@ def test_positions_of_lists_that_are_longer_than_a_batch(tmp_path: Path) -> None
         assert rows["position"].to_pylist() == list(range(length))
         assert rows["value"].to_pylist() == list(range(begin, begin + length))
         begin += length
+
+
+def test_what_another_generation_began_with_is_read(recorded: Recorded, tmp_path: Path) -> None:
+    """Two slots that begin with the one slot of an earlier query, and had no rows of their own yet."""
+    query_id = "11111111-0000-4000-8000-000000000000"
+    store = open_file_store(str(tmp_path / "state"))
+    earlier = recorded_operator(store, operator_prefix(QUERY_ID, "sums"))
+    assert earlier is not None
+    origin = Origin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1],), ("sums",))
+    record = continued(earlier, replace(earlier, slots=2, labels=(0, 1)), origin)
+    prefix = operator_prefix(query_id, "sums")
+    register_operator(store, record, prefix=prefix)
+    firsts = []
+    for slot in (0, 1):
+        state = SlotState(
+            record=record,
+            slot=slot,
+            file_store=store,
+            prefix=prefix,
+            local_dir=str(tmp_path / "local"),
+            settings=CheckpointSettings(),
+        )
+        first = state.first_version()
+        assert first is not None
+        firsts.append(first.to_text())
+    SparkFiles(tmp_path / "next", query_id).commit(0, firsts)
+    with hf.Checkpoint(tmp_path / "next", state=tmp_path / "state") as checkpoint:
+        assert totals(checkpoint) == expected(BATCHES - 1)
+        assert checkpoint.verify().whole
+        saved = hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")
+    rows = saved.read("sums", "total").read_all()
+    assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == expected(BATCHES - 1)
+    assert [file.slot for file in saved.manifest.operator("sums").state("total").files] == [0, 1]
 
 
 # --- damage

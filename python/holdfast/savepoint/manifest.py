@@ -205,7 +205,7 @@ def _operator(fields: Mapping[str, Any]) -> SavedOperator:
         key_schema=_decoded(fields["key_schema"]),
         inputs=tuple((name, tuple(map(_text, key))) for name, key in sorted(dict(fields.get("inputs", {})).items())),
         versions=tuple(
-            (_count(slot), _count(sequence), _text(version), _count(batch))
+            (_count(slot), _count(sequence), _text(version), _integer(batch))
             for slot, sequence, version, batch in fields["versions"]
         ),
         states=(),
