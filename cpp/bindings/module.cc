@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, module) {
   holdfast::bindings::BindArrow(module);
   holdfast::bindings::BindCodec(module);
   holdfast::bindings::BindRocksDb(module);
+  holdfast::bindings::BindStateCodec(module);
   holdfast::bindings::BindStore(module);
 }

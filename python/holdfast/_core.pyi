@@ -211,3 +211,34 @@ class TimerTable:
         """Time of the slot's first timer, exact."""
     def list(self, keys: ArrayExportable) -> ArrowArray:
         """list<struct<time, namespace>>, one row a key, in order of time. Reads all timers of the keys' key groups."""
+
+@final
+class StateCodec:
+    """What one state keeps as Arrow columns, and back: for readers and writers of whole versions. Layout: docs/formats/value.md."""
+    def __init__(
+        self,
+        key_schema: SchemaExportable,
+        *,
+        state_id: int,
+        kind: str,
+        max_parallelism: int,
+        null_keys: bool = False,
+        map_key: SchemaExportable | None = None,
+        value: SchemaExportable | None = None,
+    ) -> None:
+        """``kind``: "value" (reducing and aggregating states too), "list" (operator states too), "map" (broadcast states too), "timers".
+        ``value``: value, element or accumulator."""
+    def decode(self, entries: ArrayExportable, *, cutoff_ms: int | None = None, since_ms: int | None = None) -> ArrowArray:
+        """The state's own among entries of a base (key: binary, value: binary), without those that are expired: a struct of those of these
+        that the state has: key (struct), time (int64), suffix (uint64 list index; map key; string namespace), value, stamp (int64, null
+        where there is none), key_group (uint16); of lists also begins (bool): the element before, among these, is of another key."""
+    def encode(
+        self,
+        *,
+        keys: ArrayExportable | None = None,
+        times: ArrayExportable | None = None,
+        suffixes: ArrayExportable | None = None,
+        values: ArrayExportable | None = None,
+        stamps: ArrayExportable | None = None,
+    ) -> ArrowArray:
+        """The same columns to a delta batch (key_group, state, key, value), as ``BaseWriter.add`` and ``Store.apply_delta`` take it."""

@@ -60,12 +60,13 @@ ROOMS = {
     "state": {*LEAVES, "_core"},
     "processor": {*LEAVES, "_core", "state"},
     "kafka": {*LEAVES},
+    "savepoint": {*LEAVES, "_core", "sealed", "storage"},
     "commit": {*LEAVES, "sealed", "storage"},
     "checkpoint": {*LEAVES, "_core", "sealed", "storage", "rocksdb_library"},
     "spark": {*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"},
 }
 # Rooms at the top may import everything below them; nothing below imports them.
-TOP = {"__init__", "__main__", "cli", "doctor", "testing", "source", "sink"}
+TOP = {"__init__", "__main__", "cli", "doctor", "inspect", "testing", "source", "sink"}
 
 # The rooms of the core, and the rooms whose headers each may include. cpp/include/holdfast is open to all.
 CPP_ROOMS = {

@@ -9,8 +9,10 @@ import click
 
 import holdfast
 from holdfast.cli.broker import broker
+from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.doctor import doctor
 from holdfast.cli.fork import fork
+from holdfast.cli.savepoint import savepoint
 from holdfast.cli.transactions import transactions
 
 
@@ -21,6 +23,8 @@ def main() -> None:
 
 
 main.add_command(broker)
+main.add_command(checkpoints)
 main.add_command(doctor)
 main.add_command(fork)
+main.add_command(savepoint)
 main.add_command(transactions)

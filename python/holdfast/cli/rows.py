@@ -1,0 +1,129 @@
+"""Rows on a terminal: aligned for people, a JSON object a line for machines. Values as their types say them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InvalidRequest
+
+_CELL_WIDTH_MAX = 60
+
+
+def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns under their names, numbers to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [all(row[at][1] for row in cells) and bool(cells) for at in range(len(header))]
+    widths = [max(len(name), *(len(row[at][0]) for row in cells), 0) for at, name in enumerate(header)]
+    lines = [[*header], *([text for text, _ in row] for row in cells)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in zip(line, widths, right)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One JSON object. Times are ISO 8601, bytes base64, decimals texts; NaN and infinities are texts too."""
+    return json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """A Python value of an Arrow column as JSON has it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def condition(schema: pa.Schema, given: Sequence[str]) -> pc.Expression | None:
+    """``column=value`` texts, all of which must hold; None: there are none.
+
+    Raises
+    ------
+    InvalidRequest
+        No such column, or a value that is none of its type.
+    """
+    wanted: pc.Expression | None = None
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in schema.names:
+            raise InvalidRequest(
+                f"--where {text!r}: expected COLUMN=VALUE, where COLUMN is of {', '.join(schema.names)}"
+            )
+        try:
+            scalar = pa.scalar(value).cast(schema.field(name).type)
+        except pa.ArrowException as error:
+            raise InvalidRequest(f"--where {text!r}: expected a {schema.field(name).type} after '=': {error}") from None
+        one = pc.field(name) == scalar
+        wanted = one if wanted is None else wanted & one
+    return wanted
+
+
+def show_table(rows: Iterable[pa.RecordBatch], limit: int, as_json: bool) -> None:
+    """Prints the first rows."""
+    left = limit
+    shown: list[dict[str, Any]] = []
+    for batch in rows:
+        found = batch.slice(0, left).to_pylist()
+        left -= len(found)
+        if as_json:
+            for row in found:
+                click.echo(json_line(row))
+        else:
+            shown += found
+        if left <= 0:
+            break
+    if shown:
+        click.echo(aligned([*shown[0]], [list(row.values()) for row in shown]))
+    if left <= 0 and not as_json:
+        click.echo(f"the first {limit} rows; --limit gives more, --to all of them into a file", err=True)
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def instant(ms: int | None) -> str:
+    """A time for people, in UTC."""
+    if ms is None:
+        return "-"
+    return (datetime(1970, 1, 1) + timedelta(milliseconds=ms)).isoformat(sep=" ", timespec="milliseconds") + "Z"
+
+
+def _cell(value: Any) -> tuple[str, bool]:
+    number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    if value is None:
+        return "-", True
+    text = value if isinstance(value, str) else str(value) if number else json.dumps(plain(value), ensure_ascii=False)
+    if isinstance(value, (datetime, date, time)):
+        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number

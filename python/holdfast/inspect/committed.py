@@ -1,0 +1,108 @@
+"""What is committed: the batches that Spark has committed, and the handles that Spark's state has after each.
+
+Committed is what Spark says, and nothing else: files of versions that no committed handle names never happened. Where
+Spark's default provider keeps its state, its files are read here; otherwise Spark reads them. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.checkpoint.handle import Handle
+from holdfast.commit.timeline import spark_query_id
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.spark_logs import CommittedBatch, committed_batch, committed_batches
+from holdfast.inspect.spark_state import SparkState, unreadable
+from holdfast.storage import FileStore
+
+#: Of a checkpoint, a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
+SparkReader = Callable[[int, int], list[str]]
+_FOREIGN = '"format":"holdfast.handle"'
+
+
+@dataclass(frozen=True)
+class CommittedState:
+    """A committed batch, and the handles after it by operator and slot."""
+
+    batch: CommittedBatch
+    handles: dict[str, dict[int, Handle]]
+
+
+class Committed:
+    """The committed batches of one checkpoint.
+
+    Parameters
+    ----------
+    store
+        Spark's checkpoint.
+    spark_reader
+        Reads state that is not kept by Spark's default provider; None: such a checkpoint is refused.
+    """
+
+    def __init__(self, store: FileStore, spark_reader: SparkReader | None) -> None:
+        self.store = store
+        self.query_id = spark_query_id(store)
+        self._spark_reader = spark_reader
+        self._state: SparkState | None = None
+        self._known: set[int] = set()  # batches that were committed when Spark's files were listed
+
+    def batches(self) -> list[int]:
+        """Batches that Spark's logs still have, ascending."""
+        return committed_batches(self.store)
+
+    def at(self, batch_id: int | None) -> CommittedState:
+        """The state after a batch; None: after the newest.
+
+        Raises
+        ------
+        InvalidRequest
+            No such batch is committed and retained; or Spark must read it, and there is no Spark.
+        Corrupt
+            Spark's files of it, or a handle, are damaged.
+        """
+        known = self.batches()
+        if not known:
+            raise InvalidRequest(f"{self.store.uri} has no committed batch yet; run the query, then try again")
+        wanted = known[-1] if batch_id is None else batch_id
+        if wanted not in known:
+            raise InvalidRequest(
+                f"batch {wanted} is not among the committed batches that {self.store.uri} retains: there are "
+                f"{known[0]} to {known[-1]}"
+            )
+        batch = committed_batch(self.store, wanted)
+        return CommittedState(batch, self._handles(batch))
+
+    def _handles(self, batch: CommittedBatch) -> dict[str, dict[int, Handle]]:
+        reason = unreadable(batch.conf)
+        if reason is not None and self._spark_reader is None:
+            raise InvalidRequest(
+                f"Spark's state of batch {batch.batch_id} in {self.store.uri} must be read by Spark itself, since "
+                f"{reason}: give a session, Checkpoint(…, spark=spark)"
+            )
+        if self._state is None or batch.batch_id not in self._known:
+            self._known = set(self.batches())
+            self._state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
+        found: dict[str, dict[int, Handle]] = {}
+        for operator in self._state.operators():
+            if reason is None:
+                texts = list(self._state.texts(operator, batch.batch_id + 1))
+            else:
+                assert self._spark_reader is not None  # refused before
+                texts = self._spark_reader(batch.batch_id, operator.number)
+            if texts and not any(_FOREIGN in text for text in texts):
+                continue  # of another program's applyInPandasWithState, in the same query
+            for text in texts:
+                _add(found, text, f"Spark's state of batch {batch.batch_id} in {self.store.uri}")
+        return found
+
+
+def _add(found: dict[str, dict[int, Handle]], text: str, where: str) -> None:
+    try:
+        handle = Handle.from_text(text)
+    except Corrupt as error:
+        raise Corrupt(f"{where}: {error}") from error
+    slots = found.setdefault(handle.operator, {})
+    if handle.slot in slots:
+        raise Corrupt(f"{where} has two handles of operator {handle.operator!r}, slot {handle.slot}")
+    slots[handle.slot] = handle

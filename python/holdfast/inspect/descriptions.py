@@ -1,0 +1,87 @@
+"""What is told of a checkpoint: plain data, for people and for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StateDescription:
+    """A state of an operator. ``types`` by role, ``columns`` of its table: types as text."""
+
+    name: str
+    kind: str
+    types: dict[str, str]
+    function: str | None
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OperatorDescription:
+    """An operator as its checkpoint recorded it. ``key_columns``: types by name, as text."""
+
+    name: str
+    slots: int
+    max_parallelism: int
+    key_columns: dict[str, str]
+    null_keys: bool
+    states: tuple[StateDescription, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A retained batch: what the state was at its end.
+
+    Attributes
+    ----------
+    timestamp_ms, watermark_ms
+        The batch's own time, and the watermark that the batch after it begins with (None: none yet), in milliseconds
+        since 1970.
+    operators
+        By operator that had state by then: slots that have a version, and bytes of the files that lead to it.
+    problem
+        Why the batch cannot be read; None: it can, as far as Spark's own files say. :meth:`Checkpoint.verify` reads
+        the rest.
+    """
+
+    batch_id: int
+    timestamp_ms: int | None
+    watermark_ms: int | None
+    operators: dict[str, dict[str, int]]
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is missing or not what was written. ``name``: in the folder of the state, or of Spark's files."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :meth:`Checkpoint.verify` found.
+
+    Attributes
+    ----------
+    files, bytes
+        That were read.
+    damaged
+        By name.
+    readable
+        Batches of which every slot can be restored, ascending.
+    lost
+        Of the others: what stands in the way, by batch.
+    """
+
+    files: int
+    bytes: int
+    damaged: tuple[Damage, ...]
+    readable: tuple[int, ...]
+    lost: dict[int, tuple[str, ...]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damaged and not self.lost

@@ -1,0 +1,187 @@
+"""`hf.Savepoint`: the state of a query at one batch as tables that a user owns. Format: docs/formats/savepoint.md."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast import savepoint
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.checkpoint import Checkpoint
+from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
+from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableFile
+from holdfast.savepoint.manifest import table_folder
+from holdfast.storage import open_file_store
+
+
+class Savepoint:
+    """A savepoint: the whole state of a query after one batch, in Parquet.
+
+    ``hf.Savepoint("/backup/monday").read("totals", "total").read_all()``
+
+    Parameters
+    ----------
+    path
+        Its folder.
+
+    Raises
+    ------
+    InvalidRequest
+        No savepoint is there.
+    Corrupt
+        Its manifest is damaged, or a file is missing or of another size. What is in the files is compared when they
+        are read, or by :meth:`verify`.
+    Incompatible
+        A newer Holdfast made it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._store = open_file_store(os.fspath(path))
+        self.manifest: Manifest = savepoint.read_manifest(self._store)  #: what it says of itself
+        self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
+        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        if self._store.local_path(savepoint.MANIFEST) is not None:  # files that are elsewhere would have to come here
+            self._check_sizes()
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        checkpoint: str | os.PathLike[str] | Checkpoint,
+        to: str | os.PathLike[str],
+        batch_id: int | None = None,
+        state: str | os.PathLike[str] | None = None,
+        spark: Any = None,
+        progress: Progress | None = None,
+    ) -> Savepoint:
+        """Makes a savepoint of a query's last committed batch, whether it runs or not: consistent over all operators
+        and slots, since it is what Spark has committed together.
+
+        Memory is bounded by some row groups. A crash leaves a folder without ``savepoint.json``, which is none.
+
+        Parameters
+        ----------
+        checkpoint, state, spark
+            As for :class:`Checkpoint`; or an open one.
+        to
+            A folder that does not exist, or is empty.
+        batch_id
+            An earlier batch that the checkpoint retains.
+        progress
+            Called with the number of rows so far.
+
+        Raises
+        ------
+        InvalidRequest
+            There is something in ``to``; or the checkpoint, or the batch, is none.
+        Corrupt
+            No way leads to the version of a slot; or a broadcast state is not the same in all slots.
+        Incompatible
+            Parquet cannot hold a type, or a value.
+        Unavailable
+            Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
+        """
+        target = open_file_store(os.fspath(to))
+        left = target.list("")
+        if left:
+            what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"
+            raise InvalidRequest(
+                f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. What a killed "
+                f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
+            )
+        with ExitStack() as opened:
+            source = checkpoint if isinstance(checkpoint, Checkpoint) else None
+            if source is None:
+                source = opened.enter_context(Checkpoint(checkpoint, state=state, spark=spark))  # type: ignore[arg-type]
+            manifest = SavepointMaker(source, target, progress).make(batch_id)
+        savepoint.write_manifest(target, manifest)
+        return cls(to)
+
+    # --- what it holds
+    @property
+    def operators(self) -> dict[str, tuple[str, ...]]:
+        """Names of the states by operator."""
+        return {one.name: tuple(state.name for state in one.states) for one in self.manifest.operators}
+
+    def read(
+        self,
+        operator: str,
+        state: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+    ) -> pa.RecordBatchReader:
+        """A state as a table. Columns, order and parameters as of :meth:`Checkpoint.read`.
+
+        Raises
+        ------
+        InvalidRequest
+            No such operator, state or column.
+        Corrupt
+            A file is damaged. Also while the reader is read.
+        """
+        saved = self.manifest.operator(operator)
+        wanted = saved.state(state)
+        schema = wanted.columns.schema
+        unknown = [name for name in columns or () if name not in schema.names]
+        if unknown:
+            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        batches = savepoint.read_state(self._store, saved, wanted, self._folder, columns=columns, filter=filter)
+        given = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        return pa.RecordBatchReader.from_batches(given, batches)
+
+    def path(self, operator: str, state: str) -> str:
+        """The folder of a state's Parquet files, for pandas, DuckDB, Polars or Spark.
+
+        Raises
+        ------
+        InvalidRequest
+            No such operator or state; or it has no entries, so there are no files.
+        """
+        saved = self.manifest.operator(operator)
+        if not saved.state(state).files:
+            raise InvalidRequest(
+                f"state {state!r} of operator {operator!r} has no entries, so there are no files of it"
+            )
+        folder = table_folder(operator, state)
+        return self._store.local_path(folder) or f"{self._store.uri}/{folder}"
+
+    def verify(self) -> tuple[str, ...]:
+        """Reads every byte and compares every checksum; what is damaged, in words, nothing if all is whole."""
+        found = []
+        for operator, state, file in self._files():
+            where = f"state {state.name!r} of operator {operator.name!r}, slot {file.slot}"
+            try:
+                path = savepoint.table_path(self._store, operator.name, state.name, file.slot, self._folder)
+                savepoint.verify_file(path, file, f"{path} ({where})")
+            except Corrupt as error:
+                found.append(str(error))
+        return tuple(found)
+
+    def __repr__(self) -> str:
+        return f"Savepoint({self._store.uri!r})"
+
+    def _check_sizes(self) -> None:
+        for operator, state, file in self._files():
+            found = os.path.getsize(
+                savepoint.table_path(self._store, operator.name, state.name, file.slot, self._folder)
+            )
+            if found != file.size_bytes:
+                raise Corrupt(
+                    f"state {state.name!r} of operator {operator.name!r}, slot {file.slot}, in the savepoint "
+                    f"{self._store.uri}: expected {file.size_bytes} bytes, found {found}; restore it from a copy"
+                )
+
+    def _files(self) -> Iterator[tuple[SavedOperator, SavedState, TableFile]]:
+        for operator in self.manifest.operators:
+            for state in operator.states:
+                for file in state.files:
+                    yield operator, state, file

@@ -1,0 +1,156 @@
+"""Writes the tables of a savepoint: operator by operator, slot by slot, all states of a slot in one pass over its base.
+
+Memory is bounded by a row group for each state. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.state_record import StateRecord
+from holdfast.clock import SystemClock
+from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups, not_the_same
+from holdfast.inspect.difference import encoded_rows
+from holdfast.inspect.slot_versions import NO_KEY_GROUP, keyed_range, state_range
+from holdfast.inspect.state_rows import StateRows, columns_of
+from holdfast.savepoint import Manifest, SavedOperator, SavedState, StateTtl, TableFile, TableWriter
+from holdfast.storage import FileStore
+
+#: Rows so far.
+Progress = Callable[[int], None]
+
+
+class SavepointMaker:
+    """Writes into a folder what an open checkpoint has."""
+
+    def __init__(self, source: Checkpoint, target: FileStore, progress: Progress | None) -> None:
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._rows = 0
+        self._broadcast: dict[int, tuple[int, list[bytes]]] = {}  # by state: the first slot, and its rows
+
+    def make(self, batch_id: int | None) -> Manifest:
+        """Writes all tables; what the manifest has to say. Raises as :meth:`holdfast.Savepoint.create`."""
+        from holdfast import __version__
+
+        committed = self._source.at(batch_id)
+        operators = []
+        for name in sorted(committed.handles):
+            with self._source.retained(committed.batch.batch_id):
+                operators.append(self._operator(self._source.record(name), committed.handles[name]))
+        return Manifest(
+            query_id=self._source.query_id,
+            batch_id=committed.batch.batch_id,
+            watermark_ms=committed.batch.watermark_ms,
+            sources=committed.batch.sources,
+            created_ms=SystemClock().now_ms(),
+            created_by=__version__,
+            operators=tuple(operators),
+        )
+
+    def _operator(self, record: OperatorRecord, handles: dict[int, Handle]) -> SavedOperator:
+        ordered = [handles[slot] for slot in sorted(handles)]
+        states = sorted(record.states, key=lambda state: state.name)
+        newest = max(ordered, key=lambda handle: handle.batch_id)
+        ttls = {state.id: _ttl(state, newest, ordered) for state in states}
+        files: dict[int, list[TableFile]] = {state.id: [] for state in states}
+        self._broadcast.clear()
+        for handle in ordered:
+            for state, file in self._slot(record, states, handle, ttls):
+                files[state.id].append(file)
+            self._source.forget(record, handle.slot)  # the next one needs the room
+        saved = tuple(
+            SavedState(
+                name=state.name,
+                kind=state.kind,
+                schema=state.schema,
+                function=state.function,
+                columns=columns_of(record, state),
+                ttl=ttls[state.id],
+                files=tuple(files[state.id]),
+            )
+            for state in states
+        )
+        return SavedOperator(
+            name=record.name,
+            max_parallelism=record.max_parallelism,
+            slots=record.slots,
+            null_keys=record.null_keys,
+            key_schema=record.key_schema,
+            inputs=record.inputs,
+            versions=tuple((one.slot, one.sequence, one.version_id, one.batch_id) for one in ordered),
+            states=saved,
+        )
+
+    def _slot(
+        self, record: OperatorRecord, states: Sequence[StateRecord], handle: Handle, ttls: dict[int, StateTtl | None]
+    ) -> list[tuple[StateRecord, TableFile]]:
+        groups = key_groups(record, handle.slot)
+        keyed = [state for state in states if state.kind not in OF_NO_KEY]
+        found = []
+        for state in states:
+            if state.kind == "broadcast" and not self._is_first(record, state, handle):
+                continue
+            if state.kind in OF_NO_KEY:
+                slot = 0 if state.kind == "broadcast" else handle.slot
+                files = self._pass(record, [state], handle, ttls, state_range(NO_KEY_GROUP, state.id))
+                found += [(state, writer.finish(self._target, slot, (0, 0))) for state, writer in files]
+        for state, writer in self._pass(record, keyed, handle, ttls, keyed_range(*groups)):
+            found.append((state, writer.finish(self._target, handle.slot, groups)))
+        return [(state, file) for state, file in found if file is not None]
+
+    def _is_first(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> bool:
+        """Whether this is the slot of which a broadcast state is taken; Corrupt where another slot has another."""
+        columns = columns_of(record, state)
+        table = pa.Table.from_batches(self._source.rows(record, state, handle, None), columns.schema)
+        rows = encoded_rows(table, columns.schema.names)
+        slot, first = self._broadcast.setdefault(state.id, (handle.slot, rows))
+        if rows != first:
+            raise not_the_same(record, state, [handle.slot], slot)
+        return slot == handle.slot
+
+    def _pass(
+        self,
+        record: OperatorRecord,
+        states: Sequence[StateRecord],
+        handle: Handle,
+        ttls: dict[int, StateTtl | None],
+        limits: tuple[bytes, bytes],
+    ) -> Iterator[tuple[StateRecord, TableWriter]]:
+        """The tables of these states, written to local files that are not finished."""
+        if not states:
+            return
+        with tempfile.TemporaryDirectory(prefix="holdfast-savepoint-") as folder, ExitStack() as opened:
+            tables = []
+            for state in states:
+                ttl = ttls[state.id]
+                rows = StateRows(record, state, handle, ttl.ttl_ms if ttl else None)
+                path = os.path.join(folder, f"{state.id}.parquet")
+                tables.append(
+                    (state, rows, opened.enter_context(TableWriter(path, record.name, state.name, rows.columns)))
+                )
+            for entries in self._source.slot(record, handle.slot).entries(handle, [limits]):
+                for _, rows, writer in tables:
+                    batch = rows.rows(entries)
+                    writer.write(batch)
+                    self._rows += batch.num_rows
+                if self._progress is not None:
+                    self._progress(self._rows)
+            yield from ((state, writer) for state, _, writer in tables)
+
+
+def _ttl(state: StateRecord, newest: Handle, handles: Sequence[Handle]) -> StateTtl | None:
+    """A state's TTL as the newest version has it; None: it has none, or none any more."""
+    known = next((one for one in newest.expiry if one.state_id == state.id), None)
+    if known is None or known.ttl_ms is None:
+        return None
+    latest = [one.latest_ms for handle in handles for one in handle.expiry if one.state_id == state.id]
+    return StateTtl(known.time, known.ttl_ms, max(latest))

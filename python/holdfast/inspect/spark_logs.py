@@ -1,0 +1,94 @@
+"""Spark's logs of a query's batches: what was planned (offsets/) and what is committed (commits/).
+
+A batch is committed if Spark's commit log has it. A file of a log has a line with its version, then lines of JSON:
+offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; commits/N the watermark that
+the next batch begins with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import Corrupt, Incompatible
+from holdfast.storage import FileStore
+
+_VERSIONS = ("v1", "v2")
+
+
+@dataclass(frozen=True)
+class CommittedBatch:
+    """A batch that Spark has committed.
+
+    Attributes
+    ----------
+    timestamp_ms
+        The batch's own time, milliseconds since 1970.
+    watermark_ms
+        The event-time watermark that the batch after it begins with; None: there is none yet.
+    sources
+        The end of the batch in each source, as Spark wrote it; None: the source had nothing yet.
+    conf
+        The settings that Spark keeps with the batch.
+    """
+
+    batch_id: int
+    timestamp_ms: int
+    watermark_ms: int | None
+    sources: tuple[str | None, ...]
+    conf: Mapping[str, Any]
+
+
+def committed_batches(store: FileStore) -> list[int]:
+    """Batches of which the checkpoint has both logs, ascending."""
+    commits, offsets = _numbers(store, "commits/"), _numbers(store, "offsets/")
+    return sorted(commits & offsets)
+
+
+def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
+    """One of :func:`committed_batches`.
+
+    Raises
+    ------
+    Corrupt
+        A file is missing, or not what Spark writes.
+    Incompatible
+        Of a later version of Spark's log.
+    """
+    commit, offsets = _lines(store, f"commits/{batch_id}"), _lines(store, f"offsets/{batch_id}")
+    try:
+        planned = json.loads(offsets[0])
+        sources = offsets[1:]
+        next_ms = int(json.loads(commit[0]).get("nextBatchWatermarkMs", 0)) if commit and commit[0] else 0
+        conf = planned.get("conf") or {}
+        return CommittedBatch(
+            batch_id,
+            int(planned["batchTimestampMs"]),
+            next_ms if next_ms > 0 else None,
+            tuple(None if line == "-" else line for line in sources),
+            {str(key): value for key, value in conf.items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise Corrupt(
+            f"Spark's logs of batch {batch_id} in {store.uri} are not what Spark writes: {error!r}"
+        ) from error
+
+
+def _lines(store: FileStore, name: str) -> list[str]:
+    data = store.get(name)
+    if data is None:
+        raise Corrupt(f"{name} is missing in {store.uri}; if a query runs there, it no longer retains the batch")
+    try:
+        version, *lines = data.decode().splitlines()
+    except ValueError as error:
+        raise Corrupt(f"{name} in {store.uri} is no log of Spark's: {error!r}") from error
+    if version not in _VERSIONS:
+        raise Incompatible(f"{name} in {store.uri} is of version {version!r}; expected one of {', '.join(_VERSIONS)}")
+    return lines
+
+
+def _numbers(store: FileStore, folder: str) -> set[int]:
+    names = (name.rpartition("/")[2] for name in store.names(folder))
+    return {int(name) for name in names if name.isdecimal() and name.isascii()}

@@ -1,0 +1,128 @@
+"""Entries of one state at one version of a slot as rows of its table: real types, positions, results, expiry.
+
+The columns are those of savepoints (docs/formats/savepoint.md). Owner: one thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast import _core
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.state_record import StateRecord
+from holdfast.errors import Corrupt
+from holdfast.savepoint import StateColumns
+from holdfast.savepoint.columns import SKETCH
+from holdfast.savepoint.entries import rows_of, state_codec
+
+
+def columns_of(record: OperatorRecord, state: StateRecord) -> StateColumns:
+    """The columns of a state that is recorded; Corrupt where its record lacks what its kind has."""
+    try:
+        return StateColumns.of(record.key_schema, state.kind, state.schema, state.function)
+    except KeyError as error:
+        raise Corrupt(f"state {state.name!r} of operator {record.name!r} is recorded without {error}") from error
+
+
+class StateRows:
+    """Turns the entries of one state in one slot, given in key order, into rows.
+
+    Parameters
+    ----------
+    ttl_ms
+        What expiry is told by; None: rows have none.
+    """
+
+    def __init__(self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None) -> None:
+        self.columns = columns_of(record, state)
+        self._state = state
+        self._slot = handle.slot
+        self._codec = state_codec(self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys)
+        self._expiry = next((one for one in handle.expiry if one.state_id == state.id), None)
+        self._ttl_ms = ttl_ms
+        key = self.columns.key
+        self._keys = _core.KeyCodec(record.key_schema, null_keys=record.null_keys) if len(key) else None
+        self._last: tuple[bytes | None, int] | None = None  # of a list: the key of its last element, and its position
+
+    def rows(self, entries: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows among a batch of entries; those that are expired at the version are not among them."""
+        expiry = self._expiry
+        decoded = pa.record_batch(
+            self._codec.decode(
+                entries,
+                cutoff_ms=expiry.cutoff_ms if expiry else None,
+                since_ms=expiry.since_ms if expiry else None,
+            )
+        )
+        rows = rows_of(
+            decoded, self.columns, ttl_ms=self._ttl_ms, since_ms=expiry.since_ms if expiry else None, slot=self._slot
+        )
+        names = self.columns.names
+        if "position" in names and rows.num_rows:
+            rows = _with(rows, names["position"], self._positions(decoded))
+        if "accumulator" in names and "value" in names:
+            gathered = rows.column(names["accumulator"])
+            rows = _with(rows, names["value"], result_of(gathered, self._state.function))
+        schema = self.columns.schema
+        return pa.RecordBatch.from_arrays([rows.column(f.name).cast(f.type) for f in schema], schema=schema)
+
+    def _positions(self, decoded: pa.RecordBatch) -> pa.Array:
+        """Places in lists, which may go on from the batch before."""
+        numbers = np.arange(len(decoded), dtype=np.int64)
+        begins = decoded.column("begins").to_numpy(zero_copy_only=False)
+        positions = numbers - np.maximum.accumulate(np.where(begins, numbers, 0))
+        first, last = self._encoded(decoded, 0), self._encoded(decoded, len(decoded) - 1)
+        if self._last is not None and self._last[0] == first:
+            later = np.flatnonzero(begins[1:])
+            positions[: later[0] + 1 if len(later) else len(positions)] += self._last[1] + 1
+        self._last = (last, int(positions[-1]))
+        return pa.array(positions)
+
+    def _encoded(self, decoded: pa.RecordBatch, row: int) -> bytes | None:
+        if self._keys is None:
+            return None
+        key = pa.RecordBatch.from_struct_array(decoded.column("key").slice(row, 1))
+        found: bytes = pa.array(self._keys.encode(key))[0].as_py()
+        return found
+
+
+def state_rows(rows: StateRows, entries: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows among batches of entries, without empty batches."""
+    for batch in entries:
+        found = rows.rows(batch)
+        if found.num_rows:
+            yield found
+
+
+def result_of(accumulators: pa.Array, function: str | None) -> pa.Array:
+    """What a function makes of what it gathered; nulls where only a library that is not here knows."""
+    if function == "count":
+        return accumulators
+    if function == SKETCH:
+        return _sketched(accumulators)
+    of_row = dict(zip((f.name for f in accumulators.type), accumulators.flatten()))
+    count = of_row["count"].cast(pa.float64())
+    if function == "avg":
+        return pc.if_else(pc.greater(count, 0), pc.divide(of_row["sum"], count), None)
+    variance = pc.if_else(pc.greater(count, 1), pc.divide(of_row["m2"], pc.subtract(count, 1.0)), None)
+    return variance if function == "variance" else pc.sqrt(variance)
+
+
+def _sketched(sketches: pa.Array) -> pa.Array:
+    if importlib.util.find_spec("datasketches") is None:
+        return pa.nulls(len(sketches), pa.int64())
+    hll = importlib.import_module("datasketches").hll_sketch
+    return pa.array([round(hll.deserialize(sketch).get_estimate()) for sketch in sketches.to_pylist()], pa.int64())
+
+
+def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    number = rows.schema.get_field_index(name)
+    columns = [column if at == number else old for at, old in enumerate(rows.columns)]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

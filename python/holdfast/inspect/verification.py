@@ -1,0 +1,143 @@
+"""Reads every byte that retained batches need: each file once, then which batches have a way left.
+
+A way to a version of a slot: a snapshot that its handle names, whole, and each delta after it; or, where the deltas go
+back to the beginning, all deltas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from holdfast._core import xxh64_file
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.names import delta_name
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
+from holdfast.inspect.committed import Committed
+from holdfast.inspect.descriptions import Damage, Verification
+from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.sealed import CHECKSUM_DIGITS
+from holdfast.storage import FileStore
+
+Slots = Callable[[OperatorRecord, int], SlotVersions]
+#: What may be wrong with a checkpoint; anything else is wrong with this machine or its network, and is raised.
+_WRONG = (Corrupt, Incompatible, InvalidRequest)
+
+
+def verify_versions(
+    committed: Committed,
+    store: FileStore,
+    record_of: Callable[[str], OperatorRecord],
+    slot_of: Slots,
+    progress: Callable[[int, int], None] | None,
+) -> Verification:
+    """See :meth:`holdfast.Checkpoint.verify`."""
+    files = _Files(store, progress)
+    readable: list[int] = []
+    lost: dict[int, tuple[str, ...]] = {}
+    for batch_id in committed.batches():
+        problems: list[str] = []
+        try:
+            handles = committed.at(batch_id).handles
+        except _WRONG as error:
+            files.damaged[f"batch {batch_id}"] = str(error)
+            problems.append(str(error))
+            handles = {}
+        for operator, slots in sorted(handles.items()):
+            try:
+                record = record_of(operator)
+            except _WRONG as error:
+                files.damaged[f"the record of operator {operator!r}"] = str(error)
+                problems.append(str(error))
+                continue
+            for slot in sorted(slots):
+                if slot >= record.slots:
+                    problems.append(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
+                elif not files.leads_to(slots[slot], slot_of(record, slot)):
+                    problems.append(f"{slots[slot].where} cannot be restored")
+        if problems:
+            lost[batch_id] = tuple(problems)
+        else:
+            readable.append(batch_id)
+    damaged = tuple(Damage(name, files.damaged[name]) for name in sorted(files.damaged))
+    return Verification(files.count, files.bytes, damaged, tuple(readable), lost)
+
+
+class _Files:
+    """The files that were read so far: each is read once, whatever the number of handles that name it."""
+
+    def __init__(self, store: FileStore, progress: Callable[[int, int], None] | None) -> None:
+        self._store = store
+        self._progress = progress
+        self._whole: dict[str, bool] = {}
+        self.damaged: dict[str, str] = {}
+        self.count = self.bytes = 0
+
+    def leads_to(self, handle: Handle, slot: SlotVersions) -> bool:
+        """Whether a way to the version is whole; all ways are read, whether they are needed or not."""
+        deltas = {ref.sequence: self._delta(ref, slot) for ref in handle.deltas}
+        starts = {ref.sequence: self._snapshot(ref, slot) for ref in handle.snapshots}
+        if handle.start == 0:
+            starts[0] = True
+        return any(
+            whole and all(deltas[at] for at in range(start + 1, handle.sequence + 1))
+            for start, whole in starts.items()
+            if all(at in deltas for at in range(start + 1, handle.sequence + 1))
+        )
+
+    def _delta(self, ref: DeltaRef, slot: SlotVersions) -> bool:
+        name = slot.context.stored(delta_name(ref.sequence, ref.version_id))
+        return self._once(f"{name} {ref.checksum}", name, ref.size_bytes, lambda: slot.deltas.read(ref))
+
+    def _snapshot(self, ref: SnapshotRef, slot: SlotVersions) -> bool:
+        name = slot.context.stored(ref.name)
+        if not self._once(f"{name} {ref.checksum}", name, ref.size_bytes, lambda: slot.snapshots.read_manifest(ref)):
+            return False
+        whole = True
+        for file in slot.snapshots.read_manifest(ref).files:
+            stored = slot.context.stored(str(file.stored_as))
+            expected = (file.size_bytes, file.checksum)
+            read = lambda stored=stored, expected=expected: self._compare(stored, expected, slot)  # noqa: E731
+            whole = self._once(f"{stored} {file.checksum}", stored, file.size_bytes, read) and whole
+        return whole
+
+    def _compare(self, name: str, expected: tuple[int, str], slot: SlotVersions) -> None:
+        path = self._store.local_path(name)
+        if path is not None:
+            _compare_file(path, name, expected)
+            return
+        with slot.context.folder.new_work() as work:
+            copy = work.child("file")
+            if not self._store.fetch(name, copy):
+                raise Corrupt(f"{name} is missing")
+            _compare_file(copy, name, expected)
+
+    def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
+        if key not in self._whole:
+            try:
+                read()
+                self._whole[key] = True
+            except (Corrupt, Incompatible) as error:
+                self._whole[key] = False
+                self.damaged[name] = str(error)
+            self.count += 1
+            self.bytes += size_bytes
+            if self._progress is not None:
+                self._progress(self.count, self.bytes)
+        return self._whole[key]
+
+
+def _compare_file(path: str, name: str, expected: tuple[int, str]) -> None:
+    if not os.path.isfile(path):
+        raise Corrupt(f"{name} is missing")
+    try:
+        checksum, size_bytes = xxh64_file(path)
+    except HoldfastError as error:
+        raise Corrupt(f"{name} cannot be read: {error}") from error
+    found = (size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
+    if found != expected:
+        raise Corrupt(
+            f"{name} is damaged: expected {expected[0]} bytes with checksum {expected[1]}, found {found[0]} with "
+            f"{found[1]}"
+        )

@@ -1,0 +1,203 @@
+"""Reads a savepoint: nothing of it is used before it was compared with the manifest.
+
+A file's size and checksum are compared before Parquet sees a byte, then its columns and its number of rows, then the
+key groups of the rows. No name is taken from the savepoint: they follow from operator, state and slot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyarrow.types as is_type
+
+from holdfast._core import xxh64_file
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
+from holdfast.sealed import CHECKSUM_DIGITS
+from holdfast.storage import FileStore
+
+_BATCH_ROWS = 65536
+
+
+def read_manifest(store: FileStore) -> Manifest:
+    """The manifest of the savepoint in a folder.
+
+    Raises
+    ------
+    InvalidRequest
+        There is none: the folder is no savepoint, or one that was not finished.
+    Corrupt
+        It is damaged, contradicts itself, or is a symbolic link.
+    Incompatible
+        A newer Holdfast wrote it.
+    """
+    _refuse_links(store, MANIFEST)
+    data = store.get(MANIFEST)
+    if data is None:
+        raise InvalidRequest(
+            f"{store.uri} holds no savepoint: expected the file {MANIFEST}, which is written last. What a killed "
+            "attempt left has none: delete the folder and make the savepoint again"
+        )
+    return Manifest.from_text(data, f"{MANIFEST} in {store.uri}")
+
+
+def table_path(store: FileStore, operator: str, state: str, slot: int, folder: str) -> str:
+    """Where the table of a state in one slot is on this machine; it is downloaded into ``folder`` if it is elsewhere.
+
+    Raises
+    ------
+    Corrupt
+        It is missing, or a symbolic link.
+    """
+    name = table_name(operator, state, slot)
+    _refuse_links(store, name)
+    path = store.local_path(name)
+    if path is None:
+        path = os.path.join(folder, name.replace("/", "-"))
+        found = os.path.exists(path) or store.fetch(name, path)
+    else:
+        found = os.path.isfile(path)
+    if not found:
+        raise Corrupt(f"{name} is missing in the savepoint {store.uri}; restore it from a copy")
+    return path
+
+
+def verify_file(path: str, file: TableFile, where: str) -> None:
+    """Compares size and checksum; Corrupt where they are not the manifest's."""
+    try:
+        checksum, size_bytes = xxh64_file(path)
+    except OSError as error:
+        raise Unavailable(f"reading {where} failed: {error.strerror or error}") from error
+    found = f"{checksum:0{CHECKSUM_DIGITS}x}"
+    if (size_bytes, found) != (file.size_bytes, file.checksum):
+        raise Corrupt(
+            f"{where} is damaged: expected {file.size_bytes} bytes with checksum {file.checksum}, found {size_bytes} "
+            f"with {found}; restore it from a copy"
+        )
+
+
+def read_state(
+    store: FileStore,
+    operator: SavedOperator,
+    state: SavedState,
+    folder: str,
+    *,
+    key_groups: tuple[int, int] | None = None,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a state, slot after slot, batch by batch, in the order of docs/formats/savepoint.md.
+
+    Parameters
+    ----------
+    folder
+        Of this machine, for files of a store that is elsewhere.
+    key_groups
+        From the first up to, but not including, the second: only rows of these. Files that have none are not read.
+    columns
+        Of these names, in this order; by default all.
+    filter
+        Only rows for which it is true; row groups that cannot have any are not read.
+
+    Raises
+    ------
+    Corrupt
+        A file that is read is missing, damaged, or not what the manifest says.
+    """
+    names = state.columns.schema.names
+    unknown = [name for name in columns or () if name not in names]
+    if unknown:
+        raise InvalidRequest(f"state {state.name!r} has no column {unknown[0]!r}; it has {', '.join(names)}")
+    for file in state.files:
+        keyed = file.end_key_group > file.first_key_group
+        if key_groups is not None and keyed:
+            if file.end_key_group <= key_groups[0] or key_groups[1] <= file.first_key_group:
+                continue
+            column = pc.field(state.columns.names["key_group"])
+            within = (column >= key_groups[0]) & (column < key_groups[1])
+            wanted = within if filter is None else within & filter
+        else:
+            wanted = filter
+        yield from _read_file(store, operator, state, file, folder, columns, wanted)
+
+
+def _read_file(
+    store: FileStore,
+    operator: SavedOperator,
+    state: SavedState,
+    file: TableFile,
+    folder: str,
+    columns: Sequence[str] | None,
+    filter: pc.Expression | None,
+) -> Iterator[pa.RecordBatch]:
+    path = table_path(store, operator.name, state.name, file.slot, folder)
+    where = f"{table_name(operator.name, state.name, file.slot)} of the savepoint {store.uri}"
+    verify_file(path, file, where)
+    expected = state.columns.parquet_schema
+    try:
+        with pq.ParquetFile(path) as parquet:
+            found, rows = parquet.schema_arrow, parquet.metadata.num_rows
+        if not found.equals(expected, check_metadata=False) or rows != file.rows:
+            raise Corrupt(
+                f"{where} is not what the manifest says: expected {file.rows} rows of ({_text(expected)}), found "
+                f"{rows} of ({_text(found)})"
+            )
+        scanner = ds.dataset(path, schema=expected, format="parquet").scanner(
+            columns=list(columns) if columns is not None else None,
+            filter=filter,
+            batch_size=_BATCH_ROWS,
+            batch_readahead=2,
+            fragment_readahead=1,
+        )
+        group_name = state.columns.names.get("key_group")
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                _check_groups(batch, group_name, file, where)
+                yield _as_in_memory(batch, state)
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{where} cannot be read: {error}") from error
+
+
+def _check_groups(batch: pa.RecordBatch, name: str | None, file: TableFile, where: str) -> None:
+    if name is None or name not in batch.schema.names:
+        return
+    least, most = pc.min_max(batch.column(name)).as_py().values()
+    if least < file.first_key_group or most >= file.end_key_group:
+        raise Corrupt(
+            f"{where} has rows of key groups {least} to {most}; expected {file.first_key_group} to "
+            f"{file.end_key_group - 1}"
+        )
+
+
+def _as_in_memory(batch: pa.RecordBatch, state: SavedState) -> pa.RecordBatch:
+    fields = [state.columns.schema.field(name) for name in batch.schema.names]
+    arrays = [_in_memory(column, field.type) for column, field in zip(batch.columns, fields)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _in_memory(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if column.type.equals(type):
+        return column
+    return column.view(type) if is_type.is_date64(type) else column.cast(type)
+
+
+def _refuse_links(store: FileStore, name: str) -> None:
+    """Files and folders below the savepoint's own are what they are, not ways to others."""
+    path = store.local_path(name)
+    if path is None:
+        return
+    root = path[: -len(name)]
+    parts = name.split("/")
+    for count in range(1, len(parts) + 1):
+        inner = root + "/".join(parts[:count])
+        if os.path.islink(inner):
+            raise Corrupt(f"{inner} is a symbolic link; a savepoint has none: restore the folder, all of it")
+
+
+def _text(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

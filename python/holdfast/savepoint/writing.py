@@ -1,0 +1,132 @@
+"""Writes a savepoint: one Parquet file for each state and slot, as it comes, and the manifest at the end.
+
+Memory is bounded by one row group. A crash leaves a folder without a manifest, which is no savepoint.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as is_type
+
+from holdfast._core import xxh64_file
+from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
+from holdfast.savepoint.columns import StateColumns
+from holdfast.savepoint.manifest import MANIFEST, Manifest, TableFile, table_name
+from holdfast.sealed import CHECKSUM_DIGITS
+from holdfast.storage import FileStore
+
+FORMAT, VERSION = "savepoint", 1
+#: Rows, and bytes as they are in memory, that a row group has at most.
+_GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20
+
+
+class TableWriter:
+    """The table of one state in one slot, written to a local file first. Owner: one thread.
+
+    Parameters
+    ----------
+    path
+        The local file, which must not exist.
+    """
+
+    def __init__(self, path: str, operator: str, state: str, columns: StateColumns) -> None:
+        self._path = path
+        self._names = (operator, state)
+        texts = {"format": FORMAT, "version": str(VERSION), "operator": operator, "state": state}
+        metadata = {f"holdfast.{name}": text for name, text in texts.items()}
+        self._schema = columns.parquet_schema.with_metadata(metadata)
+        self._writer: pq.ParquetWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows, which have the columns of ``columns.schema`` in the table's order."""
+        if not batch.num_rows:
+            return
+        self._held.append(batch)
+        self.rows += batch.num_rows
+        held_rows = sum(held.num_rows for held in self._held)
+        if held_rows >= _GROUP_ROWS or sum(held.nbytes for held in self._held) >= _GROUP_BYTES:
+            self._flush()
+
+    def finish(self, store: FileStore, slot: int, key_groups: tuple[int, int]) -> TableFile | None:
+        """Ends the file and uploads it, durably; None, and nothing is stored, where there were no rows."""
+        self._flush()
+        if self._writer is None:
+            return None
+        self.close()
+        checksum, size_bytes = xxh64_file(self._path)
+        try:
+            store.put_file(table_name(*self._names, slot), self._path)
+        except InternalError as error:  # the name exists, and the folder was empty when this attempt began
+            raise InvalidRequest(
+                f"another attempt at a savepoint writes into {store.uri}; let it end, or give another folder"
+            ) from error
+        os.unlink(self._path)
+        return TableFile(slot, *key_groups, self.rows, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
+
+    def close(self) -> None:
+        """Ends the local file, whether whole or not. May be called again."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        rows = pa.Table.from_batches(self._held)
+        self._held = []
+        try:
+            if self._writer is None:
+                # Dictionaries help few columns of a state and cost all of them: keys are nearly all distinct.
+                self._writer = pq.ParquetWriter(
+                    self._path,
+                    self._schema,
+                    version="2.6",
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=False,
+                )
+            self._writer.write_table(
+                pa.Table.from_arrays([_stored(rows.column(f.name), f) for f in self._schema], schema=self._schema)
+            )
+        except pa.ArrowInvalid as error:
+            raise Incompatible(
+                f"state {self._names[1]!r} of operator {self._names[0]!r} has a value that Parquet does not hold: "
+                f"{error}"
+            ) from error
+        except OSError as error:
+            raise Unavailable(f"writing {self._path} failed: {error.strerror or error}; free space there") from error
+
+
+def write_manifest(store: FileStore, manifest: Manifest) -> None:
+    """Makes the savepoint exist, if none exists there.
+
+    Raises
+    ------
+    InvalidRequest
+        There is one already.
+    """
+    if not store.create_if_absent(MANIFEST, manifest.to_text().encode()):
+        raise InvalidRequest(f"{store.uri} holds a savepoint already, which stays as it is; give another folder")
+
+
+def _stored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """A column in the type that Parquet has for it."""
+    if column.type.equals(field.type):
+        return column
+    if is_type.is_date64(column.type):  # a cast would take whole days only
+        return pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
+    return column.cast(field.type)
