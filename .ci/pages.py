@@ -35,7 +35,8 @@ REFERENCE = {
         "Queries",
         ["start", "write_exactly_once", "Query", "await_termination", "terminal_log", "fork_checkpoint"],
     ),
-    "kafka_and_files.md": ("Sources and sinks", ["register_sources", "KafkaSink", "FileSink"]),
+    "kafka_and_files.md": ("Sources, sinks, storage", ["register_sources", "KafkaSink", "FileSink", "StorageOptions"]),
+    "checkpoints.md": ("Checkpoints, savepoints", ["Checkpoint", "Savepoint"]),
     "metrics.md": ("Metrics", ["metrics", "MetricsListener", "BatchMetrics", "OperatorMetrics"]),
     "errors.md": (
         "Errors",

@@ -18,6 +18,7 @@ import pytest
 from tests.fault_proxy import HANG_S, fault_proxy
 from tests.s3_server import CREDENTIALS
 
+from holdfast.commit.timeline import fork_checkpoint
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
 from holdfast.storage import StorageOptions, open_file_store
 from holdfast.storage.object_store import PART_BYTES
@@ -306,6 +307,18 @@ def test_a_trial_outlives_lost_answers(world, kind):
 def test_a_trial_says_which_bucket_is_missing(world):
     with pytest.raises(Unavailable, match="no such bucket"):
         try_out(open_file_store("s3://no-such-bucket/x", world.options))
+
+
+def test_a_checkpoint_in_a_bucket_is_forked_by_the_environment(s3, monkeypatch):
+    """As the command line does, which knows no session."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    checkpoint = f"s3a://{s3.bucket()}/checkpoint"
+    with pytest.raises(InvalidRequest, match="is no checkpoint of a streaming query"):
+        fork_checkpoint(checkpoint)
+    store = open_file_store(checkpoint, StorageOptions(endpoint=s3.url))
+    store.put("metadata", b'{"id":"0f0f0f0f-0000-4000-8000-000000000000"}')
+    assert fork_checkpoint(checkpoint).parent == "0f0f0f0f-0000-4000-8000-000000000000"
+    assert [file.name for file in store.list("holdfast/forks/")] == ["holdfast/forks/000001.json"]
 
 
 def test_without_the_package_the_extra_is_named(tmp_path):

@@ -100,20 +100,3 @@ def test_the_driver_says_what_is_wrong_with_a_bucket(totals: Totals, spark: Spar
     with pytest.raises(hf.InvalidRequest, match=r"operator 'totals': .*lets a second writer replace it"):
         totals.run(**{"storage.request.timeout": "29 s"})  # other options: another store, which was not tried yet
     assert not list(totals.stream.checkpoint.parent.glob("checkpoint/commits/*"))
-
-
-def test_a_checkpoint_in_a_bucket_is_forked_by_the_environment(
-    totals: Totals, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    from holdfast.storage import open_file_store
-
-    checkpoint = f"s3a://{totals.bucket}/checkpoint"
-    with pytest.raises(hf.InvalidRequest, match="is no checkpoint of a streaming query"):
-        hf.fork_checkpoint(checkpoint)
-    store = open_file_store(checkpoint, hf.StorageOptions(endpoint=s3.url))
-    store.put("metadata", b'{"id":"0f0f0f0f-0000-4000-8000-000000000000"}')
-    fork = hf.fork_checkpoint(checkpoint)
-    assert fork.parent == "0f0f0f0f-0000-4000-8000-000000000000"
-    assert [file.name for file in store.list("holdfast/forks/")] == ["holdfast/forks/000001.json"]

@@ -156,6 +156,16 @@ def test_a_store_that_is_read_refuses_every_change(tmp_path: Path) -> None:
 # --- reading
 
 
+def test_a_state_of_a_large_slot_is_sought_key_group_by_key_group(
+    folded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with folded.open() as checkpoint:
+        passed_over = [checkpoint.read("sums", state).read_all() for state in ("total", "last")]
+        monkeypatch.setattr("holdfast.inspect.checkpoint._SEEK_BYTES_MIN", 0)
+        assert [checkpoint.read("sums", state).read_all() for state in ("total", "last")] == passed_over
+        assert totals(checkpoint, 2) == expected(2)
+
+
 def test_columns_and_filters(recorded: Recorded) -> None:
     with recorded.open() as checkpoint:
         rows = checkpoint.read("sums", "total", columns=["value", "user"], filter=pc.field("user") == "user-14")

@@ -491,6 +491,40 @@ def test_types_that_parquet_does_not_have_and_names_that_are_taken(tmp_path: Pat
         saved.path(name, "nothing")
 
 
+def test_conditions_on_types_that_parquet_does_not_have(tmp_path: Path) -> None:
+    keys = [
+        {"value": datetime(1960, 1, day), "Expiry": Decimal("1.50"), "key_group": {"a": 0.0, "b": b""}}
+        for day in (1, 2)
+    ]
+    saved = _taken(tmp_path, Dates(), KEY, keys)
+    name = "of types: _ä/ö"
+    second = pc.field("value") == pa.scalar(datetime(1960, 1, 2), pa.timestamp("s"))
+    found = saved.read(name, "days", filter=second, columns=["map_key", "value"]).read_all()
+    assert found.to_pylist() == [{"map_key": date(1999, 12, 31), "value": datetime(1960, 1, 2)}]
+    with pytest.raises(InvalidRequest, match="filter: expected a condition on columns of"):
+        saved.read(name, "days", filter=pc.field("nowhere") == 1).read_all()
+    with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
+        with pytest.raises(InvalidRequest, match="filter: expected a condition on columns of"):
+            checkpoint.read(name, "days", filter=pc.field("value") + 1)
+
+
+STRICT = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+
+
+class Strict(hf.BatchProcessor):
+    parts = hf.ListState(STRICT)
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.parts.add(batch, pa.array([{"a": 1}] * len(batch), STRICT))
+        self.parts.add(batch, pa.nulls(len(batch), STRICT))
+
+
+def test_nulls_of_a_type_whose_fields_are_not_null(tmp_path: Path) -> None:
+    saved = _taken(tmp_path, Strict(), pa.schema([("user", pa.string())]), [{"user": "a"}])
+    for rows in (saved, hf.Checkpoint(tmp_path / "checkpoint")):
+        assert rows.read("of types: _ä/ö", "parts").read_all()["value"].to_pylist() == [{"a": 1}, None]
+
+
 class Hollow(hf.BatchProcessor):
     hollow = hf.ValueState(pa.struct([]))
 

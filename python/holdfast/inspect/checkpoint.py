@@ -29,7 +29,8 @@ from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_ran
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
-from holdfast.storage import open_file_store
+from holdfast.savepoint.columns import check_filter
+from holdfast.storage import StorageOptions, open_file_store
 
 #: Kinds of states that belong to no key.
 OF_NO_KEY = ("broadcast", "operator")
@@ -63,6 +64,8 @@ class Checkpoint:
         local one is started if it is needed.
     temporary
         Where the temporary folder is made; on the file system of ``state``, tables need not be copied.
+    storage
+        Endpoint, region and retries of buckets, for ``checkpoint`` and ``state``.
 
     Raises
     ------
@@ -77,11 +80,12 @@ class Checkpoint:
         state: str | os.PathLike[str] | None = None,
         spark: Any = None,
         temporary: str | os.PathLike[str] | None = None,
+        storage: StorageOptions | None = None,
     ) -> None:
-        store = ReadOnlyStore(open_file_store(os.fspath(checkpoint)))
+        store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
         self._spark_reader = _SparkReader(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts)
-        self._state = ReadOnlyStore(find_state_folder(store, self.query_id, state))
+        self._state = ReadOnlyStore(find_state_folder(store, self.query_id, state, storage))
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
         self._slots: dict[tuple[str, int], SlotVersions] = {}
@@ -174,7 +178,7 @@ class Checkpoint:
         Raises
         ------
         InvalidRequest
-            No such operator, state, column, slot, or committed batch.
+            No such operator, state, column, slot, or committed batch; or a filter that is none.
         Corrupt
             No way leads to the version: names each file that stands in the way. Also while the reader is read.
         Unavailable
@@ -186,6 +190,7 @@ class Checkpoint:
         unknown = [name for name in columns or () if name not in schema.names]
         if unknown:
             raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        check_filter(schema, filter)
         found = self.at(batch_id)
         handles = found.handles.get(operator, {})
         wanted = [handles[slot] for slot in sorted(handles) if slots is None or slot in slots]

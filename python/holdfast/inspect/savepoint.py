@@ -19,7 +19,7 @@ from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
 from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableFile
 from holdfast.savepoint.manifest import table_folder
-from holdfast.storage import open_file_store
+from holdfast.storage import StorageOptions, open_file_store
 
 
 class Savepoint:
@@ -30,7 +30,9 @@ class Savepoint:
     Parameters
     ----------
     path
-        Its folder.
+        Its folder, which may be in a bucket.
+    storage
+        Endpoint, region and retries of a bucket.
 
     Raises
     ------
@@ -43,8 +45,8 @@ class Savepoint:
         A newer Holdfast made it.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._store = open_file_store(os.fspath(path))
+    def __init__(self, path: str | os.PathLike[str], *, storage: StorageOptions | None = None) -> None:
+        self._store = open_file_store(os.fspath(path), storage)
         self.manifest: Manifest = savepoint.read_manifest(self._store)  #: what it says of itself
         self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -61,6 +63,7 @@ class Savepoint:
         state: str | os.PathLike[str] | None = None,
         spark: Any = None,
         progress: Progress | None = None,
+        storage: StorageOptions | None = None,
     ) -> Savepoint:
         """Makes a savepoint of a query's last committed batch, whether it runs or not: consistent over all operators
         and slots, since it is what Spark has committed together.
@@ -77,6 +80,8 @@ class Savepoint:
             An earlier batch that the checkpoint retains.
         progress
             Called with the number of rows so far.
+        storage
+            Endpoint, region and retries of buckets.
 
         Raises
         ------
@@ -89,7 +94,7 @@ class Savepoint:
         Unavailable
             Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
         """
-        target = open_file_store(os.fspath(to))
+        target = open_file_store(os.fspath(to), storage)
         left = target.list("")
         if left:
             what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"
@@ -98,12 +103,13 @@ class Savepoint:
                 f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
             )
         with ExitStack() as opened:
-            source = checkpoint if isinstance(checkpoint, Checkpoint) else None
-            if source is None:
-                source = opened.enter_context(Checkpoint(checkpoint, state=state, spark=spark))  # type: ignore[arg-type]
+            if isinstance(checkpoint, Checkpoint):
+                source = checkpoint
+            else:
+                source = opened.enter_context(Checkpoint(checkpoint, state=state, spark=spark, storage=storage))
             manifest = SavepointMaker(source, target, progress).make(batch_id)
         savepoint.write_manifest(target, manifest)
-        return cls(to)
+        return cls(to, storage=storage)
 
     # --- what it holds
     @property

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 
 from holdfast.errors import InvalidRequest
-from holdfast.storage import FileStore, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 
-def find_state_folder(checkpoint: FileStore, query_id: str, given: str | os.PathLike[str] | None) -> FileStore:
+def find_state_folder(
+    checkpoint: FileStore, query_id: str, given: str | os.PathLike[str] | None, options: StorageOptions | None
+) -> FileStore:
     """The store of the operators' state.
 
     Parameters
@@ -26,7 +28,7 @@ def find_state_folder(checkpoint: FileStore, query_id: str, given: str | os.Path
         It has nothing of the query; or there is none, or more than one, to be found.
     """
     if given is not None:
-        store = open_file_store(os.fspath(given))
+        store = open_file_store(os.fspath(given), options)
         if not store.list(f"{query_id}/"):
             raise InvalidRequest(
                 f"{store.uri} has no state of query {query_id}, whose checkpoint {checkpoint.uri} is: expected the "

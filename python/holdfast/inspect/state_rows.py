@@ -19,7 +19,7 @@ from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.errors import Corrupt
 from holdfast.savepoint import StateColumns
-from holdfast.savepoint.columns import SKETCH
+from holdfast.savepoint.columns import SKETCH, as_type
 from holdfast.savepoint.entries import rows_of, state_codec
 
 
@@ -71,7 +71,7 @@ class StateRows:
             gathered = rows.column(names["accumulator"])
             rows = _with(rows, names["value"], result_of(gathered, self._state.function))
         schema = self.columns.schema
-        return pa.RecordBatch.from_arrays([rows.column(f.name).cast(f.type) for f in schema], schema=schema)
+        return pa.RecordBatch.from_arrays([as_type(rows.column(f.name), f.type) for f in schema], schema=schema)
 
     def _positions(self, decoded: pa.RecordBatch) -> pa.Array:
         """Places in lists, which may go on from the batch before."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast.errors import Incompatible
+from holdfast.errors import Incompatible, InvalidRequest
 
 TIME = pa.timestamp("us", "UTC")
 EXPIRY = pa.timestamp("ms", "UTC")
@@ -47,12 +48,15 @@ class StateColumns:
         By role, in their order, all but the key: types as in memory.
     names
         By role.
+    kept
+        By role, the types of what the store keeps: map key, and value, element or accumulator.
     """
 
     kind: str
     key: pa.Schema
     fields: dict[str, pa.Field]
     names: dict[str, str]
+    kept: dict[str, pa.DataType]
 
     @classmethod
     def of(cls, key_schema: pa.Schema, kind: str, schema: pa.Schema, function: str | None) -> StateColumns:
@@ -60,11 +64,13 @@ class StateColumns:
         what its kind has.
         """
         keyed = kind in KEYED_KINDS
-        key = pa.schema([field.with_type(plain_type(field.type)) for field in key_schema] if keyed else [])
+        key = pa.schema([field.with_type(table_type(field.type)) for field in key_schema] if keyed else [])
         roles: dict[str, pa.Field] = {}
+        kept: dict[str, pa.DataType] = {}
 
         def add(role: str, type: pa.DataType, nullable: bool = True) -> None:
-            roles[role] = pa.field(role, plain_type(type), nullable)
+            roles[role] = pa.field(role, table_type(type), nullable)
+            kept[role] = type
 
         if kind == "operator":
             add("slot", pa.uint16(), False)
@@ -86,7 +92,7 @@ class StateColumns:
             add("expiry", EXPIRY)
         if keyed:
             add("key_group", pa.uint16(), False)
-        return cls(kind, key, roles, _free_names(key.names, roles))
+        return cls(kind, key, roles, _free_names(key.names, roles), kept)
 
     @property
     def schema(self) -> pa.Schema:
@@ -102,8 +108,7 @@ class StateColumns:
     @property
     def stored(self) -> pa.DataType | None:
         """The type of what the store keeps: value, element or accumulator; None of timers."""
-        field = self.fields.get("accumulator") or self.fields.get("value")
-        return None if self.kind == "timers" or field is None else field.type
+        return self.kept.get("accumulator", self.kept.get("value"))
 
     def by_role(self) -> dict[str, Any]:
         """As the manifest says it."""
@@ -130,24 +135,46 @@ def _free_names(taken: list[str], roles: dict[str, pa.Field]) -> dict[str, str]:
     return names
 
 
-def plain_type(type: pa.DataType) -> pa.DataType:
-    """The type as the core gives it back: dictionaries, views, extensions and large variants are what they hold."""
+def table_type(type: pa.DataType) -> pa.DataType:
+    """The type as a table has it: dictionaries, views, extensions and large variants are what they hold, and any field
+    may be null: Parquet refuses a null of a struct whose fields may not.
+    """
     if isinstance(type, pa.BaseExtensionType):
-        return plain_type(type.storage_type)
+        return table_type(type.storage_type)
     if is_type.is_dictionary(type):
-        return plain_type(type.value_type)
+        return table_type(type.value_type)
     if is_type.is_large_string(type) or is_type.is_string_view(type):
         return pa.string()
     if is_type.is_large_binary(type) or is_type.is_binary_view(type):
         return pa.binary()
     if is_type.is_struct(type):
-        return pa.struct([field.with_type(plain_type(field.type)) for field in type])
+        return pa.struct([pa.field(field.name, table_type(field.type)) for field in type])
     if is_type.is_map(type):
-        item = type.item_field
-        return pa.map_(plain_type(type.key_type), item.with_type(plain_type(item.type)))
+        return pa.map_(table_type(type.key_type), table_type(type.item_type))
     if is_list(type):
-        return pa.list_(type.value_field.with_type(plain_type(type.value_type)))
+        return pa.list_(table_type(type.value_type))
     return type
+
+
+def as_type(column: pa.Array, type: pa.DataType) -> pa.Array:
+    """A column in another spelling of its type. Arrow refuses to cast nulls into a type that they have already, where
+    that has fields that are not null; and of dates in milliseconds it takes whole days only.
+    """
+    if column.type.equals(type):
+        return column
+    return column.view(type) if is_type.is_date64(type) or is_type.is_date64(column.type) else column.cast(type)
+
+
+def check_filter(schema: pa.Schema, filter: pc.Expression | None) -> None:
+    """InvalidRequest for what is no condition on these columns."""
+    if filter is None:
+        return
+    try:
+        schema.empty_table().filter(filter)
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidRequest(
+            f"filter: expected a condition on columns of ({', '.join(schema.names)}), found {filter}: {error}"
+        ) from None
 
 
 def is_list(type: pa.DataType) -> bool:

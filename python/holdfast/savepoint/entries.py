@@ -24,14 +24,13 @@ def state_codec(
     columns: StateColumns, key_schema: pa.Schema, state_id: int, max_parallelism: int, null_keys: bool
 ) -> _core.StateCodec:
     """What reads and writes a state's entries. ``state_id``: the one that the entries have, or shall have."""
-    map_key = columns.fields.get("map_key")
     return _core.StateCodec(
         key_schema,
         state_id=state_id,
         kind=_ENTRY_KINDS.get(columns.kind, columns.kind),
         max_parallelism=max_parallelism,
         null_keys=null_keys,
-        map_key=None if map_key is None else map_key.type,
+        map_key=columns.kept.get("map_key"),
         value=columns.stored,
     )
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-import pyarrow.types as is_type
 
 from holdfast._core import xxh64_file
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.savepoint.columns import as_type, check_filter
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.storage import FileStore
@@ -58,7 +59,7 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
     _refuse_links(store, name)
     path = store.local_path(name)
     if path is None:
-        path = os.path.join(folder, name.replace("/", "-"))
+        path = os.path.join(folder, quote(name, safe=""))
         found = os.path.exists(path) or store.fetch(name, path)
     else:
         found = os.path.isfile(path)
@@ -113,17 +114,24 @@ def read_state(
     unknown = [name for name in columns or () if name not in names]
     if unknown:
         raise InvalidRequest(f"state {state.name!r} has no column {unknown[0]!r}; it has {', '.join(names)}")
+    check_filter(state.columns.schema, filter)
+    # Where Parquet has other types, what a condition means is known in memory only.
+    as_stored = state.columns.schema.types == state.columns.parquet_schema.types
+    pushed, later = (filter, None) if as_stored else (None, filter)
     for file in state.files:
-        keyed = file.end_key_group > file.first_key_group
-        if key_groups is not None and keyed:
+        wanted = pushed
+        if key_groups is not None and file.end_key_group > file.first_key_group:
             if file.end_key_group <= key_groups[0] or key_groups[1] <= file.first_key_group:
                 continue
-            column = pc.field(state.columns.names["key_group"])
-            within = (column >= key_groups[0]) & (column < key_groups[1])
-            wanted = within if filter is None else within & filter
-        else:
-            wanted = filter
-        yield from _read_file(store, operator, state, file, folder, columns, wanted)
+            group = pc.field(state.columns.names["key_group"])
+            within = (group >= key_groups[0]) & (group < key_groups[1])
+            wanted = within if pushed is None else within & pushed
+        if later is None:
+            yield from _read_file(store, operator, state, file, folder, columns, wanted)
+            continue
+        for batch in _read_file(store, operator, state, file, folder, None, wanted):
+            rows = pa.Table.from_batches([batch]).filter(later)
+            yield from (rows if columns is None else rows.select(list(columns))).to_batches()
 
 
 def _read_file(
@@ -176,14 +184,8 @@ def _check_groups(batch: pa.RecordBatch, name: str | None, file: TableFile, wher
 
 def _as_in_memory(batch: pa.RecordBatch, state: SavedState) -> pa.RecordBatch:
     fields = [state.columns.schema.field(name) for name in batch.schema.names]
-    arrays = [_in_memory(column, field.type) for column, field in zip(batch.columns, fields)]
+    arrays = [as_type(column, field.type) for column, field in zip(batch.columns, fields)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _in_memory(column: pa.Array, type: pa.DataType) -> pa.Array:
-    if column.type.equals(type):
-        return column
-    return column.view(type) if is_type.is_date64(type) else column.cast(type)
 
 
 def _refuse_links(store: FileStore, name: str) -> None:

@@ -10,11 +10,10 @@ from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as is_type
 
 from holdfast._core import xxh64_file
 from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
-from holdfast.savepoint.columns import StateColumns
+from holdfast.savepoint.columns import StateColumns, as_type
 from holdfast.savepoint.manifest import MANIFEST, Manifest, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.storage import FileStore
@@ -100,7 +99,7 @@ class TableWriter:
                     use_dictionary=False,
                 )
             self._writer.write_table(
-                pa.Table.from_arrays([_stored(rows.column(f.name), f) for f in self._schema], schema=self._schema)
+                pa.Table.from_arrays([_stored(rows.column(f.name), f.type) for f in self._schema], schema=self._schema)
             )
         except pa.ArrowInvalid as error:
             raise Incompatible(
@@ -123,10 +122,6 @@ def write_manifest(store: FileStore, manifest: Manifest) -> None:
         raise InvalidRequest(f"{store.uri} holds a savepoint already, which stays as it is; give another folder")
 
 
-def _stored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _stored(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """A column in the type that Parquet has for it."""
-    if column.type.equals(field.type):
-        return column
-    if is_type.is_date64(column.type):  # a cast would take whole days only
-        return pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
-    return column.cast(field.type)
+    return pa.chunked_array([as_type(chunk, type) for chunk in column.chunks], type)

@@ -67,7 +67,7 @@ def _status(error: BaseException) -> int:
 
 
 def _is_final(error: BaseException) -> bool:
-    if isinstance(error, (*_FINAL, FileNotFoundError)):
+    if isinstance(error, (*_FINAL, FileNotFoundError)) or "builder error" in str(error):  # that is: no such URL
         return True
     if any(f"<Code>{code}<" in str(error) for code in _TRY_AGAIN_CODES):
         return False

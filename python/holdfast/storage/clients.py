@@ -6,6 +6,7 @@ client is built once for a place and its options, since it holds connections; it
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,12 @@ from holdfast.storage.uri import Bucket
 #: obstore's own retries, below ours: for the parts of an upload, of which we know nothing.
 _RETRIES = 2
 _CONNECT_MS = 5_000
+#: Where the environment says that a store is.
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 
 
 def client_of(bucket: Bucket, options: StorageOptions) -> ObjectStore:
@@ -30,13 +37,14 @@ def client_of(bucket: Bucket, options: StorageOptions) -> ObjectStore:
     InvalidRequest
         The environment or the options contradict themselves.
     """
-    http = bool(options.endpoint and options.endpoint.startswith("http://"))
+    told_by_environment = (os.environ[name] for name in _ENDPOINTS[bucket.kind] if os.environ.get(name))
+    endpoint = options.endpoint or next(told_by_environment, None)
     common: dict[str, Any] = {
         "prefix": bucket.prefix or None,
         "client_options": {
             "timeout": timedelta(milliseconds=options.request_timeout_ms),
             "connect_timeout": timedelta(milliseconds=min(_CONNECT_MS, options.request_timeout_ms)),
-            **({"allow_http": True} if http else {}),
+            **({"allow_http": True} if endpoint and endpoint.startswith("http://") else {}),
         },
         "retry_config": {
             "max_retries": _RETRIES,
@@ -50,12 +58,12 @@ def client_of(bucket: Bucket, options: StorageOptions) -> ObjectStore:
     }
     try:
         if bucket.kind == "gs":
-            return GCSStore(bucket.name, **common, **_given(base_url=options.endpoint))
+            return GCSStore(bucket.name, **common, **_given(base_url=endpoint))
         if bucket.kind == "az":
-            given = _given(account_name=bucket.account, endpoint=options.endpoint)
+            given = _given(account_name=bucket.account, endpoint=endpoint)
             return AzureStore(bucket.name, **common, **given)
         hosted = options.virtual_hosted or None
-        given = _given(endpoint=options.endpoint, region=options.region, virtual_hosted_style_request=hosted)
+        given = _given(endpoint=endpoint, region=options.region, virtual_hosted_style_request=hosted)
         # A copy that replaces nothing: S3 has it for uploads in parts, of which a copy can be one.
         return S3Store(bucket.name, copy_if_not_exists="multipart", **common, **given)
     except (BaseError, ValueError, OSError) as error:

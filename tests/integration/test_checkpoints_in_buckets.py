@@ -1,0 +1,67 @@
+"""Checkpoints whose state is in a bucket, and savepoints in one, against an S3 server: read, verified, made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.s3_server import S3Server
+from tests.unit.test_checkpoint_reading import BATCHES, FOLDED, Recorded, expected, totals
+
+import holdfast as hf
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.storage import FileStore, open_file_store
+
+
+class Bucket:
+    """A bucket with the state of a query in it."""
+
+    def __init__(self, s3: S3Server, recorded: Recorded) -> None:
+        self.options = hf.StorageOptions(endpoint=s3.url)
+        self.uri = f"s3://{s3.bucket()}"
+        self.recorded = recorded
+        self.store: FileStore = open_file_store(f"{self.uri}/state", self.options)
+        root = recorded.folder / "state"
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                self.store.put(str(path.relative_to(root)), path.read_bytes())
+
+    def open(self) -> hf.Checkpoint:
+        return hf.Checkpoint(self.recorded.folder / "checkpoint", state=f"{self.uri}/state", storage=self.options)
+
+
+@pytest.fixture
+def bucket(s3: S3Server, tmp_path: Path) -> Bucket:
+    return Bucket(s3, Recorded(tmp_path, **FOLDED))
+
+
+def test_every_version_is_read_and_verified(bucket: Bucket) -> None:
+    before = [(file.name, file.size_bytes, file.modified_ms) for file in bucket.store.list("")]
+    with bucket.open() as checkpoint:
+        for batch_id in range(BATCHES):
+            assert totals(checkpoint, batch_id) == expected(batch_id)
+        found = checkpoint.verify()
+        assert found.whole and found.readable == tuple(range(BATCHES))
+    assert [(file.name, file.size_bytes, file.modified_ms) for file in bucket.store.list("")] == before
+
+
+def test_a_savepoint_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    with bucket.open() as checkpoint:
+        saved = hf.Savepoint.create(checkpoint=checkpoint, to=f"{bucket.uri}/saved", storage=bucket.options)
+        with pytest.raises(InvalidRequest, match="holds a savepoint already"):
+            hf.Savepoint.create(checkpoint=checkpoint, to=f"{bucket.uri}/saved", storage=bucket.options)
+    assert saved.path("sums", "total") == f"{bucket.uri}/saved/operators/sums/total"
+    again = hf.Savepoint(f"{bucket.uri}/saved", storage=bucket.options)
+    rows = again.read("sums", "total").read_all()
+    assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == expected(BATCHES - 1)
+    assert again.verify() == ()
+    store = open_file_store(f"{bucket.uri}/saved", bucket.options)
+    name = "operators/sums/total/slot-00000.parquet"
+    content = bytearray(store.get(name) or b"")
+    store.delete([name])
+    content[len(content) // 2] ^= 1
+    store.put(name, content)
+    damaged = hf.Savepoint(f"{bucket.uri}/saved", storage=bucket.options)
+    assert len(damaged.verify()) == 1
+    with pytest.raises(Corrupt, match="is damaged"):
+        damaged.read("sums", "total").read_all()
