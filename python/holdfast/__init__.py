@@ -36,6 +36,7 @@ from holdfast.storage import StorageOptions
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
     from holdfast.inspect import Checkpoint, Savepoint
+    from holdfast.inspect.restore import Restore
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
     from holdfast.source.kafka import register as register_sources
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
     from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
-    from holdfast.spark.restore import Restore
     from holdfast.spark.side_outputs import select_output
     from holdfast.spark.terminal_log import terminal_log
     from holdfast.spark.write import write_exactly_once
@@ -105,7 +105,6 @@ _SPARK_EXPORTS = frozenset(
         "MetricsListener",
         "OperatorMetrics",
         "Query",
-        "Restore",
         "await_termination",
         "connect",
         "keyed",
@@ -131,6 +130,10 @@ def __getattr__(name: str) -> Any:
         from holdfast import inspect
 
         return getattr(inspect, name)
+    if name == "Restore":
+        from holdfast.inspect.restore import Restore
+
+        return Restore
     if name == "fork_checkpoint":
         from holdfast.commit.timeline import fork_checkpoint
 

@@ -193,9 +193,9 @@ def test_what_cannot_be_restored_is_refused_before_anything_runs(streams: Stream
             new.run(totals(3, restore=restore, **options))
     with pytest.raises(hf.InvalidRequest, match="restore is '/old'"):
         totals(3, restore="/old")
-    with pytest.raises(hf.InvalidRequest, match="source 0 of .*: expected offsets of Kafka, found .*logOffset"):
+    with pytest.raises(hf.InvalidRequest, match="source 0: expected offsets of Kafka, found .*logOffset"):
         restore.kafka_offsets()
-    with pytest.raises(hf.InvalidRequest, match="source 1 of .*: expected 0 to 0"):
+    with pytest.raises(hf.InvalidRequest, match="source 1: expected 0 to 0"):
         restore.kafka_offsets(1)
     assert not new.checkpoint.exists()
 

@@ -9,7 +9,6 @@ from holdfast.spark.keyed import keyed
 from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import Query, await_termination, start
-from holdfast.spark.restore import Restore
 from holdfast.spark.side_outputs import select_output
 from holdfast.spark.terminal_log import terminal_log
 from holdfast.spark.write import write_exactly_once
@@ -19,7 +18,6 @@ __all__ = [
     "MetricsListener",
     "OperatorMetrics",
     "Query",
-    "Restore",
     "await_termination",
     "connect",
     "keyed",

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from holdfast.errors import InvalidRequest
+from holdfast.spark.beginning import Beginning
 from holdfast.spark.inputs import InputFrame, broadcast_first, by_input, check_late, check_watermark, input_names
 from holdfast.spark.keyed import OperatorOptions, check_operator, operator_on
-from holdfast.spark.restore import Restore
 from holdfast.state import KEEP, Broadcast, Input, Late, Processor, SideOutput, check_side_outputs
 
 
@@ -30,7 +30,7 @@ def connect(
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     ticks: str | None = None,
-    restore: Restore | None = None,
+    restore: Beginning | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A stateful operator on several inputs: rows of one key meet in one slot, whichever input they come from.

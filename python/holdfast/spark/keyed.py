@@ -16,12 +16,12 @@ from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, tick_source, worker
+from holdfast.spark.beginning import Beginning
 from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.restore import Restore
 from holdfast.spark.sessions import warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
@@ -60,7 +60,7 @@ def keyed(
     output_mode: Literal["append", "update"] = "append",
     null_keys: bool = False,
     ticks: str | None = None,
-    restore: Restore | None = None,
+    restore: Beginning | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """A stateful operator, for ``DataFrame.transform``.
@@ -97,8 +97,8 @@ def keyed(
         wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
         later can have ticks from the beginning, which are silent until then.
     restore
-        State of an earlier query to begin with, in a new checkpoint: :class:`Restore`. By default the operator begins
-        with nothing.
+        State of an earlier query to begin with, in a new checkpoint: :class:`holdfast.Restore`. By default the operator
+        begins with nothing.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``:
         ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
@@ -137,7 +137,7 @@ class OperatorOptions:
     output_mode: str
     null_keys: bool
     ticks: str | None
-    restore: Restore | None
+    restore: Beginning | None
     settings: Mapping[str, Any] | None
 
 
@@ -161,7 +161,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
         raise InvalidRequest(
             f"{where}: output_mode is {options.output_mode!r}; expected one of {', '.join(_OUTPUT_MODES)}"
         )
-    if options.restore is not None and not isinstance(options.restore, Restore):
+    if options.restore is not None and not isinstance(options.restore, Beginning):
         raise InvalidRequest(f'{where}: restore is {options.restore!r}; expected hf.Restore("/data/checkpoint")')
     interval_ms(options.ticks, declared_timers(processor), where)
 
