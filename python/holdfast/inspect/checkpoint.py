@@ -8,6 +8,8 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -20,17 +22,21 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
-from holdfast.inspect.descriptions import OperatorDescription, StateDescription, Verification, Version
+from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
+from holdfast.inspect.garbage import AGE_MS_MIN, Collector
 from holdfast.inspect.read_only_store import ReadOnlyStore
+from holdfast.inspect.repairs import Mender
 from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_range, state_range
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
 from holdfast.savepoint.columns import check_filter
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.units import parse_duration
 
 #: Kinds of states that belong to no key.
 OF_NO_KEY = ("broadcast", "operator")
@@ -48,9 +54,9 @@ class Checkpoint:
 
     ``hf.Checkpoint("/data/checkpoint", state="/data/state").read("totals", "total").read_all()``
 
-    Nothing is claimed, cleared or written in it. What is brought to this machine lies in a temporary folder until
-    :meth:`close`. A version is named by the batch whose end it is; by default it is the newest that Spark has
-    committed. Owner: one thread.
+    Nothing is claimed, cleared or written in it, but where ``apply`` says so. What is brought to this machine lies in a
+    temporary folder until :meth:`close`. A version is named by the batch whose end it is; by default it is the newest
+    that Spark has committed. Owner: one thread.
 
     Parameters
     ----------
@@ -85,7 +91,8 @@ class Checkpoint:
         store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
         self._spark_reader = _SparkReader(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts)
-        self._state = ReadOnlyStore(find_state_folder(store, self.query_id, state, storage))
+        self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc alone
+        self._state = ReadOnlyStore(self._found_state)
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
         self._slots: dict[tuple[str, int], SlotVersions] = {}
@@ -262,6 +269,94 @@ class Checkpoint:
             Storage does not answer.
         """
         return verify_versions(self._committed, self._state, self.record, self.slot, progress)
+
+    def gc(
+        self, *, apply: bool = False, older_than: str | int | timedelta = "1 d", abandoned_runs: Sequence[str] = ()
+    ) -> Garbage:
+        """What no batch that Spark retains needs any more: files that killed attempts and given-up runs left, and what
+        a query that was stopped did not come to delete. May run beside the query.
+
+        What any retained batch names stays, what a query that begins with this state has yet to copy, and what is
+        young. Where a copy of the checkpoint may be alive, nothing of the slot goes.
+
+        Parameters
+        ----------
+        apply
+            Delete it. By default nothing is changed.
+        older_than
+            Files that are younger stay: one hour at least, and longer than any task of the query and any upload of a
+            snapshot takes.
+        abandoned_runs
+            Runs that were given up for good, as in ``spark.holdfast.abandonedRuns``.
+
+        Raises
+        ------
+        InvalidRequest
+            No batch is committed; or ``older_than`` is less than an hour.
+        Corrupt
+            What a retained batch needs cannot be known. Nothing was deleted.
+        Unavailable
+            Storage does not answer. Some of it may be deleted.
+        """
+        age_ms = parse_duration(older_than)
+        if age_ms < AGE_MS_MIN:
+            raise InvalidRequest(
+                f"older_than={older_than!r}: expected an hour or more, since younger files may be in use"
+            )
+        now_ms = SystemClock().now_ms()
+        store: FileStore = self._found_state if apply else self._state
+        collector = Collector(self._committed, store, self.record, self.slot, now_ms, age_ms, tuple(abandoned_runs))
+        found = collector.find()
+        return replace(found, deleted=True, half_written=collector.delete(found)) if apply else found
+
+    def repair(
+        self,
+        *,
+        apply: bool = False,
+        backup: str | os.PathLike[str] | None = None,
+        local_dirs: Sequence[str | os.PathLike[str]] = (),
+        storage: StorageOptions | None = None,
+    ) -> Repairs:
+        """Finds the bytes of damaged and missing files and puts them back, each exactly as a handle says that it was
+        written: from a backup, from local folders, from other files of the slot; a manifest is composed anew.
+
+        Damaged files are kept, in ``damaged/`` in the slot's folder. May run beside the query.
+
+        Parameters
+        ----------
+        apply
+            Put them right. By default nothing is changed.
+        backup
+            A copy of the state folder, of any age.
+        local_dirs
+            Folders of ``spark.holdfast.local.dir``.
+        storage
+            Endpoint, region and retries of the backup's bucket.
+
+        Returns
+        -------
+        Repairs
+            Each damaged file, and what :meth:`verify` says then.
+
+        Raises
+        ------
+        Corrupt
+            A handle or a manifest names what no version has. Nothing more was changed.
+        Unavailable
+            Storage or the local disk does not answer. What was mended until then stays so.
+        """
+        work = tempfile.mkdtemp(dir=self._local_dir)
+        mender = Mender(
+            committed=self._committed,
+            store=self._found_state if apply else self._state,
+            record_of=self.record,
+            slot_of=self.slot,
+            backup=None if backup is None else ReadOnlyStore(open_file_store(os.fspath(backup), storage)),
+            local_dirs=tuple(os.fspath(path) for path in local_dirs),
+            work=work,
+            ids=new_id,
+        )
+        return Repairs(tuple(mender.run(apply)), self.verify())
 
     def rows(
         self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
