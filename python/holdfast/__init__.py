@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.inspect.restore import Restore
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
-    from holdfast.source.kafka import register as register_sources
+    from holdfast.source import register as register_sources
     from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
     from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
@@ -143,7 +143,7 @@ def __getattr__(name: str) -> Any:
 
         return FileSink
     if name == "register_sources":
-        from holdfast.source.kafka import register
+        from holdfast.source import register
 
         return register
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
