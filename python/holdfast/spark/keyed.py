@@ -21,6 +21,7 @@ from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
+from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.sessions import warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
@@ -197,8 +198,10 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
             "NoTimeout",
         )
     slotted = observed(slotted, plan.name, plan.instance)
-    outputs = [(MAIN, plan.output_schema), *plan.side_outputs]
-    return slotted.mapInArrow(output.unpack_function(outputs, options.name), side_by_side(produced, sides))
+    unpacking = output.Unpacking(options.name, ((MAIN, plan.output_schema), *plan.side_outputs))
+    unpacked = slotted.mapInArrow(output.unpack_function(unpacking), side_by_side(produced, sides))
+    note_packed(unpacked, PackedOutput(slotted, unpacking))
+    return unpacked
 
 
 def _tags(inputs: Sequence[InputFrame], options: OperatorOptions) -> tuple[SideOutput, ...]:
