@@ -35,7 +35,7 @@ from holdfast.checkpoint import (
 )
 from holdfast.checkpoint.origin import Origin
 from holdfast.errors import HoldfastError
-from holdfast.inspect import Savepoint
+from holdfast.inspect import OperatorTables, Savepoint
 from holdfast.savepoint import read_manifest
 from holdfast.storage import LocalFileStore
 
@@ -172,12 +172,25 @@ class World:
         register_operator(before.store.inner, before.record, prefix=f"{before.query}/all")
         folder = self.folder / f"saved-{before.number}"
         state = before.store.inner.root
-        Savepoint.create(checkpoint=spark.folder, state=state, to=folder)
+        made = Savepoint.create(checkpoint=spark.folder, state=state, to=folder)
+        if self.draw.random() < 0.5:
+            folder = self.rewritten(made, self.folder / f"rewritten-{before.number}")
         if self.draw.random() < 0.5:
             folder = folder.rename(self.folder / f"moved-{before.number}")
         manifest = read_manifest(LocalFileStore(str(folder)))
         states = tuple((state.name, state.id) for state in STATES)
         return SavepointOrigin(str(folder), manifest.checksum, before.query, 0, "all", ("all",), states)
+
+    def rewritten(self, saved: Savepoint, folder: Path) -> Path:
+        """The same, made of its tables; their rows come in any order."""
+        tables = {}
+        for state in self.draw.sample(STATES, self.draw.randint(1, len(STATES))):
+            table = saved.read("all", state.name).read_all()
+            order = self.draw.sample(range(len(table)), len(table))
+            left = [name for name in table.column_names if name != "key_group" or self.draw.random() < 0.5]
+            tables[state.name] = table.take(pa.array(order, pa.int64())).select(left)
+        Savepoint.write(folder, OperatorTables("all", tables), base=saved)
+        return folder
 
     def redistribute(self, before: int, after: int) -> None:
         oracle = self.oracle

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.first_versions import begun as begun_with
+from tests.first_versions import first_versions, slots_of
 from tests.kept_states import DOES, OUTPUT, ROWS, RULES, KeepsAll
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast.checkpoint import (
-    CheckpointSettings,
     OperatorRecord,
     SavepointOrigin,
-    SlotState,
-    operator_prefix,
     register_operator,
 )
 from holdfast.checkpoint.continued import StateChanges, continued
@@ -34,7 +32,6 @@ from holdfast.storage import StorageOptions, open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 OPERATOR = "under-test"
-NEW_QUERY = "99999999-0000-4000-8000-000000000000"
 KAFKA = json.dumps({"events": {"0": 17}})
 
 
@@ -67,39 +64,7 @@ def saved(folder: Path, tmp_path: Path) -> Path:
 
 
 def begun(saved: Path, slots: int, changes: StateChanges | None = None) -> OperatorRecord:
-    """The record of an operator that begins with the savepoint."""
-    earlier = EarlierSavepoint(str(saved), StorageOptions())
-    recorded, origin = earlier.operator(OPERATOR, "here", None)
-    declared = replace(recorded, slots=slots, labels=tuple(range(slots)), inputs=())
-    made = continued(recorded, declared, origin, changes or StateChanges())
-    assert OperatorRecord.from_json(made.to_json()) == made
-    return made
-
-
-def slots_of(record: OperatorRecord, tmp_path: Path) -> Iterator[SlotState]:
-    prefix = operator_prefix(NEW_QUERY, OPERATOR)
-    store = open_file_store(str(tmp_path / "state"))
-    register_operator(store, record, prefix=prefix)
-    for slot in range(record.slots):
-        yield SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(tmp_path / "local"),
-            settings=CheckpointSettings(),
-        )
-
-
-def first_versions(record: OperatorRecord, tmp_path: Path) -> hf.Checkpoint:
-    """A checkpoint of a query in whose first batch no slot had rows."""
-    texts = []
-    for state in slots_of(record, tmp_path):
-        first = state.first_version()
-        assert first is not None and first == state.first_version()
-        texts.append(first.to_text())
-    SparkFiles(tmp_path / "next", NEW_QUERY).commit(0, texts)
-    return hf.Checkpoint(tmp_path / "next", state=tmp_path / "state")
+    return begun_with(saved, OPERATOR, slots, changes)
 
 
 def rows_of(table: pa.Table, *, places: bool = True) -> list[str]:

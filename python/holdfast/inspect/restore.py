@@ -41,7 +41,8 @@ class Restore(Beginning):
     state_dir
         The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now.
     storage
-        Endpoint, region and retries of buckets; by default the session's ``spark.holdfast.storage.*``.
+        Endpoint, region and retries of buckets, for the driver, which reads first; by default the session's
+        ``spark.holdfast.storage.*``. Executors go by the operator's own settings.
 
     Raises
     ------
