@@ -282,6 +282,10 @@ def test_what_is_given_wrongly_is_told(folder: Path) -> None:
         restore.operator(dropped="x")
     with pytest.raises(InvalidRequest, match="no state of an operator 'other' in it; there is some of: 'under-test'"):
         restore.plan(name="other")
+    (folder / "alone").mkdir(exist_ok=True)
+    shutil.copytree(folder / "checkpoint", folder / "alone" / "checkpoint", dirs_exist_ok=True)
+    with pytest.raises(InvalidRequest, match="found none in it or beside it: give the folder of .* as state_dir="):
+        hf.Restore(folder / "alone" / "checkpoint").plan()
     with pytest.raises(InvalidRequest, match="source 0: expected offsets of Kafka"):
         restore.kafka_offsets()
 

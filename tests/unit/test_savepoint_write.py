@@ -20,6 +20,7 @@ from tests.kept_states import DOES, OUTPUT, ROWS, RULES, KeepsAll
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
+from holdfast import savepoint
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint import sorted_rows
 from holdfast.testing.harness import QUERY_ID, Harness
@@ -294,3 +295,19 @@ def test_operators_of_a_base_stay_beside_a_new_one(saved: hf.Savepoint, tmp_path
     assert set(made.operators) == {"kept", OPERATOR}
     assert made.manifest.operator(OPERATOR) == saved.manifest.operator(OPERATOR)
     assert hf.Restore(savepoint=tmp_path / "made").plan(Kept, name="kept").refused == ()
+
+
+def test_what_a_killed_attempt_left_is_no_savepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    table = pa.table({**ONE, "value": ["x"]})
+    with monkeypatch.context() as patched:
+        patched.setattr(savepoint, "write_manifest", killed)
+        with pytest.raises(KeyboardInterrupt):
+            written(tmp_path / "made", {"latest": table})
+    assert list((tmp_path / "made").rglob("*.parquet"))
+    with pytest.raises(InvalidRequest, match="holds no savepoint"):
+        hf.Savepoint(tmp_path / "made")
+    with pytest.raises(InvalidRequest, match="what a killed attempt left|What a killed attempt left"):
+        written(tmp_path / "made", {"latest": table})

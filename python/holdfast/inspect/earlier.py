@@ -138,7 +138,9 @@ class EarlierQuery(Earlier):
     def _store(self, own_store: FileStore | None) -> FileStore:
         if self._state_dir is not None:
             return open_file_store(self._state_dir, self._storage)
-        return own_store or find_state_folder(self._committed.store, self._committed.query_id, None, self._storage)
+        if own_store is not None:
+            return own_store
+        return find_state_folder(self._committed.store, self._committed.query_id, None, self._storage, "state_dir")
 
 
 class EarlierSavepoint(Earlier):

@@ -39,7 +39,8 @@ class Restore(Beginning):
         it stays where it is, and the new query writes the like again. By default the last batch that is committed,
         and only if all output that is visible is of it and of those before.
     state_dir
-        The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now.
+        The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now,
+        and in a dry run what is found in the checkpoint and beside it.
     storage
         Endpoint, region and retries of buckets, for the driver, which reads first; by default the session's
         ``spark.holdfast.storage.*``. Executors go by the operator's own settings.
