@@ -259,6 +259,21 @@ def test_a_dry_run_says_what_would_become_of_each_state(folder: Path) -> None:
     assert restore.plan(KeepsAll, slots=100_000).refused
 
 
+def test_a_dry_run_tells_of_a_time_to_live_that_counts_by_another_time(folder: Path) -> None:
+    """What only the first batch would find: stamps of one time cannot be compared with the other."""
+
+    class Other(KeepsAll):
+        recent = hf.ValueState(pa.int64(), ttl=hf.TTL("10 s", time="event"))
+
+    of_query = hf.Restore(folder / "checkpoint", state_dir=folder / "state")
+    for restore in (hf.Restore(savepoint=folder / "saved-1"), of_query):
+        plan = restore.plan(Other)
+        assert [state.was for state in plan.states if state.fate == "refused"] == ["recent"]
+        assert "'recent' counts its time to live in processing time, and is declared with event" in plan.refused[0]
+        assert not restore.operator(dropped=["recent"], added=["recent"]).plan(Other).refused
+        assert not restore.plan(KeepsAll).refused
+
+
 def test_a_dry_run_at_a_shell(folder: Path) -> None:
     run = CliRunner().invoke
     found = run(main, ["restore", "plan", "--checkpoint", str(folder / "checkpoint"), "--batch", "0"])

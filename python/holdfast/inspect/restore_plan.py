@@ -8,11 +8,11 @@ from typing import Literal
 
 from holdfast.checkpoint import OperatorRecord, StateRecord
 from holdfast.checkpoint.continued import StateChanges, continued
-from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.origin import Origin, VersionsOrigin
 from holdfast.errors import HoldfastError
-from holdfast.inspect.earlier import Earlier
+from holdfast.inspect.earlier import Earlier, EarlierSavepoint
 from holdfast.spark.keyed import state_records
-from holdfast.state import Processor
+from holdfast.state import Processor, declared_states
 
 #: Of a state: it comes along; under another name; it stays behind; it begins with nothing; it stands in the way.
 Fate = Literal["taken over", "renamed", "dropped", "added", "refused"]
@@ -102,6 +102,8 @@ def plan_of(
         continued(recorded, declared, origin, changes)
     except HoldfastError as error:
         refused = (str(error),)
+    wrong_times = _other_times(earlier, recorded, origin, changes, processor)
+    refused += tuple(wrong_times.values())
     if declared.slots < 1 or declared.slots > recorded.max_parallelism:
         refused += (f"{declared.slots} slots; expected 1 to {recorded.max_parallelism}, the max parallelism",)
     query_id, batch_id = earlier.batch
@@ -115,7 +117,7 @@ def plan_of(
         key={field.name: str(field.type) for field in recorded.key_schema},
         null_keys=recorded.null_keys,
         max_parallelism=recorded.max_parallelism,
-        states=tuple(_fates(recorded, declared, changes)),
+        states=tuple(_fates(recorded, declared, changes, set(wrong_times))),
         refused=refused,
         sources=earlier.sources,
     )
@@ -126,7 +128,41 @@ def _as_said(recorded: OperatorRecord, changes: StateChanges) -> tuple[StateReco
     return tuple(replace(state, name=changes.renamed.get(state.name, state.name)) for state in kept)
 
 
-def _fates(recorded: OperatorRecord, declared: OperatorRecord, changes: StateChanges) -> list[StatePlan]:
+def _other_times(
+    earlier: Earlier,
+    recorded: OperatorRecord,
+    origin: Origin,
+    changes: StateChanges,
+    processor: Processor | type[Processor] | None,
+) -> dict[str, str]:
+    """By name here, why a state is refused whose time to live counted by another time: its first batch would fail."""
+    declared = dict(declared_states(processor)) if processor is not None else {}
+    found = {}
+    for was, time in _times(earlier, recorded, origin).items():
+        name = changes.renamed.get(was, was)
+        ttl = declared[name].ttl if name in declared and was not in changes.dropped else None
+        if ttl is not None and ttl.time != time:
+            found[name] = (
+                f"state {name!r} counts its time to live in {time} time, and is declared with {ttl.time} time; go back "
+                f'to time="{time}", or leave it behind: dropped=, added='
+            )
+    return found
+
+
+def _times(earlier: Earlier, recorded: OperatorRecord, origin: Origin) -> dict[str, str]:
+    """By name there, the time by which states have a time to live."""
+    if isinstance(earlier, EarlierSavepoint):
+        states = earlier.manifest.operator(recorded.name).states
+        return {state.name: state.ttl.time for state in states if state.ttl is not None}
+    names = {state.id: state.name for state in recorded.states}
+    handles = origin.handles if isinstance(origin, VersionsOrigin) else ()
+    known = (expiry for handle in handles if handle is not None for expiry in handle.expiry)
+    return {names[expiry.state_id]: expiry.time for expiry in known if expiry.state_id in names}
+
+
+def _fates(
+    recorded: OperatorRecord, declared: OperatorRecord, changes: StateChanges, wrong: set[str]
+) -> list[StatePlan]:
     here = {state.name: state for state in declared.states}
     plans, met = [], set()
     for state in recorded.states:
@@ -136,7 +172,11 @@ def _fates(recorded: OperatorRecord, declared: OperatorRecord, changes: StateCha
             plans.append(_plan(state, state.name, None, "dropped"))
             continue
         met.add(name)
-        same = now is not None and (now.kind, now.function, now.schema) == (state.kind, state.function, state.schema)
+        same = (
+            now is not None
+            and name not in wrong
+            and (now.kind, now.function, now.schema) == (state.kind, state.function, state.schema)
+        )
         fate: Fate = "refused" if not same else "taken over" if name == state.name else "renamed"
         plans.append(_plan(state, state.name, name if now is not None else None, fate))
     for name, state in here.items():
