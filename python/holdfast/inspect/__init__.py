@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.descriptions import Damage, OperatorDescription, StateDescription, Verification, Version
+from holdfast.inspect.operator_tables import OperatorTables
 from holdfast.inspect.savepoint import Savepoint
 
 __all__ = [
     "Checkpoint",
     "Damage",
     "OperatorDescription",
+    "OperatorTables",
     "Savepoint",
     "StateDescription",
     "Verification",

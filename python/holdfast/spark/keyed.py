@@ -98,8 +98,8 @@ def keyed(
         wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
         later can have ticks from the beginning, which are silent until then.
     restore
-        State of an earlier query to begin with, in a new checkpoint: :class:`holdfast.Restore`. By default the operator
-        begins with nothing.
+        State to begin with, in a new checkpoint, of an earlier query or a savepoint: :class:`holdfast.Restore`. By
+        default the operator begins with nothing.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``:
         ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
@@ -286,7 +286,7 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
     )
 
 
-def state_records(processor: Processor) -> tuple[StateRecord, ...]:
+def state_records(processor: Processor | type[Processor]) -> tuple[StateRecord, ...]:
     """The states of a processor as they are recorded."""
     numbers = {Timers.kind: itertools.count(FIRST_TIMERS_ID)}
     numbers[BroadcastState.kind] = numbers[OperatorState.kind] = itertools.count(FIRST_OPERATOR_STATE_ID)
