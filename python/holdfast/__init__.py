@@ -35,7 +35,7 @@ from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
-    from holdfast.inspect import Checkpoint, Savepoint
+    from holdfast.inspect import Checkpoint, OperatorTables, Savepoint
     from holdfast.inspect.restore import Restore
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
@@ -74,6 +74,7 @@ __all__ = [
     "MetricsListener",
     "OperatorMetrics",
     "OperatorState",
+    "OperatorTables",
     "Query",
     "ReducingState",
     "Restore",
@@ -126,7 +127,7 @@ def __getattr__(name: str) -> Any:
         from holdfast.sink.kafka import KafkaSink
 
         return KafkaSink
-    if name in ("Checkpoint", "Savepoint"):
+    if name in ("Checkpoint", "OperatorTables", "Savepoint"):
         from holdfast import inspect
 
         return getattr(inspect, name)

@@ -14,7 +14,7 @@ from tests.checkpoint_driver import OPERATOR, operator_record
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import QUERY, SlotCheckpoint, age
 
-from holdfast.checkpoint import Origin, Runs, register_operator
+from holdfast.checkpoint import Runs, VersionsOrigin, register_operator
 from holdfast.checkpoint.names import delta_name
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
@@ -147,7 +147,7 @@ def test_while_a_later_run_has_committed_nothing_nothing_goes(query: SlotCheckpo
 def test_what_a_later_generation_has_yet_to_copy_stays(query: SlotCheckpoint) -> None:
     handle = query.driver.handle
     assert handle is not None
-    origin = Origin(query.driver.store.uri, QUERY, OPERATOR, handle.batch_id, (handle,), (OPERATOR,))
+    origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, handle.batch_id, (handle,), (OPERATOR,))
     needed = {delta_name(ref.sequence, ref.version_id) for ref in handle.deltas} | {s.name for s in handle.snapshots}
     query.batches(4)
     register_operator(query.driver.store, replace(operator_record(2), origin=origin), prefix=f"later/{OPERATOR}")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.checkpoint_driver import operator_record
 
-from holdfast.checkpoint import Handle, Origin, StateRecord
+from holdfast.checkpoint import Handle, StateRecord, VersionsOrigin
 from holdfast.checkpoint.carried_expiry import carried, merged_expiry
 from holdfast.checkpoint.continued import continued
 from holdfast.checkpoint.delta_file import DELTA_SCHEMA
@@ -38,7 +38,7 @@ def snapshot(sequence: int) -> SnapshotRef:
 
 FIRST = Handle("sums", 1, version(9), None, 9, -1, snapshots=(snapshot(9),), origin=9)
 EARLIER = Handle("sums", 0, version(1), None, 1, 5, deltas=(delta(1),))
-ORIGIN = Origin("/state", "query", "sums", 7, (EARLIER, None), ("others", "sums"))
+ORIGIN = VersionsOrigin("/state", "query", "sums", 7, (EARLIER, None), ("others", "sums"))
 
 
 def after(handle: Handle, batches: int, named: dict[int, int] | None = None, retained: int = 2) -> Handle:
@@ -141,7 +141,7 @@ def test_all_slots_are_called_until_one_has_a_handle_and_below_that_batch_again(
     assert not Opening(store, "q/op", ORIGIN).calls_all(4)
 
 
-def begins(name: str, origin: Origin | None = ORIGIN) -> OperatorRecord:
+def begins(name: str, origin: VersionsOrigin | None = ORIGIN) -> OperatorRecord:
     return replace(operator_record(2, name), origin=origin)
 
 

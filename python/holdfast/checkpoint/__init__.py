@@ -17,7 +17,7 @@ from holdfast.checkpoint.operator_record import (
     recorded_operator,
     register_operator,
 )
-from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.origin import Origin, SavepointOrigin, VersionsOrigin
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.settings import CheckpointSettings
@@ -42,10 +42,12 @@ __all__ = [
     "Origin",
     "Recovery",
     "Runs",
+    "SavepointOrigin",
     "SlotState",
     "SlotWork",
     "SnapshotRef",
     "StateRecord",
+    "VersionsOrigin",
     "check_operator",
     "operator_prefix",
     "process_background",

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from holdfast.checkpoint.names import added_state_name
 from holdfast.checkpoint.state_record import StateRecord, state_fields, state_of
-from holdfast.errors import Corrupt, InternalError
+from holdfast.errors import Corrupt
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 #: Bit 15 of a state's id says that it lies in order of time in the store, bit 14 that it belongs to no key
 #: (docs/formats/value.md).
 FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID = 0x4000, 0x8000
+_IDS_OF_KEYS = range(1, FIRST_OPERATOR_STATE_ID)
 VERSION = 1
 
 
@@ -53,9 +54,8 @@ def may_be_added(state: StateRecord) -> bool:
 def next_id(state: StateRecord, known: Sequence[StateRecord]) -> int:
     """The id of a state that is added to those that are known."""
     sort = _sort(state)
-    if sort is None:
-        raise InternalError(f"state {state.name!r} is a {state.kind} and cannot be added")
-    return 1 + max((other.id for other in known if other.id in sort.ids), default=sort.ids.start - 1)
+    ids = sort.ids if sort is not None else _IDS_OF_KEYS
+    return 1 + max((other.id for other in known if other.id in ids), default=ids.start - 1)
 
 
 def of_no_key(state: StateRecord) -> bool:

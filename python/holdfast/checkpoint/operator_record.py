@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from holdfast.checkpoint.added_states import added_states, may_be_added, recorded_states
 from holdfast.checkpoint.names import encode_operator
-from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.origin import Origin, VersionsOrigin, origin_of
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 2
+VERSION = 3
+_VERSION_OF_VERSIONS = 2
 _VERSION_WITHOUT_ORIGIN = 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
@@ -43,7 +44,7 @@ class OperatorRecord:
     def to_json(self) -> str:
         return seal(
             FORMAT,
-            VERSION if self.origin else _VERSION_WITHOUT_ORIGIN,  # the one without is what earlier versions read too
+            _version_for(self.origin),
             {
                 "name": self.name,
                 **({"origin": self.origin.to_fields()} if self.origin else {}),
@@ -72,7 +73,7 @@ class OperatorRecord:
                 key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
                 states=tuple(state_of(state) for state in fields["states"]),
-                origin=Origin.from_fields(fields["origin"], where) if "origin" in fields else None,
+                origin=origin_of(fields["origin"], where) if "origin" in fields else None,
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
@@ -103,7 +104,7 @@ class OperatorRecord:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
         # A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
-        if declared.origin is not None and _whose(declared.origin) != _whose(self.origin):
+        if declared.origin is not None and (self.origin is None or declared.origin.identity != self.origin.identity):
             found.append(
                 f"origin: recorded {self.origin.where if self.origin else 'the empty state'}, declared "
                 f"{declared.origin.where} (leave restore= out, or start with a new Spark checkpoint)"
@@ -178,8 +179,11 @@ def _record_name(prefix: str) -> str:
     return f"{prefix}/operator.json"
 
 
-def _whose(origin: Origin | None) -> tuple[str, str] | None:
-    return (origin.query_id, origin.operator) if origin else None
+def _version_for(origin: Origin | None) -> int:
+    """What says nothing new is written so that earlier versions of Holdfast read it too."""
+    if origin is None:
+        return _VERSION_WITHOUT_ORIGIN
+    return _VERSION_OF_VERSIONS if isinstance(origin, VersionsOrigin) and not origin.dropped else VERSION
 
 
 def _text(schema: pa.Schema) -> str:

@@ -14,6 +14,7 @@ from holdfast.cli.doctor import doctor
 from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
 from holdfast.cli.repair import repair
+from holdfast.cli.restore import restore
 from holdfast.cli.savepoint import savepoint
 from holdfast.cli.transactions import transactions
 
@@ -31,5 +32,6 @@ main.add_command(broker)
 main.add_command(checkpoints)
 main.add_command(doctor)
 main.add_command(fork)
+main.add_command(restore)
 main.add_command(savepoint)
 main.add_command(transactions)

@@ -18,6 +18,7 @@ from holdfast.inspect.descriptions import (
     Verification,
     Version,
 )
+from holdfast.inspect.operator_tables import OperatorTables
 from holdfast.inspect.savepoint import Savepoint
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Damage",
     "Garbage",
     "OperatorDescription",
+    "OperatorTables",
     "Repair",
     "Repairs",
     "Savepoint",

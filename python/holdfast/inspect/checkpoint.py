@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -17,11 +17,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast._core import first_key_group
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
+from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
@@ -30,7 +31,8 @@ from holdfast.inspect.difference import difference_of, difference_schema, encode
 from holdfast.inspect.garbage import AGE_MS_MIN, Collector
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
-from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_range, state_range
+from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
@@ -89,9 +91,9 @@ class Checkpoint:
         storage: StorageOptions | None = None,
     ) -> None:
         store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
-        self._spark_reader = _SparkReader(os.fspath(checkpoint), spark)
+        self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts)
-        self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc alone
+        self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone
         self._state = ReadOnlyStore(self._found_state)
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
@@ -246,10 +248,9 @@ class Checkpoint:
         def pieces() -> Iterator[pa.RecordBatch]:
             for slot in slots:
                 sides = [_Side(self, record, declared, handles.get(slot)) for handles in (before, after)]
+                there = [handle for handle in (before.get(slot), after.get(slot)) if handle]
                 with closing(sides[0]), closing(sides[1]):
-                    for limits in _pieces(
-                        record, declared, [one for one in (before.get(slot), after.get(slot)) if one]
-                    ):
+                    for limits in _pieces(record, declared, there):
                         yield from difference_of(sides[0].rows(limits), sides[1].rows(limits), sides[0].columns)
 
         return pa.RecordBatchReader.from_batches(difference_schema(columns_of(record, declared)), pieces())
@@ -456,33 +457,12 @@ class Checkpoint:
     def _ranges(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> list[tuple[bytes, bytes]]:
         """Where a state's entries are in a slot. Those of all states of keys lie together in each key group."""
         if state.kind in OF_NO_KEY:
-            return [state_range(NO_KEY_GROUP, state.id)]
+            return [of_state(NO_KEY_GROUP, state.id)]
         first, end = key_groups(record, handle.slot)
         alone = sum(one.kind not in OF_NO_KEY for one in record.states) == 1
         if alone or _figures({handle.slot: handle})["bytes"] < _SEEK_BYTES_MIN:
-            return [keyed_range(first, end)]
-        return [state_range(group, state.id) for group in range(first, end)]
-
-
-class _SparkReader:
-    """Spark as a reader of its own state, once it is needed: what imports pyspark takes a second, a session ten."""
-
-    def __init__(self, checkpoint: str, spark: Any) -> None:
-        self._checkpoint = checkpoint
-        self._spark = spark
-        self._own: Any = None
-
-    def texts(self, batch_id: int, operator: int) -> list[str]:
-        from holdfast.spark.state_reader import start_session, state_texts
-
-        if self._spark is None:
-            self._spark, self._own = start_session()
-        return state_texts(self._spark, self._checkpoint, batch_id, operator)
-
-    def close(self) -> None:
-        if self._own is not None:
-            self._own.stop()
-            self._spark = self._own = None
+            return [of_key_groups(first, end)]
+        return [of_state(group, state.id) for group in range(first, end)]
 
 
 class _Side:
@@ -493,7 +473,10 @@ class _Side:
     ) -> None:
         self.columns = columns_of(record, state)
         self._rows = StateRows(record, state, handle, ttl_of(handle, state)) if handle is not None else None
-        self._base = checkpoint.slot(record, handle.slot).open(handle) if handle is not None else None
+        self._opened = ExitStack()
+        self._base = None
+        if handle is not None:
+            self._base = self._opened.enter_context(checkpoint.slot(record, handle.slot).opened(handle))
 
     def rows(self, limits: tuple[bytes, bytes]) -> pa.Table:
         if self._base is None or self._rows is None:
@@ -502,26 +485,22 @@ class _Side:
         return pa.Table.from_batches(state_rows(self._rows, entries), self.columns.schema)
 
     def close(self) -> None:
-        if self._base is not None:
-            self._base.close()
+        self._opened.close()
 
 
 def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> list[tuple[bytes, bytes]]:
     """A slot in parts, none of which divides a key, by its size at these versions."""
     if state.kind in OF_NO_KEY:
-        return [state_range(NO_KEY_GROUP, state.id)]
+        return [of_state(NO_KEY_GROUP, state.id)]
     first, end = key_groups(record, handles[0].slot)
     size_bytes = max(_figures({handle.slot: handle})["bytes"] for handle in handles)
     step = max(1, (end - first) // (1 + size_bytes // _PIECE_BYTES))
-    return [keyed_range(at, min(at + step, end)) for at in range(first, end, step)]
+    return [of_key_groups(at, min(at + step, end)) for at in range(first, end, step)]
 
 
 def key_groups(record: OperatorRecord, slot: int) -> tuple[int, int]:
     """The key groups of a slot: the first, and one past the last."""
-    return (
-        first_key_group(slot, record.max_parallelism, record.slots),
-        first_key_group(slot + 1, record.max_parallelism, record.slots),
-    )
+    return key_groups_of(slot, record.slots, record.max_parallelism)
 
 
 def state_of(record: OperatorRecord, name: str) -> StateRecord:

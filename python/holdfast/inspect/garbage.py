@@ -22,6 +22,7 @@ from holdfast.checkpoint.names import (
     slot_prefix,
 )
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
+from holdfast.checkpoint.origin import VersionsOrigin
 from holdfast.checkpoint.retention import reason_to_delete, tables_named, view_of
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
@@ -153,7 +154,7 @@ class Collector:
                 continue
             record = recorded_operator(self.store, prefix)
             origin = record.origin if record is not None else None
-            if record is None or origin is None or origin.query_id != self.committed.query_id:
+            if record is None or not isinstance(origin, VersionsOrigin) or origin.query_id != self.committed.query_id:
                 continue
             if all(f"{slot_prefix(prefix, slot)}/{FIRST_VERSION}" in names for slot in range(record.slots)):
                 continue
