@@ -28,7 +28,7 @@ from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
-from holdfast.inspect.garbage import AGE_MS_MIN, Collector
+from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
 from holdfast.inspect.slot_versions import SlotVersions
@@ -278,7 +278,8 @@ class Checkpoint:
         a query that was stopped did not come to delete. May run beside the query.
 
         What any retained batch names stays, what a query that begins with this state has yet to copy, and what is
-        young. Where a copy of the checkpoint may be alive, nothing of the slot goes.
+        young. Where a copy of the checkpoint may be alive, or the newest version is not whole, nothing of the slot
+        goes.
 
         Parameters
         ----------
@@ -306,6 +307,8 @@ class Checkpoint:
             )
         now_ms = SystemClock().now_ms()
         store: FileStore = self._found_state if apply else self._state
+        if apply:
+            now_ms = min(now_ms, store_time_ms(store, self.query_id, new_id))
         collector = Collector(self._committed, store, self.record, self.slot, now_ms, age_ms, tuple(abandoned_runs))
         found = collector.find()
         return replace(found, deleted=True, half_written=collector.delete(found)) if apply else found
