@@ -344,6 +344,8 @@ class Checkpoint:
 
         Raises
         ------
+        InvalidRequest
+            The backup has no state of this query, or a local folder is none. Nothing was changed.
         Corrupt
             A handle or a manifest names what no version has. Nothing more was changed.
         Unavailable
@@ -355,12 +357,15 @@ class Checkpoint:
             store=self._found_state if apply else self._state,
             record_of=self.record,
             slot_of=self.slot,
-            backup=None if backup is None else ReadOnlyStore(open_file_store(os.fspath(backup), storage)),
-            local_dirs=tuple(os.fspath(path) for path in local_dirs),
+            backup=None if backup is None else ReadOnlyStore(self._backup(backup, storage)),
+            local_dirs=tuple(map(_local_dir, local_dirs)),
             work=work,
             ids=new_id,
         )
         return Repairs(tuple(mender.run(apply)), self.verify())
+
+    def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
+        return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
 
     def rows(
         self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
@@ -541,6 +546,13 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             gathered, rows, size_bytes = [], 0, 0
     if gathered:
         yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+
+
+def _local_dir(given: str | os.PathLike[str]) -> str:
+    path = os.fspath(given)
+    if not os.path.isdir(path):
+        raise InvalidRequest(f"{path} is no folder; expected one of spark.holdfast.local.dir")
+    return path
 
 
 def _check_slots(slots: Sequence[int] | None, record: OperatorRecord) -> None:
