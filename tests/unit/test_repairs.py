@@ -168,7 +168,8 @@ def test_at_a_shell(query: SlotCheckpoint) -> None:
 
 def goes_on(query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
     """The query runs on as soon as somebody has looked at its first batch."""
-    look, looked = Committed._handles, []
+    look = Committed._handles
+    looked: list[CommittedBatch] = []
 
     def handles(self: Committed, batch: CommittedBatch) -> dict[str, dict[int, Handle]]:
         found = look(self, batch)
