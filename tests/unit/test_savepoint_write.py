@@ -271,6 +271,25 @@ def test_what_pandas_made_of_a_result_does_not_matter(tmp_path: Path) -> None:
     assert same_rows(again.read("kept", "spread").read_all(), first.read("kept", "spread").read_all())
 
 
+def test_a_reader_that_was_read_before_loses_no_rows(tmp_path: Path) -> None:
+    """By somebody who looked at it, for another state, or by a write that was refused half-way."""
+    table = pa.table({"user": [1, 2], "value": [1.0, 2.0]})
+    key = {"processor": Numbers, "key": "user bigint"}
+    looked_at, twice, again = table.to_reader(), table.to_reader(), table.to_reader()
+    assert len(looked_at.read_all()) == 2
+    with pytest.raises(InvalidRequest, match="the RecordBatchReader has no rows, as one has that was read before"):
+        written(tmp_path / "made", {"total": looked_at}, **key)
+    with pytest.raises(InvalidRequest, match="a RecordBatchReader that was given before"):
+        written(tmp_path / "made", {"total": twice, "weights": twice}, **key)
+    wrong = pa.table({"user": [1.5], "value": [1.0]})
+    with pytest.raises(InvalidRequest, match="truncated"):
+        written(tmp_path / "made", {"total": again, "weights": wrong}, **key)
+    with pytest.raises(InvalidRequest, match="a RecordBatchReader that was given before"):
+        written(tmp_path / "made", {"total": again}, **key)
+    made = written(tmp_path / "made", {"total": table.to_reader(), "weights": table.slice(0, 0)}, **key)
+    assert len(made.read("kept", "total").read_all()) == 2
+
+
 ONE = {"user": ["a"], "place": [1]}
 TWO = {"user": ["a", "a"], "place": [1, 1]}
 _REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -303,6 +322,7 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rules", {**ONE, "map_key": ["x"], "value": [1]}, "does not know the column 'user'"),
     ("buffer", {"value": [1], "slot": [4096]}, "a row is of slot 4095|slot 4096"),
     ("buffer", {"value": [1], "slot": [-1]}, "column 'slot'"),
+    ("buffer", {"value": [1, 2], "slot": [0, None]}, "expected a slot in each row, found null"),
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,8 @@ from holdfast.savepoint.pandas_rows import of_pandas
 from holdfast.savepoint.results import result_of
 
 _BATCH_ROWS, _BATCH_BYTES = 65536, 16 << 20
+#: They can be read once: what comes again is at its end, or wherever a write that failed had come.
+_given_before: WeakSet[pa.RecordBatchReader] = WeakSet()
 _Test = Callable[[pa.DataType], bool]
 #: By its bits, below what a float has each integer.
 _EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
@@ -44,6 +47,13 @@ def reader_of(given: Any, schema: pa.Schema, where: str) -> pa.RecordBatchReader
         return given.scanner(batch_size=_BATCH_ROWS).to_reader()
     if type(given).__module__.partition(".")[0] == "pandas":
         return of_pandas(given, schema, where).to_reader()
+    if isinstance(given, pa.RecordBatchReader):
+        if given in _given_before:
+            raise InvalidRequest(
+                f"{where}: expected a table that was not read, found a RecordBatchReader that was given before: rows "
+                "would be lost. Give a new one, or a table of it: reader.read_all()"
+            )
+        _given_before.add(given)
     if hasattr(given, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(given)
     if hasattr(given, "toArrow"):  # a DataFrame of Spark 4.0
@@ -70,6 +80,7 @@ class GivenRows:
         remade = [columns.names["value"]] if "accumulator" in columns.names and "value" in columns.names else []
         used = pa.schema([field for field in columns.schema if field.name not in remade])
         self._reader = reader_of(given, used, where)
+        self._is_read_once = isinstance(given, pa.RecordBatchReader)
         self._count = 0
         self._check_names()
 
@@ -89,7 +100,7 @@ class GivenRows:
         Raises
         ------
         InvalidRequest
-            A column, or a value, that is of another type.
+            A column, or a value, that is of another type; or a reader that has no rows, as one that was read before.
         """
         for batch in self._reader:
             size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
@@ -97,6 +108,11 @@ class GivenRows:
                 piece = batch.slice(at, size)
                 yield self._count, self._row_piece(piece)
                 self._count += piece.num_rows
+        if self._is_read_once and not self._count:
+            raise InvalidRequest(
+                f"{self._where}: the RecordBatchReader has no rows, as one has that was read before. If the state "
+                "shall be empty, give an empty table: reader.schema.empty_table()"
+            )
 
     def _has(self, role: str) -> bool:
         return self._columns.names.get(role) in self._reader.schema.names
