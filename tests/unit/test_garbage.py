@@ -283,9 +283,11 @@ def test_a_gc_that_is_killed_at_any_deletion_leaves_what_the_next_one_deletes(tm
         query.assert_right()
         query.start(f"local-{generator.randrange(3)}")
     query.batches(1)
+    age(tmp_path / "store")
     gc(query, apply=True)
     query.assert_right()
     assert gc(query) == {}
+    assert not [name for name in query.stored() if "gc-time-" in name]
 
 
 class OneByOne(FaultyFileStore):

@@ -179,13 +179,13 @@ def store_time_ms(store: FileStore, query_id: str, ids: Ids) -> int:
     begin = f"{query_folder(query_id)}/{_TIME}"
     name = begin + ids()
     store.create_if_absent(name, b"")
-    try:
-        found = next((file.modified_ms for file in store.list(begin) if file.name == name), None)
-    finally:
-        store.delete([name])
-    if found is None:
+    found = {file.name: file.modified_ms for file in store.list(begin)}
+    now_ms = found.get(name)
+    # Those of others who were killed here go too.
+    store.delete([name, *(other for other, made_ms in found.items() if now_ms and made_ms < now_ms - AGE_MS_MIN)])
+    if now_ms is None:
         raise Unavailable(f"{name} in {store.uri} was written and is not listed; nothing was deleted: try again")
-    return found
+    return now_ms
 
 
 def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[StoredFile]) -> None:
