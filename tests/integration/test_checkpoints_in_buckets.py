@@ -74,6 +74,9 @@ def test_a_savepoint_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     assert len(damaged.verify()) == 1
     with pytest.raises(Corrupt, match="is damaged"):
         damaged.read("sums", "total").read_all()
+    store.delete([name])
+    with pytest.raises(Corrupt, match="slot-00000.parquet is missing in the savepoint"):
+        hf.Savepoint(f"{bucket.uri}/saved", storage=bucket.options)
 
 
 def test_gc_goes_by_the_clock_of_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +98,14 @@ def test_a_file_is_put_back_from_a_backup_in_another_bucket(bucket: Bucket, s3: 
     backup = open_file_store(f"s3://{s3.bucket()}/copy", bucket.options)
     for file in bucket.store.list(""):
         backup.put(file.name, bucket.store.get(file.name) or b"")
-    name = next(file.name for file in bucket.store.list("") if file.name.endswith(".sst"))
-    content = bucket.store.get(name)
-    bucket.store.delete([name])
-    bucket.store.put(name, b"torn")
+    tables = {file.name: bucket.store.get(file.name) for file in bucket.store.list("") if file.name.endswith(".sst")}
+    bucket.store.delete(list(tables))
+    for name in tables:
+        bucket.store.put(name, b"torn")
     with bucket.open() as checkpoint:
-        (mended,) = checkpoint.repair(apply=True, backup=backup.uri, storage=bucket.options).files
-        assert mended.mended and mended.aside is not None
-        assert bucket.store.get(name) == content and bucket.store.get(mended.aside) == b"torn"
+        mended = checkpoint.repair(apply=True, backup=backup.uri, storage=bucket.options).files
+        assert mended and all(file.mended for file in mended)
+        for file in mended:
+            assert bucket.store.get(file.name) == tables[file.name]
+            assert file.aside is not None and bucket.store.get(file.aside) == b"torn"
         assert checkpoint.verify().whole

@@ -9,7 +9,7 @@ from typing import Literal
 from holdfast.checkpoint import OperatorRecord, StateRecord
 from holdfast.checkpoint.continued import StateChanges, continued
 from holdfast.checkpoint.origin import Origin, VersionsOrigin
-from holdfast.errors import HoldfastError
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.inspect.earlier import Earlier, EarlierSavepoint
 from holdfast.spark.keyed import state_records
 from holdfast.state import Processor, declared_states
@@ -102,6 +102,11 @@ def plan_of(
         continued(recorded, declared, origin, changes)
     except HoldfastError as error:
         refused = (str(error),)
+    if isinstance(earlier, EarlierSavepoint):
+        try:
+            earlier.check_files(recorded.name)
+        except Corrupt as error:
+            refused += (str(error),)
     wrong_times = _other_times(earlier, recorded, origin, changes, processor)
     refused += tuple(wrong_times.values())
     if declared.slots < 1 or declared.slots > recorded.max_parallelism:
