@@ -19,10 +19,11 @@ from obstore.store import S3Store
 
 from holdfast.clock import Ids, new_id
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.storage.answers import Patience, TryAgainError, is_missing
+from holdfast.storage.answers import ObjectAnswers, is_missing
 from holdfast.storage.clients import client_of
 from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
 from holdfast.storage.options import StorageOptions
+from holdfast.storage.patience import Patience, TryAgainError
 from holdfast.storage.transfer import run_parallel
 from holdfast.storage.uri import Bucket
 
@@ -51,7 +52,7 @@ class ObjectFileStore:
         self.uri = bucket.uri
         self._client: Any = client_of(bucket, options)
         self._ids = ids
-        self._patience = patience or Patience(self.uri, options)
+        self._patience = patience or Patience(self.uri, options, ObjectAnswers())
 
     def put(self, name: str, data: Data) -> None:
         view = _bytes_of(data)
