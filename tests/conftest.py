@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one Spark session, streams whose batches a test writes itself, and one Kafka broker.
+"""Fixtures of all tests: one Spark session, streams whose batches a test writes itself, one Kafka broker, one HDFS.
 
 Spark and Holdfast are imported in the fixtures: most tests need neither.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from tests import azure_server, s3_server
+from tests import azure_server, hdfs_server, s3_server
 from tests.spark_jvm import jvm_options
 
 if TYPE_CHECKING:
@@ -139,4 +139,15 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure_server.Azu
     if program is None:
         pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
     with azure_server.azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hdfs_server.HdfsServer]:
+    """An HDFS, where its jars are to be had. It starts a JVM: tests that need it are marked `spark`."""
+    try:
+        hdfs_server.minicluster_jars()
+    except hdfs_server.Absent as error:
+        pytest.skip(f"no HDFS to try against: {error}")
+    with hdfs_server.hdfs_server(tmp_path_factory.mktemp("hdfs")) as server:
         yield server

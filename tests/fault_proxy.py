@@ -6,6 +6,7 @@ It also counts what is asked, as the server would bill it: one line of its `aske
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,9 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """What S3 calls it, as far as tests ask."""
+        """What S3 or WebHDFS calls it, as far as tests ask."""
+        if "op" in self.query:
+            return self.query["op"][0].lower()
         if self.method == "GET" and ("list-type" in self.query or "prefix" in self.query):
             return "list"
         if self.method == "POST":
@@ -37,7 +40,8 @@ class Asked:
 
 
 #: What becomes of a request: "pass"; "refuse" (503, the server never sees it); "conflict" (409, likewise); "forbid"
-#: (403, likewise, with a page that repeats secrets); "lose" (done, no answer); "fail" (done, answered by 500); "cut"
+#: (403, likewise, with a page that repeats secrets); the name of one of Java's exceptions (403, likewise, as a NameNode
+#: tells it); "lose" (done, no answer); "fail" (done, answered by 500); "cut"
 #: (half of the answer's body); "hang" (no answer for some seconds, not done).
 Rule = Callable[[Asked], str]
 HANG_S = 3.0
@@ -54,7 +58,8 @@ class FaultProxy:
 
     url: str
     rule: Rule = lambda _: "pass"
-    strip: frozenset[str] = frozenset()  # headers that the server shall not see, in small letters
+    strip: frozenset[str] = frozenset()  # headers and options that the server shall not see, in small letters
+    moved: dict[str, str] = field(default_factory=dict)  # of redirects: "host:port" → that of the proxy before it
     asked: list[Asked] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -98,6 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(HANG_S)
             self.close_connection = True
             return
+        if fault.endswith("Exception"):
+            told = {"exception": fault, "javaClassName": f"org.apache.hadoop.{fault}", "message": "as ordered"}
+            self._answer(403, {"Content-Type": "application/json"}, json.dumps({"RemoteException": told}).encode())
+            return
         if fault in ("refuse", "conflict", "forbid"):
             self._refuse(fault, headers)
             return
@@ -125,9 +134,15 @@ class _Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(self.target, timeout=60)
         try:
             sent = {k: v for k, v in headers.items() if k not in self.proxy.strip and k != "connection"}
-            connection.request(self.command, self.path, body=body, headers=sent)
+            path, _, query = self.path.partition("?")
+            options = [one for one in query.split("&") if one.partition("=")[0] not in self.proxy.strip]
+            connection.request(self.command, f"{path}?{'&'.join(options)}" if query else path, body=body, headers=sent)
             response = connection.getresponse()
             kept = {k: v for k, v in response.getheaders() if k.lower() not in ("connection", "transfer-encoding")}
+            if "Location" in kept:
+                parts = urlsplit(kept["Location"])
+                moved = self.proxy.moved.get(parts.netloc)
+                kept["Location"] = parts._replace(netloc=moved).geturl() if moved else kept["Location"]
             return response.status, kept, response.read()
         finally:
             connection.close()

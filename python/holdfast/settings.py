@@ -257,7 +257,7 @@ class Settings:
     storage_endpoint: str | None = _setting(
         "storage.endpoint",
         _TEXT,
-        "URL of an object store that is not its cloud's own, such as a server in your network. With `http://` the connection is not encrypted.",
+        "URL of an object store that is not its cloud's own, such as a server in your network; of HDFS, the HTTP addresses of its NameNodes: `http://nn1:9870;http://nn2:9870`. With `http://` the connection is not encrypted.",
         otherwise="the cloud's, or what the environment says",
     )
     storage_region: str | None = _setting(
@@ -275,13 +275,13 @@ class Settings:
     storage_request_timeout_ms: int = _setting(
         "storage.request.timeout",
         _DURATION,
-        "How long one request to an object store may take; large files go in parts of 16 MiB, each a request.",
+        "How long one request to an object store or HDFS may take; large files go to object stores in parts of 16 MiB, each a request; in HDFS it is how long an answer may pause.",
         30_000,
     )
     storage_retry_max_ms: int = _setting(
         "storage.retry.max",
         _DURATION,
-        "How long a request that an object store does not answer, or refuses for its load (503), is tried again before the task fails as Unavailable. Nothing is lost then.",
+        "How long a request that an object store or HDFS does not answer, or refuses for its load (503), is tried again before the task fails as Unavailable. Nothing is lost then.",
         60_000,
     )
     storage_retry_backoff_ms: int = _setting(

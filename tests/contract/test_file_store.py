@@ -15,7 +15,7 @@ from holdfast.storage import LocalFileStore, StorageOptions, StoredFile, open_fi
 from holdfast.storage.uri import shown
 
 
-@pytest.fixture(params=["local", "file-uri", "faulty", "s3", "azure"])
+@pytest.fixture(params=["local", "file-uri", "faulty", "s3", "azure", pytest.param("hdfs", marks=pytest.mark.spark)])
 def store(request, tmp_path):
     root = tmp_path / "store with spaces"
     if request.param == "s3":
@@ -26,6 +26,9 @@ def store(request, tmp_path):
     if request.param == "azure":
         server = request.getfixturevalue("azure")
         return open_file_store(f"az://{server.container()}/store with spaces", StorageOptions(endpoint=server.url))
+    if request.param == "hdfs":
+        server = request.getfixturevalue("hdfs")
+        return open_file_store(f"hdfs://{server.address}{server.folder()}/a b", StorageOptions(endpoint=server.url))
     if request.param == "file-uri":
         return open_file_store("file://" + str(root).replace(" ", "%20"))
     return FaultyFileStore(LocalFileStore(str(root)))
@@ -262,7 +265,7 @@ def test_local_uris_name_the_same_place(tmp_path):
         ("dbfs:/x/y", r"is mounted, /dbfs/x/y$"),
         ("dbfs:///x", r"is mounted, /dbfs/x$"),
         *((f"{scheme}://bucket/x", f"is of the scheme '{scheme}': expected a folder")
-          for scheme in ("s3n", "gcs", "wasbs", "hdfs", "http", "https", "ftp", "nonsense", "S3")),
+          for scheme in ("s3n", "gcs", "wasbs", "viewfs", "http", "https", "ftp", "nonsense", "S3")),
         ("hdfs:/x", "scheme 'hdfs'"),
         ("s3:/bucket", "scheme 's3'"),
     ],

@@ -54,5 +54,5 @@ def _prove(folder: Path, s3: S3Server, pairs: list[tuple[str, str]]) -> None:
 
     with fault_proxy(s3.url) as proxy:
         proxy.rule = weather
-        prove(folder, pairs, proxy.url, bucket, fetch=fetch)
+        prove(folder, pairs, proxy.url, f"s3://{bucket}", fetch=fetch)
     assert not list((folder / "checkpoint").glob("holdfast/**")), "commit records are in a folder"

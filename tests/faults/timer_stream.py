@@ -1,11 +1,11 @@
 """The program that test_timer_kills.py kills: files in, alerts of silent users by timer, files out exactly once.
 
-    python tests/faults/timer_stream.py FOLDER [URL BUCKET]
+    python tests/faults/timer_stream.py FOLDER [URL PLACE]
 
 Reads FOLDER/source, one file a batch, until it is killed. Prints a line for each batch that is committed. With the URL
-of an S3 server and a bucket of it, everything that is Holdfast's stands there: state, commit records, output. Spark's
-own part of the checkpoint, under the same name, is FOLDER/checkpoint: the file system that Spark needs for S3 is a
-download of half a gigabyte.
+of a server and a place in it, `s3://bucket` or `hdfs://host:port/folder`, everything that is Holdfast's stands there:
+state, commit records, output. Spark's own part of the checkpoint, under the same name, is in HDFS too; beside S3 it is
+FOLDER/checkpoint, since the file system that Spark needs for S3 is a download of half a gigabyte.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import holdfast as hf
 
 def main() -> None:
     folder, root = Path(sys.argv[1]), sys.argv[1]
-    in_bucket = {}
+    elsewhere = {}
     if sys.argv[2:]:
-        url, bucket = sys.argv[2:]
-        root = f"s3://{bucket}"
-        in_bucket = {
-            "spark__holdfast__storage__endpoint": url,
+        url, root = sys.argv[2:]
+        elsewhere = {"spark__holdfast__storage__endpoint": url}
+    if root.startswith("s3://"):
+        bucket = root.removeprefix("s3://")
+        elsewhere |= {
             "spark__hadoop__fs__s3__impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
             f"spark__hadoop__fs__viewfs__mounttable__{bucket}__link__/checkpoint": f"file://{folder}/checkpoint",
         }
@@ -41,7 +42,7 @@ def main() -> None:
         spark__holdfast__fold__deltas__max="2",
         spark__holdfast__snapshot__deltas__max="3",
         spark__holdfast__retainedBatches="3",
-        **in_bucket,
+        **elsewhere,
     )
     events = (
         spark.readStream.schema("user string, ts timestamp")

@@ -122,7 +122,7 @@ def test_no_checkpoint_folder(stream: FileStream, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    ["s3://key:secret@bucket/x", "s3a:bucket/x", "dbfs:/x", "dbfs:x", "hdfs://name/x", "~/x", "$HOME/x", " /x"],
+    ["s3://key:secret@bucket/x", "s3a:bucket/x", "dbfs:/x", "dbfs:x", "hdfs:/x", "hdfs://a@b", "~/x", "$HOME/x", " /x"],
 )
 def test_a_place_that_cannot_keep_state_is_refused_at_the_call(stream: FileStream, folder: str) -> None:
     stream.write(EVENTS)

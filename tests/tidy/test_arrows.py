@@ -16,6 +16,7 @@ FOREIGN = {
     "kafka": {"kafka", "testing"},
     "pyarrow.fs": {"storage"},
     "obstore": {"storage"},
+    "requests": {"storage"},
     "fsspec": set(),
     "datasketches": {"state"},
 }

@@ -45,6 +45,7 @@ def examine(local_dir: str | None = None, environment: Mapping[str, str] | None 
         check_local_dir(Path(local_dir or default_local_dir())),
         check_extra("kafka", "Kafka sources and sinks"),
         check_extra("cloud", "checkpoints and files in S3, Google Cloud Storage and Azure"),
+        check_extra("hdfs", "checkpoints and files in HDFS"),
         check_extra("sketch", 'AggregatingState("approx_count_distinct")'),
         check_maven(environment),
     ]

@@ -65,9 +65,9 @@ def write_exactly_once(
         operator with side outputs gives: one mapping, from each output (None: the main one) to its sink or sinks,
         ``{None: hf.KafkaSink(…), late: hf.KafkaSink(…, name="late")}``. An output that nobody shall see has ``()``.
     checkpoint
-        The query's checkpoint folder: Spark's own, which also holds the commit records. A folder, or a prefix in a
-        bucket under the name by which Spark knows it (``s3a://…``). Its store must create files only if they are
-        absent, as all clouds do, and local and mounted file systems.
+        The query's checkpoint folder: Spark's own, which also holds the commit records. A folder, also of HDFS
+        (``hdfs://…``), or a prefix in a bucket under the name by which Spark knows it (``s3a://…``). Its store must
+        create files only if they are absent, as HDFS, all clouds, and local and mounted file systems do.
     query_name
         As for ``DataStreamWriter.queryName``.
     trigger

@@ -10,7 +10,7 @@ from holdfast.storage.local import LocalFileStore
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.transfer import run_parallel
 from holdfast.storage.trial import try_out
-from holdfast.storage.uri import Bucket, bucket_of, check_spelling, local_path, store_uri
+from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, store_uri
 
 __all__ = [
     "FileStore",
@@ -27,15 +27,21 @@ __all__ = [
 
 
 def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStore:
-    """The store that ``uri`` names: a path, ``file:///path``, or a prefix in a bucket. Nothing is asked of it yet.
+    """The store that ``uri`` names: a path, ``file:///path``, a folder of HDFS, or a prefix in a bucket.
+    Nothing is asked of it yet.
 
     Raises
     ------
     InvalidRequest
-        Not a place that files can be kept in; or an object store, and the extra ``cloud`` is not installed.
+        Not a place that files can be kept in; or an object store or HDFS, whose extra, ``cloud`` or ``hdfs``, is not
+        installed.
     """
+    options = options or StorageOptions()
     bucket = bucket_of(uri)
-    return LocalFileStore(local_path(uri)) if bucket is None else _object_store(bucket, options or StorageOptions())
+    if bucket is not None:
+        return _object_store(bucket, options)
+    folder = hdfs_of(uri)
+    return LocalFileStore(local_path(uri)) if folder is None else _hdfs(folder, options)
 
 
 @lru_cache(maxsize=64)  # a client holds connections
@@ -48,3 +54,15 @@ def _object_store(bucket: Bucket, options: StorageOptions) -> FileStore:
             f"'holdfast-spark[cloud]', on the driver and on all executors"
         ) from None
     return ObjectFileStore(bucket, options)
+
+
+@lru_cache(maxsize=64)
+def _hdfs(folder: HdfsFolder, options: StorageOptions) -> FileStore:
+    try:
+        from holdfast.storage.webhdfs_store import WebHdfsFileStore
+    except ImportError as error:
+        raise InvalidRequest(
+            f"{folder.uri} is in HDFS, and the package requests is not installed ({error}): pip install "
+            f"'holdfast-spark[hdfs]', on the driver and on all executors"
+        ) from None
+    return WebHdfsFileStore(folder, options)

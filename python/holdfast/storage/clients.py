@@ -39,6 +39,11 @@ def client_of(bucket: Bucket, options: StorageOptions) -> ObjectStore:
     """
     told_by_environment = (os.environ[name] for name in _ENDPOINTS[bucket.kind] if os.environ.get(name))
     endpoint = options.endpoint or next(told_by_environment, None)
+    if endpoint and ";" in endpoint:
+        raise InvalidRequest(
+            f"{bucket.uri} has one endpoint, and spark.holdfast.storage.endpoint has several: those are HDFS's. Where "
+            f"both are used, name the object store's by its environment (docs/guide/storage.md)"
+        )
     common: dict[str, Any] = {
         "prefix": bucket.prefix or None,
         "client_options": {

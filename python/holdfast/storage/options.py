@@ -1,4 +1,6 @@
-"""How an object store is reached and how long it is waited for: settings, never secrets. Folders need none of them."""
+"""How an object store or HDFS is reached, and how long it is waited for: settings, never secrets.
+Folders need none of them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from holdfast.errors import InvalidRequest
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """Where an object store is, and the patience with it.
+    """Where an object store or HDFS is, and the patience with it.
 
     Credentials are not among these: each process finds its own, in its environment or by the role of its machine.
 
@@ -18,7 +20,8 @@ class StorageOptions:
     ----------
     endpoint
         URL of a store that is not its cloud's own; with ``http://``, the connection is not encrypted. None: the
-        cloud's, or what the environment says.
+        cloud's, or what the environment says. Of HDFS: the HTTP addresses of the NameNodes, separated by ``;``; None:
+        port 9870 of the URI's host.
     region
         Of an S3 bucket. None: what the environment says.
     virtual_hosted
@@ -39,11 +42,14 @@ class StorageOptions:
     retry_backoff_ms: int = 100
 
     def __post_init__(self) -> None:
-        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+        if self.endpoint is None:
+            return
+        if not all(one.startswith(("http://", "https://")) for one in self.endpoint.split(";")):
             raise InvalidRequest(
-                f"spark.holdfast.storage.endpoint is {self.endpoint!r}: expected a URL, https://host:port"
+                f"spark.holdfast.storage.endpoint is {self.endpoint!r}: expected a URL, https://host:port; or those of "
+                f"HDFS's NameNodes, separated by ';'"
             )
-        if self.endpoint is not None and ("@" in self.endpoint or "?" in self.endpoint):
+        if "@" in self.endpoint or "?" in self.endpoint:
             raise InvalidRequest(
                 "spark.holdfast.storage.endpoint has a user or options in it: expected https://host:port. Credentials "
                 "come from the environment, or by the machine's role"

@@ -1,8 +1,8 @@
 """Whether a store keeps what is rested on: tried out on the driver, before anything is written that matters.
 
-A server that takes ``If-None-Match`` and does not heed it answers every question as one that does, until two writers
-meet: then both believe that they were first. So two are made to meet here. Folders need no trial: the system heeds
-links.
+A server that takes ``If-None-Match``, or a rename's options, and does not heed them answers every question as one that
+does, until two writers meet: then both believe that they were first. So two are made to meet here. Folders need no
+trial: the system heeds links.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def try_out(store: FileStore, *, copies: bool = False) -> None:
         known = _tried.get(store)
         if known or known is copies:
             return
-        name = f"_holdfast_trial/{new_id()}"
+        name = f"_holdfast_trial-{new_id()}"  # in no folder: HDFS would keep it
         first, second = store.create_if_absent(name, b"first"), store.create_if_absent(name, b"second")
         is_kept = first and not second and store.get(name) == b"first"
         # The first copy may say False too, where its answer was lost.
         copied = [store.copy_if_absent(name, f"{name}-copy") for _ in range(2 if copies else 0)]
         store.delete([name, f"{name}-copy"])
-        _check(is_kept, store, "a put with If-None-Match: *")
-        _check(True not in copied[1:], store, "a copy that must not replace its target")
+        _check(is_kept, store, "that a name is created only where it is absent")
+        _check(True not in copied[1:], store, "that a copy replaces nothing")
         _tried[store] = copies
 
 

@@ -1,7 +1,8 @@
 """URIs of stores: which folder or bucket they name, and what is told those that name none.
 
-A store is a place that the driver and all executors reach under one name: a folder, or a prefix in a bucket. Whatever
-else a URI may name is refused on the driver, where the caller sees it, and not in a worker at the first batch.
+A store is a place that the driver and all executors reach under one name: a folder, one of HDFS, or a prefix in a
+bucket. Whatever else a URI may name is refused on the driver, where the caller sees it, and not in a worker at the
+first batch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ _SCHEME = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*(?=:/)|(?i:{_REMOTE})):")
 _KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net")
+#: Schemes of HDFS: of the WebHDFS behind each, the scheme, and the port where the URI or its endpoint tells none.
+_HDFS = {"hdfs": ("http", 9870), "webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
+_HDFS_PORTS = {"hdfs": 8020, "webhdfs": 9870, "swebhdfs": 9871}
+_HDFS_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_HDFS_EXAMPLES = "hdfs://namenode:8020/folder, webhdfs://namenode:9870/folder or swebhdfs://namenode:9871/folder"
 _EXAMPLES = "s3://bucket/folder, gs://bucket/folder, az://container/folder or abfss://container@account.dfs.core.windows.net/folder"
 
 
@@ -45,6 +51,40 @@ class Bucket:
         if self.account is not None:
             root = f"abfss://{self.name}@{self.account}.dfs.core.windows.net"
         return f"{root}/{self.prefix}" if self.prefix else root
+
+
+@dataclass(frozen=True)
+class HdfsFolder:
+    """A folder of HDFS. ``host``: of a NameNode, or the name of several; ``port``: None is the scheme's own."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+    @property
+    def uri(self) -> str:
+        """One spelling for each place, as far as schemes and aliases of hosts let it be one."""
+        return f"{self.scheme}://{self.host}{f':{self.port}' if self.port else ''}/{self.path}".rstrip("/")
+
+    def addresses(self, endpoint: str | None) -> tuple[str, ...]:
+        """Of the WebHDFS of its NameNodes: the endpoint's, unless the URI itself tells the port of one.
+
+        Raises
+        ------
+        InvalidRequest
+            The endpoint is without the encryption that the scheme asks for.
+        """
+        scheme, port = _HDFS[self.scheme]
+        if endpoint is None or (self.port is not None and self.scheme != "hdfs"):
+            return (f"{scheme}://{self.host}:{port if self.scheme == 'hdfs' else self.port or port}",)
+        addresses = tuple(address.rstrip("/") for address in endpoint.split(";"))
+        if scheme == "https" and not all(address.startswith("https://") for address in addresses):
+            raise InvalidRequest(
+                f"{self.uri} asks for encryption, and spark.holdfast.storage.endpoint is {endpoint!r}: expected "
+                f"https://host:port, or a URI with hdfs://"
+            )
+        return addresses
 
 
 def check_spelling(text: str) -> None:
@@ -72,15 +112,15 @@ def check_spelling(text: str) -> None:
 
 
 def store_uri(text: str) -> str:
-    """The one name of the place that ``text`` names: an absolute path, or an object store's URI.
+    """The one name of the place that ``text`` names: an absolute path, or the URI of a store elsewhere.
 
     Raises
     ------
     InvalidRequest
         See :func:`check_spelling`; or neither a folder nor a prefix in a bucket. Says what to write instead.
     """
-    bucket = bucket_of(text)
-    return local_path(text) if bucket is None else bucket.uri
+    elsewhere = bucket_of(text) or hdfs_of(text)
+    return local_path(text) if elsewhere is None else elsewhere.uri
 
 
 def bucket_of(text: str) -> Bucket | None:
@@ -115,12 +155,44 @@ def bucket_of(text: str) -> Bucket | None:
         account = known.group(1)
     if not _BUCKET.fullmatch(name):
         raise InvalidRequest(f"{shown(text)} names no bucket: expected {_EXAMPLES}")
-    prefix = path.rstrip("/")
-    if any(part in ("", ".", "..") or not part.isprintable() for part in prefix.split("/") if prefix):
+    return Bucket(kind, name, _checked_path(text, path, _EXAMPLES), account)
+
+
+def hdfs_of(text: str) -> HdfsFolder | None:
+    """The folder of HDFS that ``text`` names; None where its scheme is another's.
+
+    Raises
+    ------
+    InvalidRequest
+        It is HDFS's, and not spelled as a folder of it.
+    """
+    check_spelling(text)
+    scheme, found, rest = text.partition("://")
+    if not found or scheme not in _HDFS:
+        return None
+    host, _, path = rest.partition("/")
+    if "@" in host or "?" in rest or "#" in rest:
         raise InvalidRequest(
-            f"{shown(text)}: expected parts separated by single '/', none of them '.' or '..', as in {_EXAMPLES}"
+            f"{shown(text)} has a user or options in it: expected {_HDFS_EXAMPLES}. Who asks is told by "
+            f"HADOOP_USER_NAME or by a delegation token (docs/guide/storage.md)"
         )
-    return Bucket(kind, name, prefix, account)
+    known = _HDFS_HOST.fullmatch(host)
+    if known is None or int(known.group(2) or 1) not in range(1, 65_536):
+        raise InvalidRequest(f"{shown(text)} names no NameNode: expected {_HDFS_EXAMPLES}")
+    folder = _checked_path(text, path, _HDFS_EXAMPLES)
+    if ":" in folder:
+        raise InvalidRequest(f"{shown(text)} has a ':' in its path, which HDFS takes in no name")
+    port = int(known.group(2)) if known.group(2) else None
+    return HdfsFolder(scheme, known.group(1).lower(), None if port == _HDFS_PORTS[scheme] else port, folder)
+
+
+def _checked_path(text: str, path: str, examples: str) -> str:
+    found = path.rstrip("/")
+    if any(part in ("", ".", "..") or not part.isprintable() for part in found.split("/") if found):
+        raise InvalidRequest(
+            f"{shown(text)}: expected parts separated by single '/', none of them '.' or '..', as in {examples}"
+        )
+    return found
 
 
 def local_path(text: str) -> str:
@@ -148,7 +220,8 @@ def local_path(text: str) -> str:
     raise InvalidRequest(
         f"{shown(text)} is of the scheme {scheme.group(1)!r}: expected a folder, such as /mnt/shared/state, which the "
         f"driver and all executors reach under one path (a local disk for one machine; NFS, CephFS or the like for "
-        f"several); or, where files are kept and not local copies, an object store: {_EXAMPLES}. HDFS is not supported"
+        f"several); or, where files are kept and not local copies, HDFS or an object store: {_HDFS_EXAMPLES}; "
+        f"{_EXAMPLES}"
     )
 
 

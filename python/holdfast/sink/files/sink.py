@@ -45,9 +45,9 @@ class FileSink:
     Parameters
     ----------
     path
-        A folder, or a file URI, that the driver and all executors reach; or a prefix in a bucket: ``s3://…``,
-        ``gs://…``, ``az://…``, ``abfss://…``. Its store must create files only if they are absent, as all clouds do,
-        and mounted file systems.
+        A folder, or a file URI, that the driver and all executors reach; a folder of HDFS, ``hdfs://…``; or a prefix in
+        a bucket: ``s3://…``, ``gs://…``, ``az://…``, ``abfss://…``. Its store must create files only if they are
+        absent, as HDFS, all clouds and mounted file systems do.
     name
         One of a kind in its query, and the same over its restarts.
     compression
@@ -55,7 +55,7 @@ class FileSink:
     row_group_rows
         Rows of a row group, at most.
     storage
-        How an object store is reached; by default as the session's ``spark.holdfast.storage.*`` say.
+        How an object store or HDFS is reached; by default as the session's ``spark.holdfast.storage.*`` say.
 
     Raises
     ------
