@@ -21,6 +21,7 @@ from holdfast.state import (
     BatchProcessor,
     BroadcastState,
     Context,
+    DroppedState,
     KeyedProcessor,
     ListState,
     MapState,
@@ -30,6 +31,7 @@ from holdfast.state import (
     Timers,
     ValueState,
     broadcast,
+    renamed_from,
 )
 from holdfast.storage import StorageOptions
 
@@ -61,6 +63,7 @@ __all__ = [
     "Checkpoint",
     "Context",
     "Corrupt",
+    "DroppedState",
     "Fenced",
     "FileSink",
     "HoldfastError",
@@ -92,6 +95,7 @@ __all__ = [
     "keyed",
     "metrics",
     "register_sources",
+    "renamed_from",
     "select_output",
     "start",
     "terminal_log",

@@ -16,10 +16,12 @@ from holdfast.checkpoint import Handle, OperatorRecord, Origin, SnapshotRef, Sta
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
+from holdfast.checkpoint.evolution import OperatorStates
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.checkpoint.state_log import newest_states
 from holdfast.errors import Incompatible
 from holdfast.storage import LocalFileStore
 
@@ -173,7 +175,7 @@ def test_added_timers(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/timers/32769.json", golden("timers_v1.json"))
     silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
-    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
+    assert added_states(store, "q/op", OPERATOR.states) == (silent,)
 
 
 def test_added_operator_states(tmp_path):
@@ -183,7 +185,28 @@ def test_added_operator_states(tmp_path):
     types = pa.schema([("key", pa.string()), ("value", pa.list_(pa.float64()))])
     rules = StateRecord(0x4000, "rules ü", "broadcast", types)
     held = StateRecord(0x4001, "held", "operator", pa.schema([("element", pa.int64())]), "union")
-    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, held, rules)) == (rules, held)
+    assert added_states(store, "q/op", OPERATOR.states) == (rules, held)
+
+
+CHANGED = OperatorStates(
+    (
+        replace(OPERATOR.states[0], name="sum ü"),
+        StateRecord(2, "held", "list", pa.schema([("element", pa.struct([("a", pa.int8()), ("ü", pa.string())]))])),
+        StateRecord(0x8000, "due", "timers", pa.schema([("namespace", pa.string())]), "event"),
+    ),
+    (OPERATOR.states[1],),
+)
+
+
+def test_log_of_states(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/states/00001.json", golden("states_v1.json"))
+    assert newest_states(store, "q/op", OPERATOR.all_states) == (1, CHANGED)
+
+
+def test_operator_record_with_dropped_states():
+    record = OperatorRecord.from_json(golden("operator_v3.json"))
+    assert record == replace(OPERATOR, states=CHANGED.states, dropped=CHANGED.dropped, origin=ORIGIN)
 
 
 def test_operator_record_with_a_broadcast_input():

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.checkpoint.added_states import of_no_key
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.carried_expiry import Expiry, carried, merged_expiry
 from holdfast.checkpoint.delta_reader import DeltaReader
@@ -24,6 +23,7 @@ from holdfast.checkpoint.restoring import Restoring
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.state_ids import of_no_key
 from holdfast.checkpoint.stored_entries import NO_KEY, Bounds, DealtOut, Share, as_delta, of_key_groups
 from holdfast.errors import Corrupt, InternalError
 from holdfast.fault_points import reach
@@ -192,9 +192,10 @@ def _readers(context: SlotContext, origin: Origin) -> Callable[[int], Earlier | 
 def _earlier(context: SlotContext, origin: Origin, store: FileStore, handle: Handle) -> Earlier:
     folder = SlotFolder(context.folder.local_dir, store.uri, origin.prefix, handle.slot, context.ids)
     folder.touch(context.clock.now_ms())
+    # Bases that are made of it here are the earlier query's too: they have what this generation has dropped.
     own = replace(
         context,
-        record=replace(context.record, name=origin.operator, slots=origin.slots, origin=None),
+        record=replace(context.record, name=origin.operator, slots=origin.slots, origin=None, dropped=()),
         slot=handle.slot,
         file_store=store,
         prefix=origin.prefix,

@@ -1,5 +1,5 @@
-"""operator.json: what an operator was when it first ran, so that a restart that contradicts it is told. Format:
-docs/formats/operator.md.
+"""operator.json: what an operator was when it first ran, so that a restart that contradicts it is told; its states may
+change since, in `state_log.py`. Format: docs/formats/operator.md.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.checkpoint.added_states import added_states, may_be_added, recorded_states
+from holdfast.checkpoint.added_states import added_states
+from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, contradictions, evolved
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.origin import Origin
-from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
+from holdfast.checkpoint.state_log import newest_states, states_fields, states_of, write_states
+from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 2
-_VERSION_WITHOUT_ORIGIN = 1
+VERSION = 3
+_VERSION_WITH_ORIGIN, _VERSION_WITHOUT = 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 
@@ -28,6 +30,7 @@ class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
     key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
     broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
+    ``dropped``: states that it had. ``changes``: of a declaration alone, what it says of states that it has no more.
     """
 
     name: str
@@ -39,11 +42,20 @@ class OperatorRecord:
     states: tuple[StateRecord, ...]
     inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     origin: Origin | None = None
+    dropped: tuple[StateRecord, ...] = ()
+    changes: StateChanges = NO_CHANGES
+
+    @property
+    def all_states(self) -> OperatorStates:
+        """Those that it has, and those that it had."""
+        return OperatorStates(self.states, self.dropped)
 
     def to_json(self) -> str:
+        # The least version that says it: that is what earlier versions of Holdfast read too.
+        without_dropped = _VERSION_WITH_ORIGIN if self.origin else _VERSION_WITHOUT
         return seal(
             FORMAT,
-            VERSION if self.origin else _VERSION_WITHOUT_ORIGIN,  # the one without is what earlier versions read too
+            VERSION if self.dropped else without_dropped,
             {
                 "name": self.name,
                 **({"origin": self.origin.to_fields()} if self.origin else {}),
@@ -54,7 +66,7 @@ class OperatorRecord:
                 "key_columns": {field.name: str(field.type) for field in self.key_schema},
                 "key_schema": encode_schema(self.key_schema),
                 "null_keys": self.null_keys,
-                "states": [state_fields(state) for state in self.states],
+                **states_fields(self.all_states),
             },
         )
 
@@ -63,6 +75,7 @@ class OperatorRecord:
         """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
         fields = unseal(text, FORMAT, VERSION, where)
         try:
+            all_states = states_of(fields)
             return cls(
                 name=fields["name"],
                 inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
@@ -71,8 +84,9 @@ class OperatorRecord:
                 labels=tuple(fields["labels"]),
                 key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
-                states=tuple(state_of(state) for state in fields["states"]),
+                states=all_states.states,
                 origin=Origin.from_fields(fields["origin"], where) if "origin" in fields else None,
+                dropped=all_states.dropped,
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
@@ -93,12 +107,7 @@ class OperatorRecord:
             found.append(
                 f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )
-        recorded = {state.name: state for state in self.states}
-        given = {state.name: state for state in declared.states}
-        for name in (*recorded, *(name for name in given if name not in recorded)):
-            old, new = recorded.get(name), given.get(name)
-            if old is None or new is None or not _same(old, new):
-                found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({way_out})")
+        found += contradictions(self.all_states, declared.states, declared.changes, way_out)
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
@@ -132,40 +141,44 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
     folder = prefix if prefix is not None else encode_operator(declared.name)
     recorded = _record(store, folder)
     if recorded is None:
-        if store.create_if_absent(_record_name(folder), declared.to_json().encode()):
-            return declared
+        first = replace(declared, changes=NO_CHANGES)
+        if store.create_if_absent(_record_name(folder), first.to_json().encode()):
+            return first
         recorded = _record(store, folder)
     if recorded is None:
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
-    added = added_states(store, folder, recorded.states, declared.states)
-    recorded = replace(recorded, states=(*recorded.states, *added))
-    check_operator(store, folder, recorded, declared)
-    return recorded
+    while True:  # until nobody else has changed the states since they were read
+        number, states = _newest(store, folder, recorded)
+        check_operator(store, folder, _with(recorded, states), declared)
+        changed = evolved(states, declared.states, declared.changes)
+        if changed == states or write_states(store, folder, number + 1, changed):
+            return _with(recorded, changed)
 
 
 def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
-    """What is recorded of the operator in this folder, states that it got later among it; None before its first run."""
+    """What is recorded of the operator in this folder, with the states that it has now; None before its first run."""
     recorded = _record(store, prefix)
-    if recorded is None:
-        return None
-    return replace(recorded, states=(*recorded.states, *recorded_states(store, prefix, recorded.states)))
+    return None if recorded is None else _with(recorded, _newest(store, prefix, recorded)[1])
 
 
 def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
-    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. States
-    that may be added and are not recorded yet contradict nothing: there is nothing of them.
-    """
+    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`."""
     where = f"{_record_name(prefix)} in {store.uri}"
-    names = {state.name for state in recorded.states}
-    states = tuple(state for state in declared.states if not may_be_added(state) or state.name in names)
-    declared = replace(declared, states=states)
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
     differences = recorded.differences(declared)
     if differences:
-        raise Incompatible(
-            f"operator {declared.name!r} is not what {where} recorded at its first run:\n  " + "\n  ".join(differences)
-        )
+        raise Incompatible(f"operator {declared.name!r} is not what {where} recorded:\n  " + "\n  ".join(differences))
+
+
+def _newest(store: FileStore, prefix: str, recorded: OperatorRecord) -> tuple[int, OperatorStates]:
+    added = added_states(store, prefix, recorded.states)
+    first = OperatorStates((*recorded.states, *added), recorded.dropped)
+    return newest_states(store, prefix, first)
+
+
+def _with(recorded: OperatorRecord, states: OperatorStates) -> OperatorRecord:
+    return replace(recorded, states=states.states, dropped=states.dropped)
 
 
 def _record(store: FileStore, prefix: str) -> OperatorRecord | None:
@@ -188,14 +201,3 @@ def _text(schema: pa.Schema) -> str:
 
 def _inputs_text(inputs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
     return ", ".join(f"{name} ({', '.join(key) or 'broadcast'})" for name, key in inputs) or "one without a name"
-
-
-def _same(old: StateRecord, new: StateRecord) -> bool:
-    return (old.kind, old.function) == (new.kind, new.function) and old.schema.equals(new.schema)
-
-
-def _describe(state: StateRecord | None) -> str:
-    if state is None:
-        return "none"
-    function = f", {state.function}" if state.function else ""
-    return f"{state.kind}{_text(state.schema)}{function}"

@@ -13,6 +13,7 @@ from holdfast.state.batch_states import (
     BatchValueState,
 )
 from holdfast.state.bound import BoundProcessor
+from holdfast.state.changes import DroppedState, declared_changes, renamed_from
 from holdfast.state.context import Context, Counters
 from holdfast.state.declarations import (
     AggregatingState,
@@ -60,6 +61,7 @@ __all__ = [
     "BroadcastState",
     "Context",
     "Counters",
+    "DroppedState",
     "Input",
     "KeyedAggregatingState",
     "KeyedBroadcastState",
@@ -87,7 +89,9 @@ __all__ = [
     "check_broadcast",
     "check_methods",
     "check_side_outputs",
+    "declared_changes",
     "declared_states",
     "declared_timers",
     "fresh_copy",
+    "renamed_from",
 ]

@@ -73,7 +73,9 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
     kind
         "value", "list", "map", "reducing", "aggregating"; "timers"; "broadcast", "operator".
     name
-        Name of the class attribute; it identifies the state for as long as the operator lives.
+        Name of the class attribute; it identifies the state for as long as the operator lives, or is renamed.
+    earlier_name
+        The name that it had before: :func:`renamed_from`.
     ttl
         How long what it holds lives (:class:`TTL`); None: until it is cleared. It may be added, changed and taken away
         at any restart.
@@ -83,6 +85,7 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
 
     def __init__(self, ttl: GivenTTL = None) -> None:
         self.name = ""
+        self.earlier_name: str | None = None
         self.ttl = TTL.of(ttl)
         self._owner = ""
         self.order = next(_declared)  # a pickled class does not keep the order of its attributes
