@@ -42,7 +42,7 @@ def failure(stream: FileStream, transform: Transform) -> str:
         ({"settings": {"slots": 3}}, r"Incompatible: .*slots: recorded 2, declared 3 .*rescale"),
         (
             {"settings": {"maxParallelism": 128}},
-            r"Incompatible: .*max parallelism: recorded 4096, declared 128 .*rescale",
+            r"Incompatible: .*max parallelism: recorded 4096, declared 128 .*recorded declaration",
         ),
         ({"key": "region"}, r"Incompatible: .*key columns: recorded \(user: string\), declared \(region: string\)"),
         ({"null_keys": True}, r"Incompatible: .*null keys: recorded False, declared True"),

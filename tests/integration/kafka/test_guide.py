@@ -195,6 +195,18 @@ def test_page_operators(reader: Reader) -> None:
     assert sorted(row["total"] for row in reader.rows_of(again)) == [-5, 4, 5], "two operators follow each other"
 
 
+def test_page_rescale(reader: Reader) -> None:
+    earlier = reader.totals(AMOUNTS).writeStream.format("noop").trigger(availableNow=True)
+    hf.await_termination(hf.start(earlier, checkpoint=str(reader.folder / "old" / "checkpoint")))
+    given = {"hf": hf, "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
+    names = reader.reads("rescale.md", events=reader.frame("later", AMOUNTS), **given)
+    reader.writes(names)
+    with hf.Checkpoint(reader.folder / "new" / "checkpoint", state=reader.folder / "state") as checkpoint:
+        assert [operator.slots for operator in checkpoint.operators()] == [16]
+        total = checkpoint.read("totals", "total").read_all().select(["user", "value"])
+    assert sorted(total.to_pylist(), key=str) == [{"user": "ada", "value": 10}, {"user": "bob", "value": -10}]
+
+
 def test_page_settings(reader: Reader) -> None:
     names = reader.reads("settings.md", hf=hf, RunningTotal=RunningTotal)
     frame = reader.frame("amounts", AMOUNTS)
