@@ -121,13 +121,13 @@ def test_states_keep_their_ids_and_those_that_are_added_get_the_next() -> None:
     assert (made.slots, made.labels, made.origin) == (5, declared.labels, ORIGIN)
 
 
-def test_a_state_that_is_missing_or_new_is_refused() -> None:
+def test_a_state_that_is_missing_is_refused_and_a_new_one_gets_the_next_id() -> None:
     earlier = operator_record(2)
     with pytest.raises(Incompatible, match="state 'numbers': recorded list.*, declared none"):
         continued(earlier, replace(earlier, states=earlier.states[:2]), ORIGIN)
     new = replace(earlier.states[0], id=9, name="new")
-    with pytest.raises(Incompatible, match="state 'new': recorded none, declared value"):
-        continued(earlier, replace(earlier, states=(*earlier.states, new)), ORIGIN)
+    added = continued(earlier, replace(earlier, states=(*earlier.states, new)), ORIGIN).states[-1]
+    assert (added.name, added.id) == ("new", 1 + max(state.id for state in earlier.states))
 
 
 def test_all_slots_are_called_until_one_has_a_handle_and_below_that_batch_again(tmp_path) -> None:
