@@ -32,7 +32,7 @@ REFERENCE = {
     ),
     "more_states.md": (
         "Timers, states without keys, states that change",
-        ["Timers", "BroadcastState", "OperatorState", "DroppedState", "renamed_from"],
+        ["Timers", "BroadcastState", "OperatorState", "DroppedState", "renamed_from", "dropped_field", "with_default"],
     ),
     "queries.md": (
         "Queries",

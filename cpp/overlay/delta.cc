@@ -54,23 +54,28 @@ void Append(Slice bytes, ByteColumn* column) {
   column->offsets.push_back(static_cast<int64_t>(column->bytes.size()));
 }
 
-void AppendStored(const Entry& entry, ByteColumn* column) {
+void AppendStored(const Entry& entry, uint8_t version, ByteColumn* column) {
   const Slice value = entry.value();
-  if (!entry.stamped()) return Append(value, column);
+  if (!entry.stamped()) {
+    const size_t at = column->bytes.size();
+    Append(value, column);
+    column->bytes[at] = value_header::StoredHeader(value[0], version);
+    return;
+  }
   std::array<char, value_header::kBytes + value_header::kStampBytes> head;
-  head[0] = value_header::StampedHeader(value[0]);
+  head[0] = value_header::StampedHeader(value[0], version);
   std::memcpy(head.data() + value_header::kBytes, value.data() + value.size(), value_header::kStampBytes);
   column->bytes.insert(column->bytes.end(), head.begin(), head.end());
   Append(value.substr(value_header::kBytes), column);
 }
 
-void Append(const Entry& entry, uint16_t state_id, DeltaPiece* piece) {
+void Append(const Entry& entry, const Table& table, DeltaPiece* piece) {
   const size_t row = piece->key_groups.size();
   piece->key_groups.push_back(entry.key_group);
-  piece->states.push_back(state_id);
+  piece->states.push_back(table.state_id());
   Append(entry.key(), &piece->keys);
   if (entry.present()) {
-    AppendStored(entry, &piece->values);
+    AppendStored(entry, table.version(), &piece->values);
     piece->valid[row >> 3] = static_cast<uint8_t>(piece->valid[row >> 3] | (1U << (row & 7)));
   } else {
     piece->values.offsets.push_back(piece->values.offsets.back());
@@ -87,7 +92,7 @@ DeltaPiece TakeChanged(std::span<Table* const> tables, size_t bytes_max) {
     size_t left = counts[i];
     if (left == 0) continue;
     ForEachChanged(*tables[i], [&](const Entry& entry) {
-      if (Table::MustEmit(entry)) Append(entry, tables[i]->state_id(), &piece);
+      if (Table::MustEmit(entry)) Append(entry, *tables[i], &piece);
       return --left > 0;
     });
   }

@@ -29,7 +29,7 @@ ExpiryFilter::ExpiryFilter(std::span<const StateExpiry> states) {
 }
 
 bool ExpiryFilter::IsExpired(Slice key, Slice value) const {
-  if (key.size() < store_key::kPrefixBytes || !value_header::IsReadable(value)) return false;
+  if (key.size() < store_key::kPrefixBytes || !value_header::IsWhole(value)) return false;
   const auto found = states_.find(store_key::StateId(key));
   if (found == states_.end()) return false;
   const bool stamped = value_header::IsStamped(value);

@@ -31,7 +31,9 @@ from holdfast.state import (
     Timers,
     ValueState,
     broadcast,
+    dropped_field,
     renamed_from,
+    with_default,
 )
 from holdfast.storage import StorageOptions
 
@@ -91,6 +93,7 @@ __all__ = [
     "await_termination",
     "broadcast",
     "connect",
+    "dropped_field",
     "fork_checkpoint",
     "keyed",
     "metrics",
@@ -99,6 +102,7 @@ __all__ = [
     "select_output",
     "start",
     "terminal_log",
+    "with_default",
     "write_exactly_once",
 ]
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -207,6 +208,60 @@ def test_log_of_states(tmp_path):
 def test_operator_record_with_dropped_states():
     record = OperatorRecord.from_json(golden("operator_v3.json"))
     assert record == replace(OPERATOR, states=CHANGED.states, dropped=CHANGED.dropped, origin=ORIGIN)
+
+
+def numbered(number: int, name: str, kind: pa.DataType, **more: Any) -> pa.Field:
+    default = {"holdfast.default": more.pop("default")} if "default" in more else {}
+    return pa.field(name, kind, metadata={"holdfast.field": str(number), **default}, **more)
+
+
+_WIDER = StateRecord(
+    2,
+    "held",
+    "list",
+    pa.schema(
+        [
+            (
+                "element",
+                pa.struct(
+                    [
+                        numbered(3, "é", pa.string(), nullable=False, default="023f3f"),
+                        numbered(1, "a", pa.int64()),
+                        numbered(4, "in", pa.list_(pa.struct([numbered(5, "x", pa.float64())]))),
+                    ]
+                ),
+            )
+        ]
+    ),
+    earlier=(
+        pa.schema([("element", pa.struct([numbered(1, "a", pa.int8()), numbered(2, "ü", pa.string())]))]),
+        pa.schema([("element", pa.struct([numbered(1, "a", pa.int16())]))]),
+    ),
+)
+WITH_EARLIER = OperatorStates((CHANGED.states[0], _WIDER), CHANGED.dropped)
+
+
+def with_metadata(states: OperatorStates) -> list[str]:
+    """Also what equality leaves out."""
+    return [
+        schema.to_string(show_field_metadata=True)
+        for state in states.states
+        for schema in (*state.earlier, state.schema)
+    ]
+
+
+def test_log_of_states_whose_values_had_other_schemas(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/states/00001.json", golden("states_v2.json"))
+    number, found = newest_states(store, "q/op", OPERATOR.all_states)
+    assert (number, found) == (1, WITH_EARLIER)
+    assert with_metadata(found) == with_metadata(WITH_EARLIER)
+
+
+def test_operator_record_whose_states_had_other_schemas():
+    record = OperatorRecord.from_json(golden("operator_v4.json"))
+    assert record == replace(OPERATOR, states=WITH_EARLIER.states, dropped=WITH_EARLIER.dropped, origin=ORIGIN)
+    assert with_metadata(record.all_states) == with_metadata(WITH_EARLIER)
 
 
 def test_operator_record_with_a_broadcast_input():

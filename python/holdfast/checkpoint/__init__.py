@@ -20,6 +20,7 @@ from holdfast.checkpoint.operator_record import (
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.schema_evolution import FieldChange
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_state import SlotState
 from holdfast.checkpoint.slot_work import SlotWork
@@ -36,6 +37,7 @@ __all__ = [
     "BatchTime",
     "CheckpointSettings",
     "DeltaRef",
+    "FieldChange",
     "Handle",
     "Host",
     "Lifetime",

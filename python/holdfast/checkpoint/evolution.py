@@ -10,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.checkpoint.schema_evolution import FieldChange, next_schema, schema_contradictions
 from holdfast.checkpoint.state_ids import next_id
 from holdfast.checkpoint.state_record import StateRecord
 
 
 @dataclass(frozen=True)
 class StateChanges:
-    """What a program says of states that it has no more. ``renamed``: (name now, name before)."""
+    """What a program says of what it has no more. ``renamed``: states, (name now, name before). ``fields``: of the
+    values of states.
+    """
 
     dropped: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    fields: tuple[FieldChange, ...] = ()
+
+    def fields_of(self, state: str) -> list[FieldChange]:
+        """What it says of the fields of a state's values."""
+        return [one for one in self.fields if one.state == state]
 
 
 NO_CHANGES = StateChanges()
@@ -32,10 +40,20 @@ class OperatorStates:
     states: tuple[StateRecord, ...]
     dropped: tuple[StateRecord, ...] = ()
 
+    @property
+    def has_earlier_schemas(self) -> bool:
+        """Whether values of any of them were written with another schema than it has."""
+        return any(state.earlier for state in (*self.states, *self.dropped))
+
 
 def evolved(recorded: OperatorStates, declared: Sequence[StateRecord], changes: StateChanges) -> OperatorStates:
     """What is recorded once a declaration is, which contradicts nothing. The same, where it says nothing new."""
-    kept = [state for state in _renamed(recorded.states, changes) if state.name not in changes.dropped]
+    given = {state.name: state for state in declared}
+    kept = [
+        next_schema(state, given[state.name], changes.fields_of(state.name))
+        for state in _renamed(recorded.states, changes)
+        if state.name not in changes.dropped
+    ]
     dropped = (*recorded.dropped, *(state for state in recorded.states if state.name in changes.dropped))
     known = {state.name for state in kept}
     for state in declared:
@@ -62,8 +80,10 @@ def contradictions(
                 f"<name> = hf.renamed_from({name!r}, …); if it shall go, with all that it holds, "
                 f"{name} = hf.DroppedState())"
             )
-        elif new is not None and not _same(old, new):
+        elif new is not None and (old.kind, old.function) != (new.kind, new.function):
             found.append(f"state {name!r}: recorded {described(old)}, declared {described(new)} ({way_out})")
+        elif new is not None:
+            found += schema_contradictions(old, new, changes.fields_of(name), way_out)
     for name, new in given.items():
         if name in gone:
             found.append(
@@ -103,7 +123,3 @@ def _renamed(states: Sequence[StateRecord], changes: StateChanges) -> tuple[Stat
     known = {state.name for state in states}
     names = {old: new for new, old in changes.renamed if new not in known}
     return tuple(replace(state, name=names.get(state.name, state.name)) for state in states)
-
-
-def _same(old: StateRecord, new: StateRecord) -> bool:
-    return (old.kind, old.function) == (new.kind, new.function) and old.schema.equals(new.schema)

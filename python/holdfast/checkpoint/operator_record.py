@@ -19,8 +19,8 @@ from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 3
-_VERSION_WITH_ORIGIN, _VERSION_WITHOUT = 2, 1
+VERSION = 4
+_VERSION_WITH_DROPPED, _VERSION_WITH_ORIGIN, _VERSION_WITHOUT = 3, 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 
@@ -52,10 +52,12 @@ class OperatorRecord:
 
     def to_json(self) -> str:
         # The least version that says it: that is what earlier versions of Holdfast read too.
-        without_dropped = _VERSION_WITH_ORIGIN if self.origin else _VERSION_WITHOUT
+        version = _VERSION_WITH_ORIGIN if self.origin else _VERSION_WITHOUT
+        if self.dropped:
+            version = _VERSION_WITH_DROPPED
         return seal(
             FORMAT,
-            VERSION if self.dropped else without_dropped,
+            VERSION if self.all_states.has_earlier_schemas else version,
             {
                 "name": self.name,
                 **({"origin": self.origin.to_fields()} if self.origin else {}),

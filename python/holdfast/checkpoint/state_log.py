@@ -15,12 +15,14 @@ from holdfast.checkpoint.evolution import OperatorStates
 from holdfast.checkpoint.names import parse_states, states_name
 from holdfast.checkpoint.state_ids import ids_of
 from holdfast.checkpoint.state_record import state_fields, state_of
+from holdfast.checkpoint.value_schemas import check_schemas
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.states"
-VERSION = 1
+VERSION = 2
+_VERSION_WITHOUT_EARLIER = 1
 
 
 def newest_states(store: FileStore, folder: str, first: OperatorStates) -> tuple[int, OperatorStates]:
@@ -60,7 +62,8 @@ def newest_states(store: FileStore, folder: str, first: OperatorStates) -> tuple
 
 def write_states(store: FileStore, folder: str, number: int, states: OperatorStates) -> bool:
     """Writes a document; False: another has that number."""
-    text = seal(FORMAT, VERSION, states_fields(states))
+    version = VERSION if states.has_earlier_schemas else _VERSION_WITHOUT_EARLIER  # which older ones read too
+    text = seal(FORMAT, version, states_fields(states))
     return store.create_if_absent(f"{folder}/{states_name(number)}", text.encode())
 
 
@@ -76,13 +79,16 @@ def states_of(fields: dict[str, Any]) -> OperatorStates:
     Raises
     ------
     ValueError
-        Also where two states have one id or one name, or one has an id of another sort.
+        Also where two states have one id or one name, or one has an id of another sort, or schemas that contradict each
+        other.
     """
     states = tuple(state_of(state) for state in fields["states"])
     dropped = tuple(state_of(state) for state in fields.get("dropped", ()))
     ids, names = [state.id for state in (*states, *dropped)], [state.name for state in (*states, *dropped)]
     if len(set(ids)) < len(ids) or len(set(names)) < len(names):
         raise ValueError(f"the ids are {ids}, the names {names}; expected each once")
+    for state in (*states, *dropped):
+        check_schemas(state)
     wrong = [state for state in (*states, *dropped) if type(state.id) is not int or state.id not in ids_of(state.kind)]
     if wrong:
         raise ValueError(f"state {wrong[0].name!r}, a {wrong[0].kind}, has the id {wrong[0].id!r}")

@@ -11,7 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from holdfast.checkpoint import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID, OperatorRecord, StateChanges, StateRecord
+from holdfast.checkpoint import (
+    FIRST_OPERATOR_STATE_ID,
+    FIRST_TIMERS_ID,
+    FieldChange,
+    OperatorRecord,
+    StateChanges,
+    StateRecord,
+)
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
@@ -40,6 +47,7 @@ from holdfast.state import (
     check_methods,
     check_side_outputs,
     declared_changes,
+    declared_field_marks,
     declared_states,
     declared_timers,
 )
@@ -304,8 +312,9 @@ def state_records(processor: Processor) -> tuple[StateRecord, ...]:
 
 
 def state_changes(processor: Processor) -> StateChanges:
-    """What a processor says of states that it has no more."""
-    return StateChanges(*declared_changes(processor))
+    """What a processor says of states, and of fields of their values, that it has no more."""
+    fields = (FieldChange(name, *mark) for name, mark in declared_field_marks(processor))
+    return StateChanges(*declared_changes(processor), tuple(fields))
 
 
 def _check_name(name: str) -> None:

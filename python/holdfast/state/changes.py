@@ -4,10 +4,13 @@ is refused, since a line that is missing may be a mistake. docs/rfcs/0017
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, overload
+
+import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
 from holdfast.state.declarations import StateDeclaration, declared_in
+from holdfast.state.fields import FieldMark, renamed_field
 from holdfast.state.processor import Processor
 
 Declared = TypeVar("Declared", bound=StateDeclaration[Any, Any])
@@ -37,35 +40,54 @@ class DroppedState:
         return "DroppedState()"
 
 
-def renamed_from(name: str, state: Declared) -> Declared:
-    """A state that was declared under another name: it goes on with what it holds.
+@overload
+def renamed_from(name: str, state: Declared) -> Declared: ...
+@overload
+def renamed_from(name: str, state: pa.Field) -> pa.Field: ...
+def renamed_from(name: str, state: Declared | pa.Field) -> Declared | pa.Field:
+    """A state that was declared under another name, or a field of a struct in its values, goes on with what it holds.
 
-    ``total = hf.renamed_from("amount", hf.ReducingState(pa.int64(), "sum"))``
+    ``total = hf.renamed_from("amount", hf.ReducingState(pa.int64(), "sum"))``,
+    ``hf.ValueState(pa.struct([hf.renamed_from("zip", pa.field("postcode", pa.string()))]))``
 
     Parameters
     ----------
     name
-        Its name in the program before. In a checkpoint that has run there must be such a state, or one of the new name,
-        as there is when the line stays for later restarts. In a new checkpoint it says nothing.
+        Its name in the program before. In a checkpoint that has run there must be such a state or field, or one of the
+        new name, as there is when the line stays for later restarts. In a new checkpoint it says nothing.
     state
-        The declaration, as it was: kind, types and function.
+        The declaration, or the field. A state has the kind and function that it had; types may change as they may
+        without another name.
 
     Returns
     -------
-    StateDeclaration
+    StateDeclaration or pyarrow.Field
         The same.
 
     Raises
     ------
     InvalidRequest
-        No name, or no declaration.
+        No name; neither a declaration nor a field.
     """
-    if not isinstance(state, StateDeclaration):
-        raise InvalidRequest(f"renamed_from({name!r}, …): expected a state such as hf.ValueState(…), found {state!r}")
-    if not isinstance(name, str) or not name.isidentifier():
+    is_field = isinstance(state, pa.Field)
+    if not is_field and not isinstance(state, StateDeclaration):
+        raise InvalidRequest(
+            f"renamed_from({name!r}, …): expected a state such as hf.ValueState(…), or a pyarrow.field(…), "
+            f"found {state!r}"
+        )
+    if not isinstance(name, str) or not (is_field or name.isidentifier()):
         raise InvalidRequest(f"renamed_from: name is {name!r}; expected that of the attribute in the program before")
-    state.earlier_name = name
-    return state
+    if is_field:
+        return renamed_field(name, state)
+    declaration = cast(Declared, state)
+    declaration.earlier_name = name
+    return declaration
+
+
+def declared_field_marks(processor: Processor) -> tuple[tuple[str, FieldMark], ...]:
+    """What a processor says of fields of its states' values, each with the state's name."""
+    states = declared_in(type(processor))
+    return tuple((name, mark) for name, state in states for mark in state.field_marks)
 
 
 def declared_changes(processor: Processor) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
