@@ -27,12 +27,10 @@ inline bool IsStamped(Slice stored) { return !stored.empty() && (static_cast<uin
 inline char PlainHeader(Slice stored) {
   return static_cast<char>((static_cast<uint8_t>(stored[0]) & kNullBit) | kFirstVersion);
 }
-// One of the overlay as it is stored.
-inline char StoredHeader(char plain, uint8_t version) {
-  return static_cast<char>((static_cast<uint8_t>(plain) & kNullBit) | version);
-}
-inline char StampedHeader(char plain, uint8_t version) {
-  return static_cast<char>(static_cast<uint8_t>(StoredHeader(plain, version)) | kStampBit);
+inline char StampedHeader(char plain) { return static_cast<char>(static_cast<uint8_t>(plain) | kStampBit); }
+// The same header of a row that another schema wrote.
+inline char WithVersion(char header, uint8_t version) {
+  return static_cast<char>((static_cast<uint8_t>(header) & ~kVersionMax) | version);
 }
 // Of a stored value that is not empty.
 inline uint8_t VersionOf(Slice stored) { return static_cast<uint8_t>(stored[0]) & kVersionMax; }

@@ -54,32 +54,37 @@ void Append(Slice bytes, ByteColumn* column) {
   column->offsets.push_back(static_cast<int64_t>(column->bytes.size()));
 }
 
-void AppendStored(const Entry& entry, uint8_t version, ByteColumn* column) {
+void AppendStored(const Entry& entry, ByteColumn* column) {
   const Slice value = entry.value();
-  if (!entry.stamped()) {
-    const size_t at = column->bytes.size();
-    Append(value, column);
-    column->bytes[at] = value_header::StoredHeader(value[0], version);
-    return;
-  }
+  if (!entry.stamped()) return Append(value, column);
   std::array<char, value_header::kBytes + value_header::kStampBytes> head;
-  head[0] = value_header::StampedHeader(value[0], version);
+  head[0] = value_header::StampedHeader(value[0]);
   std::memcpy(head.data() + value_header::kBytes, value.data() + value.size(), value_header::kStampBytes);
   column->bytes.insert(column->bytes.end(), head.begin(), head.end());
   Append(value.substr(value_header::kBytes), column);
 }
 
-void Append(const Entry& entry, const Table& table, DeltaPiece* piece) {
+void Append(const Entry& entry, uint16_t state_id, DeltaPiece* piece) {
   const size_t row = piece->key_groups.size();
   piece->key_groups.push_back(entry.key_group);
-  piece->states.push_back(table.state_id());
+  piece->states.push_back(state_id);
   Append(entry.key(), &piece->keys);
   if (entry.present()) {
-    AppendStored(entry, table.version(), &piece->values);
+    AppendStored(entry, &piece->values);
     piece->valid[row >> 3] = static_cast<uint8_t>(piece->valid[row >> 3] | (1U << (row & 7)));
   } else {
     piece->values.offsets.push_back(piece->values.offsets.back());
     ++piece->tombstones;
+  }
+}
+
+// Of the rows from `first` on: in the overlay all have the first version.
+void SetVersion(uint8_t version, size_t first, DeltaPiece* piece) {
+  const std::vector<int64_t>& offsets = piece->values.offsets;
+  for (size_t row = first; row + 1 < offsets.size(); ++row) {
+    if (offsets[row] == offsets[row + 1]) continue;  // a tombstone
+    char& header = piece->values.bytes[static_cast<size_t>(offsets[row])];
+    header = value_header::WithVersion(header, version);
   }
 }
 
@@ -91,10 +96,12 @@ DeltaPiece TakeChanged(std::span<Table* const> tables, size_t bytes_max) {
   for (size_t i = 0; i < tables.size(); ++i) {
     size_t left = counts[i];
     if (left == 0) continue;
+    const size_t first = piece.key_groups.size();
     ForEachChanged(*tables[i], [&](const Entry& entry) {
-      if (Table::MustEmit(entry)) Append(entry, *tables[i], &piece);
+      if (Table::MustEmit(entry)) Append(entry, tables[i]->state_id(), &piece);
       return --left > 0;
     });
+    if (tables[i]->version() != value_header::kFirstVersion) SetVersion(tables[i]->version(), first, &piece);
   }
   for (size_t i = 0; i < tables.size(); ++i) tables[i]->ForgetChanged(counts[i]);
   return piece;

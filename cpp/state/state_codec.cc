@@ -317,14 +317,14 @@ class EntryCodec final : public StateCodec {
       if (null && kind_ == EntryKind::kValue) {
         return Status::InvalidRequest("row " + std::to_string(i) + ": the value is null; a key without one has no row");
       }
-      const char plain = null ? value_header::kNull : value_header::kRow;
+      const char plain = value_header::WithVersion(null ? value_header::kNull : value_header::kRow, version());
       if (stamps.has_value() && !stamps->IsNull(i)) {
         std::array<char, value_header::kStampBytes> stamp;
         value_header::PutStamp(stamps->Value<int64_t>(i), stamp.data());
-        bytes.push_back(value_header::StampedHeader(plain, version()));
+        bytes.push_back(value_header::StampedHeader(plain));
         bytes.insert(bytes.end(), stamp.begin(), stamp.end());
       } else {
-        bytes.push_back(value_header::StoredHeader(plain, version()));
+        bytes.push_back(plain);
       }
       if (!null && values_.has_value()) bytes.insert(bytes.end(), rows[i].begin(), rows[i].end());
       piece->values.offsets.push_back(static_cast<int64_t>(bytes.size()));
