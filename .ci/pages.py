@@ -39,7 +39,7 @@ REFERENCE = {
         ["start", "write_exactly_once", "Query", "await_termination", "terminal_log", "fork_checkpoint"],
     ),
     "kafka_and_files.md": ("Sources, sinks, storage", ["register_sources", "KafkaSink", "FileSink", "StorageOptions"]),
-    "checkpoints.md": ("Checkpoints and savepoints", ["Checkpoint", "Savepoint"]),
+    "checkpoints.md": ("Checkpoints and savepoints", ["Checkpoint", "Savepoint", "OperatorTables"]),
     "metrics.md": ("Metrics", ["metrics", "MetricsListener", "BatchMetrics", "OperatorMetrics"]),
     "errors.md": (
         "Errors",

@@ -39,11 +39,11 @@ from holdfast.storage import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.commit.timeline import fork_checkpoint
-    from holdfast.inspect import Checkpoint, Savepoint
+    from holdfast.inspect import Checkpoint, OperatorTables, Savepoint
     from holdfast.inspect.restore import Restore
     from holdfast.sink.files import FileSink
     from holdfast.sink.kafka import KafkaSink
-    from holdfast.source.kafka import register as register_sources
+    from holdfast.source import register as register_sources
     from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
     from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
@@ -79,6 +79,7 @@ __all__ = [
     "MetricsListener",
     "OperatorMetrics",
     "OperatorState",
+    "OperatorTables",
     "Query",
     "ReducingState",
     "Restore",
@@ -134,7 +135,7 @@ def __getattr__(name: str) -> Any:
         from holdfast.sink.kafka import KafkaSink
 
         return KafkaSink
-    if name in ("Checkpoint", "Savepoint"):
+    if name in ("Checkpoint", "OperatorTables", "Savepoint"):
         from holdfast import inspect
 
         return getattr(inspect, name)
@@ -151,7 +152,7 @@ def __getattr__(name: str) -> Any:
 
         return FileSink
     if name == "register_sources":
-        from holdfast.source.kafka import register
+        from holdfast.source import register
 
         return register
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

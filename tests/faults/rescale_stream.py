@@ -3,7 +3,8 @@
     python tests/faults/rescale_stream.py FOLDER GENERATION SLOTS
 
 Reads FOLDER/GENERATION/source, one file a batch, until it is killed; what is not the first generation begins with the
-state of the one before. Prints a line for each batch that is committed.
+state of the one before, or with the savepoint FOLDER/GENERATION/saved where there is one. Prints a line for each batch
+that is committed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def main() -> None:
         spark.readStream.schema("user string, amount long").option("maxFilesPerTrigger", 1).parquet(str(own / "source"))
     )
     restore = hf.Restore(folder / str(generation - 1) / "checkpoint") if generation else None
+    if (own / "saved").exists():
+        restore = hf.Restore(savepoint=own / "saved")
     totals = events.transform(hf.keyed("user", RunningTotal(), TOTALS, name="totals", restore=restore))
     query = hf.write_exactly_once(
         totals,

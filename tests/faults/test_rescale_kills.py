@@ -1,4 +1,6 @@
-"""kill -9 in the first batches of each new generation, 2 → 3 → 8 → 1 → … slots: the rows are those of one query."""
+"""kill -9 in the first batches of each new generation, 2 → 3 → 8 → 1 → … slots, every other one of which begins with a
+savepoint of the one before: the rows are those of one query.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.faults.file_reading import FolderReader
 from tests.faults.program import FaultFile, Program, committed_batches, log_tail
+
+import holdfast as hf
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +56,9 @@ def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
     for generation, kill in enumerate(plan):
         own = folder / str(generation)
         feed(own / "source", fed, draw)
+        if generation % 2 and kill is not None and kill[0] != "during_restore":  # which a savepoint has not
+            earlier = folder / str(generation - 1) / "checkpoint"
+            hf.Savepoint.create(checkpoint=earlier, state=folder / "state", to=own / "saved")
         fault.disarm()
         if kill is not None:
             if kill[0] == "during_restore":  # what the earlier generation left on this machine is lost

@@ -13,11 +13,11 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast import _core
-from holdfast.checkpoint import Handle, OperatorRecord, Origin, SnapshotRef, StateRecord
+from holdfast.checkpoint import Handle, OperatorRecord, SavepointOrigin, SnapshotRef, StateRecord, VersionsOrigin
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
-from holdfast.checkpoint.evolution import OperatorStates
+from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
@@ -56,13 +56,22 @@ BEGUN = replace(
     superseded=(),
     origin=9,
 )
-ORIGIN = Origin(
+ORIGIN = VersionsOrigin(
     store="/mnt/state ü",
     query_id="5c2e3f6a-0000-4000-8000-00000000000a",
     operator=HANDLE.operator,
     batch_id=10,
     handles=(None, replace(HANDLE, slot=1)),
     operators=("more", HANDLE.operator),
+)
+SAVED = SavepointOrigin(
+    store="/backup/monday ü",
+    manifest="00c0ffee00c0ffee",
+    query_id=ORIGIN.query_id,
+    batch_id=10,
+    operator=HANDLE.operator,
+    operators=("more", HANDLE.operator),
+    states=(("seen", 1), ("sum", 0)),
 )
 
 OPERATOR = OperatorRecord(
@@ -137,6 +146,23 @@ def test_handle_of_a_generation_with_an_origin():
     assert BEGUN.to_text().encode() == golden("handle_v3.json")
 
 
+def test_operator_that_began_with_a_savepoint():
+    """Version 3, which earlier versions refuse."""
+    assert OperatorRecord.from_json(golden("operator_v3.json")) == replace(OPERATOR, origin=SAVED)
+    assert replace(OPERATOR, origin=SAVED).to_json().encode() == golden("operator_v3.json")
+
+
+def test_operator_that_began_without_some_states():
+    """As version 3 said it, by ids alone. Entries of theirs are left behind, and their ids are not given again."""
+    record = OperatorRecord.from_json(golden("operator_dropped_v3.json"))
+    assert replace(record, dropped=()) == replace(OPERATOR, origin=ORIGIN)
+    assert [state.id for state in record.dropped] == [2, 5]
+    again = OperatorRecord.from_json(record.to_json())
+    assert again == record and '"version":4' in record.to_json()
+    new = StateRecord(1, "new", "value", pa.schema([("value", pa.int64())]))
+    assert evolved(record.all_states, (*record.states, new), NO_CHANGES).states[-1].id == 6
+
+
 def test_operator_with_an_origin():
     assert OperatorRecord.from_json(golden("operator_v2.json")) == replace(OPERATOR, origin=ORIGIN)
     assert replace(OPERATOR, origin=ORIGIN).to_json().encode() == golden("operator_v2.json")
@@ -206,7 +232,7 @@ def test_log_of_states(tmp_path):
 
 
 def test_operator_record_with_dropped_states():
-    record = OperatorRecord.from_json(golden("operator_v3.json"))
+    record = OperatorRecord.from_json(golden("operator_v4.json"))
     assert record == replace(OPERATOR, states=CHANGED.states, dropped=CHANGED.dropped, origin=ORIGIN)
 
 
@@ -259,7 +285,7 @@ def test_log_of_states_whose_values_had_other_schemas(tmp_path):
 
 
 def test_operator_record_whose_states_had_other_schemas():
-    record = OperatorRecord.from_json(golden("operator_v4.json"))
+    record = OperatorRecord.from_json(golden("operator_v5.json"))
     assert record == replace(OPERATOR, states=WITH_EARLIER.states, dropped=WITH_EARLIER.dropped, origin=ORIGIN)
     assert with_metadata(record.all_states) == with_metadata(WITH_EARLIER)
 

@@ -55,6 +55,12 @@ def test_a_savepoint_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     rows = again.read("sums", "total").read_all()
     assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == expected(BATCHES - 1)
     assert again.verify() == ()
+    by_table = {"total": again.read("sums", "total")}
+    edit = hf.OperatorTables("sums", by_table)
+    edited = hf.Savepoint.write(f"{bucket.uri}/edited", edit, base=again, storage=bucket.options)
+    assert edited.read("sums", "total").read_all() == rows and edited.operators == again.operators
+    plan = hf.Restore(savepoint=f"{bucket.uri}/edited", storage=bucket.options).plan()
+    assert not plan.refused and plan.batch_id == BATCHES - 1
     store = open_file_store(f"{bucket.uri}/saved", bucket.options)
     name = "operators/sums/total/slot-00000.parquet"
     content = bytearray(store.get(name) or b"")

@@ -76,6 +76,26 @@ def test_batches_and_restarts(output: Output) -> None:
     assert not list(Path(output.path).glob("_staging/**/*.parquet"))
 
 
+def test_the_sinks_tasks_unpack_what_an_operator_gives(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
+    """And where anything is done to it on the way, a Python run of its own does: the same rows."""
+    batches = [events(7)]
+    output.stream.write(*batches)
+    query = output.start(output.totals())
+    query.awaitTermination()
+    query.explain()
+    plan = capsys.readouterr().out
+    assert "MapInArrow pack(" in plan
+    assert "MapInArrow unpack(" not in plan
+    assert found(output.rows()) == flat(batches)
+
+
+def test_what_is_changed_behind_an_operator_is_written_as_changed(output: Output) -> None:
+    batches = [events(7)]
+    output.stream.write(*batches)
+    output.run(output.totals().selectExpr("upper(user) AS user", "amount", "total + 1 AS total"))
+    assert found(output.rows()) == sorted((user.upper(), amount, total + 1) for user, amount, total in flat(batches))
+
+
 def test_a_stateless_query_and_several_sinks(output: Output, spark: SparkSession, tmp_path: Path) -> None:
     batches = [events(seed) for seed in range(2)]
     output.stream.write(*batches)

@@ -144,6 +144,40 @@ def test_timers_fire_after_a_rescale_in_slots_without_rows(streams: Streams) -> 
     assert len(found) == len(alerts) > 40
 
 
+def test_a_query_begins_with_a_savepoint_of_one_that_is_gone(streams: Streams, tmp_path: Path) -> None:
+    """Other slots, another name of the operator and of its state; nothing of the savepoint is left after a batch."""
+
+    class Renamed(hf.BatchProcessor):
+        amounts = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> pa.RecordBatch:
+            return batch.append_column("total", self.amounts.add(batch["user"], batch["amount"]))
+
+    batches = some(13, 6)
+    old, new = streams("old"), streams("new")
+    old.write(*batches[:3])
+    found = told(old.run(totals(2, settings={"checkpoint.dir": str(tmp_path / "old-state")})))
+    hf.Savepoint.create(checkpoint=old.checkpoint, state=tmp_path / "old-state", to=tmp_path / "saved")
+    for folder in (old.checkpoint, tmp_path / "old-state", tmp_path / "local"):
+        shutil.rmtree(folder)
+    restore = hf.Restore(savepoint=tmp_path / "saved").operator("totals", renamed={"total": "amounts"})
+    new.write(batches[3])
+    found += told(new.run(totals(5, Renamed(), name="sums", restore=restore)))
+    shutil.rmtree(tmp_path / "saved")
+    new.write(*batches[4:])
+    found += told(new.run(totals(5, Renamed(), name="sums")))
+    assert found == expected(batches)
+
+
+def test_a_query_begins_at_an_earlier_batch(streams: Streams) -> None:
+    batches = some(14, 4)
+    old, new = streams("old"), streams("new")
+    old.write(*batches)
+    old.run(totals(2))
+    new.write(*batches[2:])
+    assert told(new.run(totals(3, restore=hf.Restore(old.checkpoint, batch_id=1)))) == expected(batches)[2:]
+
+
 @pytest.mark.parametrize("provider", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
 def test_several_operators_go_on_from_one_batch(streams: Streams, spark: SparkSession, provider: str) -> None:
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")

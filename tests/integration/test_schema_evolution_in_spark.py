@@ -146,14 +146,17 @@ def test_values_of_earlier_types_are_read_by_queries_readers_savepoints_and_rest
     hf.Savepoint.create(checkpoint=stream.checkpoint, to=tmp_path / "savepoint", state=state_of(stream))
     saved = hf.Savepoint(tmp_path / "savepoint").read("totals", "seen").read_all()
     assert dict(zip(saved["user"].to_pylist(), saved["value"].to_pylist())) == expected
-    new = streams("restored")
-    new.write(pa.table({"user": ["user-5"], "amount": [5]}))
-    last = pa.struct([("number", pa.int64()), ("kind", pa.string())])
-    new.run(keyed(profiles(last, lambda n: {"number": n, "kind": None}), 3, restore=hf.Restore(stream.checkpoint)))
-    with hf.Checkpoint(new.checkpoint, state=state_of(new)) as checkpoint:
-        table = checkpoint.read("totals", "seen").read_all()
-    expected["user-5"] = {"number": 5, "kind": None}
-    assert dict(zip(table["user"].to_pylist(), table["value"].to_pylist())) == expected
+    expected["user-5"] = {"number": 5, "kind": None, "more": 1}
+    last = pa.struct([("number", pa.int64()), ("kind", pa.string()), ("more", pa.int8())])
+    origins = {"versions": hf.Restore(stream.checkpoint), "saved": hf.Restore(savepoint=tmp_path / "savepoint")}
+    for name, restore in origins.items():
+        new = streams(name)
+        new.write(pa.table({"user": ["user-5"], "amount": [5]}))
+        new.run(keyed(profiles(last, lambda n: {"number": n, "kind": None, "more": 1}), 3, restore=restore))
+        with hf.Checkpoint(new.checkpoint, state=state_of(new)) as checkpoint:
+            table = checkpoint.read("totals", "seen").read_all()
+        found = dict(zip(table["user"].to_pylist(), table["value"].to_pylist()))
+        assert found == {user: {"more": None, **value} for user, value in expected.items()}
     monkeypatch.setattr(declared_operators, "_declared", {})  # as in a new program
     wrong = profiles(pa.struct([("number", pa.int16())]), lambda n: {"number": n})
     writer = stream.events().transform(keyed(wrong)).writeStream.format("noop")
@@ -177,7 +180,10 @@ def test_a_restore_takes_states_over_as_a_restart_would(streams: Streams) -> Non
     old.run(keyed(program(total=total(), extra=total())))
     changed = {"sum": hf.renamed_from("total", total()), "extra": hf.DroppedState(), "more": total()}
     new.write(*(batch_of(number) for number in range(3, 5)))
-    new.run(keyed(program(**changed), 3, restore=hf.Restore(old.checkpoint)))
+    restore = hf.Restore(old.checkpoint)
+    with pytest.raises(hf.Incompatible, match="state 'more': recorded none, declared reducing.*added=…"):
+        new.run(keyed(program(**changed), 3, restore=restore))
+    new.run(keyed(program(**changed), 3, restore=restore.operator(added=["more"])))
     new.write(batch_of(5))
     new.run(keyed(program(sum=total(), more=total(), late=total()), 3))
     assert read(new, "sum") == expected(0, 6)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint import Background, CheckpointSettings, Handle, OperatorRecord, SlotState, operator_prefix
 from holdfast.spark.keyed import state_records
-from holdfast.spark.output import OutputPackers, unpack_function
+from holdfast.spark.output import OutputPackers, Unpacking, unpack_function
 from holdfast.spark.pack import Pack, PackPlan
 from holdfast.spark.plan import InputPlan
 from holdfast.spark.routes import Route
@@ -203,7 +203,7 @@ class ConnectedSlots:
                 state.abort(error)
                 raise
         passed = (pa.record_batch({"blob": pa.array(frame["blob"], pa.binary())}) for frame in frames)
-        for side_by_side in unpack_function(list(self._outputs.items()), _NAME)(passed):
+        for side_by_side in unpack_function(Unpacking(_NAME, tuple(self._outputs.items())))(passed):
             for name, schema in self._outputs.items():
                 found[name] += Route(name, schema, ()).rows(side_by_side).to_pylist()
         return handle

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from tests.checkpoint_driver import HOST, SMALL, FakeClock
 from tests.faulty_file_store import FaultyFileStore
+from tests.spark_files import SparkFiles
 
 from holdfast import _core
 from holdfast.checkpoint import (
@@ -26,11 +27,16 @@ from holdfast.checkpoint import (
     Handle,
     Lifetime,
     OperatorRecord,
-    Origin,
+    SavepointOrigin,
     SlotState,
     StateRecord,
+    VersionsOrigin,
+    register_operator,
 )
+from holdfast.checkpoint.origin import Origin
 from holdfast.errors import HoldfastError
+from holdfast.inspect import OperatorTables, Savepoint
+from holdfast.savepoint import read_manifest
 from holdfast.storage import LocalFileStore
 
 GROUPS = 16
@@ -95,7 +101,7 @@ class Generation:
     def __init__(self, world: World, number: int, slots: int, store: Any, backend: str, origin: Origin | None) -> None:
         self.world, self.number, self.slots, self.store = world, number, slots, store
         self.settings: CheckpointSettings = replace(SMALL, backend=backend, fold_deltas_max=2, snapshot_deltas_max=3)
-        self.query = f"query-{number}"
+        self.query = f"{number:08x}-0000-4000-8000-000000000000"
         self.record = OperatorRecord("all", GROUPS, slots, tuple(range(slots)), KEYS, False, STATES, (), origin)
         # Through its text, as every process reads it.
         self.record = OperatorRecord.from_json(self.record.to_json())
@@ -124,9 +130,9 @@ class Generation:
             )
         return self._kept[slot]
 
-    def origin(self) -> Origin:
+    def origin(self) -> VersionsOrigin:
         """What the next generation may begin with."""
-        return Origin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles), ("all",))
+        return VersionsOrigin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles), ("all",))
 
 
 class World:
@@ -145,9 +151,10 @@ class World:
     def rescale(self, slots: int) -> None:
         """A new generation of the newest one's versions, perhaps in another store and backend."""
         before, number = self.generation, self.generation.number + 1
+        origin = self.saved(before) if self.draw.random() < 0.4 else before.origin()
         store = self.new_store(f"store-{number}") if self.draw.random() < 0.5 else before.store
         backend = self.draw.choice(["rocksdb", "hashmap"])
-        self.generation = Generation(self, number, slots, store, backend, before.origin())
+        self.generation = Generation(self, number, slots, store, backend, origin)
         self.redistribute(before.slots, slots)
         self.batch()
         assert all(self.generation.handles), "all slots are called in the first batch of a generation with an origin"
@@ -157,6 +164,33 @@ class World:
         for local in ("local-a", "local-b"):
             for left in (self.folder / local).glob(f"*/{before.query}"):
                 shutil.rmtree(left)
+
+    def saved(self, before: Generation) -> SavepointOrigin:
+        """A savepoint of a generation, perhaps moved."""
+        spark = SparkFiles(self.folder / f"spark-{before.number}", before.query)
+        spark.commit(0, [handle.to_text() for handle in before.handles if handle is not None])
+        register_operator(before.store.inner, before.record, prefix=f"{before.query}/all")
+        folder = self.folder / f"saved-{before.number}"
+        state = before.store.inner.root
+        made = Savepoint.create(checkpoint=spark.folder, state=state, to=folder)
+        if self.draw.random() < 0.5:
+            folder = self.rewritten(made, self.folder / f"rewritten-{before.number}")
+        if self.draw.random() < 0.5:
+            folder = folder.rename(self.folder / f"moved-{before.number}")
+        manifest = read_manifest(LocalFileStore(str(folder)))
+        states = tuple((state.name, state.id) for state in STATES)
+        return SavepointOrigin(str(folder), manifest.checksum, before.query, 0, "all", ("all",), states)
+
+    def rewritten(self, saved: Savepoint, folder: Path) -> Path:
+        """The same, made of its tables; their rows come in any order."""
+        tables = {}
+        for state in self.draw.sample(STATES, self.draw.randint(1, len(STATES))):
+            table = saved.read("all", state.name).read_all()
+            order = self.draw.sample(range(len(table)), len(table))
+            left = [name for name in table.column_names if name != "key_group" or self.draw.random() < 0.5]
+            tables[state.name] = table.take(pa.array(order, pa.int64())).select(left)
+        Savepoint.write(folder, OperatorTables("all", tables), base=saved)
+        return folder
 
     def redistribute(self, before: int, after: int) -> None:
         oracle = self.oracle

@@ -1,16 +1,19 @@
-"""Random programs one after the other on one checkpoint: states of every kind are added, dropped and renamed, between
-batches, kills, lost machines and batches that run twice. A dictionary by state says what is right.
+"""Random programs one after the other on one checkpoint, and on those that begin with it: states of every kind are
+added, dropped and renamed, between batches, kills, lost machines, batches that run twice, and restores from versions
+and savepoints. A dictionary by state says what is right.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.evolving_queries import Query, said
 
 import holdfast as hf
 from holdfast.state import declared_states
@@ -88,22 +91,27 @@ def found(kind: str, read: Any) -> Any:
 
 
 class World:
-    """One checkpoint, and the programs that run on it."""
+    """The newest of some queries, and the programs that run on it."""
 
-    def __init__(self, seed: int, folder: Any) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
         self.draw = random.Random(seed)
+        self.folder, self.queries = folder, 0
         self.states = {"s0": Oracle("reducing"), "s1": Oracle(self.draw.choice(KINDS))}
         self.gone: dict[str, str] = {}
         self.names = 2
-        self.harness = Harness(
-            self.program(),
-            "user",
-            "user string, n long",
-            "user string, n long",
+        self.harness = self.query(self.program())
+
+    def query(self, processor: hf.KeyedProcessor, origin: Query | Path | None = None, **more: Any) -> Harness:
+        self.queries += 1
+        self.now = Query(
+            self.folder / str(self.queries),
+            processor,
+            origin,
             backend=self.draw.choice(("rocksdb", "hashmap")),
             settings={"fold.deltas.max": 2, "snapshot.deltas.max": 3},
-            folder=folder,
+            **more,
         )
+        return self.now.harness
 
     def program(self, **more: Any) -> hf.KeyedProcessor:
         attributes = {name: declaration(state.kind) for name, state in self.states.items()}
@@ -118,28 +126,66 @@ class World:
         self.names += 1
         return f"s{self.names}"
 
-    def change(self) -> None:
-        """Some changes at once, and a restart."""
-        lines: dict[str, Any] = {}
+    def changed(self) -> list[tuple[str, str, str]]:
+        """Some changes at once: what, name, and of a rename the name before."""
+        made: list[tuple[str, str, str]] = []
         untouched = sorted(self.states)
         self.draw.shuffle(untouched)
         for change in self.draw.choices(("add", "drop", "rename"), k=self.draw.randint(0, 3)):
             if change == "add":
-                self.states[self.new_name()] = Oracle(self.draw.choice(KINDS))
+                self.states[new := self.new_name()] = Oracle(self.draw.choice(KINDS))
+                made.append((change, new, ""))
             elif len(untouched) > 1:
                 name = untouched.pop()
                 state = self.states.pop(name)
                 if change == "drop":
                     self.gone[name] = state.kind
-                    lines[name] = hf.DroppedState()
+                    made.append((change, name, ""))
                 else:
                     self.states[new := self.new_name()] = state
-                    lines[new] = hf.renamed_from(name, declaration(state.kind))
+                    made.append((change, new, name))
+        return made
+
+    def lines(self, changes: list[tuple[str, str, str]]) -> dict[str, Any]:
+        """As a processor says them."""
+        renamed = {
+            now: hf.renamed_from(before, declaration(self.states[now].kind))
+            for change, now, before in changes
+            if change == "rename"
+        }
+        return {**renamed, **{name: hf.DroppedState() for change, name, _ in changes if change == "drop"}}
+
+    def change(self) -> None:
+        """A restart with a changed program."""
+        lines = self.lines(self.changed())
         if self.draw.random() < 0.5:
             lines.update({name: hf.DroppedState() for name in self.gone})
         self.harness.restart(self.program(**lines))
         if self.draw.random() < 0.3:
             self.harness.restart(self.program())
+
+    def restore(self) -> None:
+        """A new query with a changed program, which begins with this one; each change is said in either place."""
+        if not self.harness.snapshot().next_batch:
+            return
+        before, keys = self.now, self.harness.snapshot().keys
+        before.commit()
+        origin: Query | Path = before.saved() if self.draw.random() < 0.5 else before
+        if origin is not before:
+            self.gone = {}  # a savepoint has what there is
+        changes = self.changed()
+        beside = [one for one in changes if one[0] == "add" or self.draw.random() < 0.5]
+        changes_beside = said(
+            [name for change, name, _ in beside if change == "drop"],
+            {old: new for change, new, old in beside if change == "rename"},
+            [name for change, name, _ in beside if change == "add"],
+        )
+        lines = self.lines([one for one in changes if one not in beside])
+        self.harness.close()
+        self.harness = self.query(self.program(**lines), origin, changes=changes_beside)
+        self.harness.restore(replace(self.harness.snapshot(), keys=keys))
+        if self.draw.random() < 0.5:  # given again, it changes nothing
+            self.now.register(self.now.beginning(origin, self.program(**lines), changes_beside))
 
     def mistake(self) -> None:
         """A program that leaves something out, or wants back what is gone, changes nothing."""
@@ -174,7 +220,7 @@ class World:
             assert read == state.expected(), f"{name}, a {state.kind}"
 
     def step(self) -> None:
-        steps = (self.batch, self.batch, self.batch, self.change, self.mistake)
+        steps = (self.batch, self.batch, self.batch, self.change, self.mistake, self.restore)
         self.draw.choice(steps)()
         if self.draw.random() < 0.3:
             self.harness.kill(lose_local_copies=self.draw.random() < 0.5)
@@ -182,8 +228,10 @@ class World:
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
-def test_states_hold_what_they_should_whatever_program_comes(seed: int, tmp_path: Any) -> None:
+def test_states_hold_what_they_should_whatever_program_comes(seed: int, tmp_path: Path) -> None:
     world = World(seed, tmp_path)
-    with world.harness:
+    try:
         for _ in range(40):
             world.step()
+    finally:
+        world.harness.close()

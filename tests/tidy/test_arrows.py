@@ -62,7 +62,7 @@ ROOMS = {
     "kafka": {*LEAVES},
     "savepoint": {*LEAVES, "_core", "sealed", "storage"},
     "commit": {*LEAVES, "sealed", "storage"},
-    "checkpoint": {*LEAVES, "_core", "sealed", "storage", "rocksdb_library"},
+    "checkpoint": {*LEAVES, "_core", "sealed", "storage", "savepoint", "rocksdb_library"},
     "spark": {*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"},
 }
 # Rooms at the top may import everything below them; nothing below imports them.

@@ -20,8 +20,8 @@ from tests.spark_files import CONF, SparkFiles, lz4_stream, state_row
 import holdfast as hf
 from holdfast.checkpoint import (
     CheckpointSettings,
-    Origin,
     SlotState,
+    VersionsOrigin,
     operator_prefix,
     recorded_operator,
     register_operator,
@@ -258,7 +258,7 @@ def test_what_another_generation_began_with_is_read(recorded: Recorded, tmp_path
     store = open_file_store(str(tmp_path / "state"))
     earlier = recorded_operator(store, operator_prefix(QUERY_ID, "sums"))
     assert earlier is not None
-    origin = Origin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1],), ("sums",))
+    origin = VersionsOrigin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1],), ("sums",))
     record = continued(earlier, replace(earlier, slots=2, labels=(0, 1)), origin)
     prefix = operator_prefix(query_id, "sums")
     register_operator(store, record, prefix=prefix)

@@ -38,8 +38,8 @@ def placed(text: str, folder: Path) -> str:
 
 def test_python(folder: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
-    left: dict[str, Any] = {"hf": hf}
+    assert len(blocks) == 4
+    left: dict[str, Any] = {"hf": hf, "RunningTotal": RunningTotal}
     for block in blocks:
         exec(compile(placed(block, folder), str(PAGE), "exec"), left)
     assert left["ada"]["value"].to_pylist() == [sum(range(BATCHES))]
@@ -47,6 +47,10 @@ def test_python(folder: Path) -> None:
     assert sorted(left["changes"]["change"].to_pylist()) == ["added"] * 3 + ["changed"]
     assert left["saved"].manifest.batch_id == BATCHES - 1
     assert isinstance(left["changes"], pa.Table)
+    edited = hf.Savepoint(folder / "backup" / "edited").read("totals", "total").read_all()
+    assert {row["user"]: row["value"] for row in edited.to_pylist()}["ada"] == 0 and len(edited) == BATCHES + 1
+    first = hf.Savepoint(folder / "backup" / "first").read("totals", "total").read_all()
+    assert {row["user"]: row["value"] for row in first.to_pylist()} == {"ada": 17, "bob": 4}
 
 
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

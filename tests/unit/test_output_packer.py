@@ -8,7 +8,7 @@ from tests.unit.test_pack import batches, plan, slot_rows
 
 from holdfast.errors import InvalidRequest
 from holdfast.spark import blobs
-from holdfast.spark.output import OutputPacker, unpack_function
+from holdfast.spark.output import OutputPacker, Unpacking, unpack_function
 from holdfast.spark.pack import Pack
 
 ROWS = pa.schema([("number", pa.int64()), ("text", pa.string())])
@@ -34,7 +34,7 @@ def test_output_past_what_one_array_holds_comes_in_several(monkeypatch: pytest.M
     sizes = [sum(len(blob) for blob in frame["blob"] if blob is not None) for frame in frames]
     assert max(sizes) <= 20_000
     passed = [pa.record_batch({"blob": pa.array(frame["blob"], pa.binary())}) for frame in frames]
-    found = pa.Table.from_batches(list(unpack_function([("main", ROWS)], "totals")(iter(passed))))
+    found = pa.Table.from_batches(list(unpack_function(Unpacking("totals", (("main", ROWS),)))(iter(passed))))
     assert found["number"].to_pylist() == list(range(2_005))
 
 

@@ -10,7 +10,8 @@ import pytest
 from holdfast.commit.record_log import record_name
 from holdfast.errors import Incompatible
 from holdfast.inspect.committed import Committed
-from holdfast.inspect.restore import _positions, check_settled
+from holdfast.inspect.earlier import check_settled
+from holdfast.inspect.restore import _positions
 from holdfast.storage import LocalFileStore
 
 QUERY = "5c2e3f6a-0000-4000-8000-00000000000a"

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import may_name, next_handle
 from holdfast.checkpoint.names import delta_name, manifest_name, table_name
-from holdfast.checkpoint.retention import RetentionView, may_delete, view_of
+from holdfast.checkpoint.retention import RetentionView, reason_to_delete, view_of
 from holdfast.storage import StoredFile
 
 GRACE_MS = 3_600_000
@@ -142,7 +142,7 @@ class History(RuleBasedStateMachine):
         tables = frozenset(t for name in names for t in self.storage.snapshots[name].tables) if is_readable else None
         view = view_of(attempt.handle, attempt.parent, attempt.opened_ms, GRACE_MS, tables)
         for name, modified_ms in list(self.storage.files.items()):
-            if may_delete(StoredFile(name, 1, modified_ms), view):
+            if reason_to_delete(StoredFile(name, 1, modified_ms), view):
                 del self.storage.files[name]
 
     @rule(minutes=st.sampled_from([1, 20, 61, 600]))
@@ -198,7 +198,7 @@ def view(**changes) -> RetentionView:
 
 
 def deletable(name: str, modified_ms: int = 0, **changes) -> bool:
-    return may_delete(StoredFile(name, 1, modified_ms), view(**changes))
+    return reason_to_delete(StoredFile(name, 1, modified_ms), view(**changes)) is not None
 
 
 def test_deltas_up_to_the_floor_go_and_those_above_stay():

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as spark
 
 import holdfast as hf
-from holdfast.spark.output import OutputPackers, unpack_function
+from holdfast.spark.output import OutputPackers, Unpacking, unpack_function
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.schemas import arrow_schema, conform
 from holdfast.spark.side_outputs import has_all_outputs, side_by_side
@@ -38,8 +38,8 @@ def passed(monkeypatch: pytest.MonkeyPatch, *tagged: tuple[str | None, pa.Record
     frames = [frame for one in tagged for frame in packers.add(one)]
     frames += list(packers.finish())
     blobs = [pa.record_batch({"blob": pa.array(frame["blob"], pa.binary())}) for frame in frames]
-    outputs = [("main", arrow_schema(MAIN, "test")), ("late", arrow_schema(LATE, "test"))]
-    given = pa.Table.from_batches(list(unpack_function(outputs, "totals")(iter(blobs))))
+    outputs = (("main", arrow_schema(MAIN, "test")), ("late", arrow_schema(LATE, "test")))
+    given = pa.Table.from_batches(list(unpack_function(Unpacking("totals", outputs))(iter(blobs))))
     given.validate(full=True)
     return given
 

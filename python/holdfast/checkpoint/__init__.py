@@ -17,7 +17,7 @@ from holdfast.checkpoint.operator_record import (
     recorded_operator,
     register_operator,
 )
-from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.origin import Origin, SavepointOrigin, VersionsOrigin
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.schema_evolution import FieldChange
@@ -45,11 +45,13 @@ __all__ = [
     "Origin",
     "Recovery",
     "Runs",
+    "SavepointOrigin",
     "SlotState",
     "SlotWork",
     "SnapshotRef",
     "StateChanges",
     "StateRecord",
+    "VersionsOrigin",
     "check_operator",
     "operator_prefix",
     "process_background",

@@ -68,11 +68,12 @@ def begin_together(store: FileStore, query_id: str, record: OperatorRecord) -> N
                 if note is not None and record.name in note["operators"]:
                     raise _begins_with_nothing(record.name)
         return
-    fields = {"batch_id": origin.batch_id, "operators": list(origin.operators)}
-    agreed = _agreed(store, takeover_name(query_id, origin.query_id), TAKEOVER_FORMAT, fields)["batch_id"]
-    if agreed != origin.batch_id:
+    source, batch_id = origin.note
+    fields = {"batch_id": batch_id, "operators": list(origin.operators)}
+    agreed = _agreed(store, takeover_name(query_id, source), TAKEOVER_FORMAT, fields)["batch_id"]
+    if agreed != batch_id:
         raise Incompatible(
-            f"operator {record.name!r} begins at batch {origin.batch_id} of query {origin.query_id}, and another "
+            f"operator {record.name!r} begins at batch {batch_id} of query {source}, and another "
             f"operator of this query at its batch {agreed}: rows between the two would be lost or count twice. "
             f"{_NOTHING_WRITTEN}, which reads the earlier checkpoint once; or stop the earlier query first"
         )

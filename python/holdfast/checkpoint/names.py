@@ -36,9 +36,9 @@ def query_folder(query_id: str) -> str:
     return quote(query_id, safe="")
 
 
-def takeover_name(query_id: str, earlier_query_id: str) -> str:
-    """Of the note how the operators of a query begin that take over the state of an earlier one."""
-    return f"{query_folder(query_id)}/{TAKEOVER}{quote(earlier_query_id, safe='')}.json"
+def takeover_name(query_id: str, source: str) -> str:
+    """Of the note how the operators of a query begin that take over the state of an earlier one, or of a savepoint."""
+    return f"{query_folder(query_id)}/{TAKEOVER}{quote(source, safe='')}.json"
 
 
 def encode_operator(operator: str) -> str:

@@ -5,22 +5,24 @@ change since, in `state_log.py`. Format: docs/formats/operator.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, contradictions, evolved
 from holdfast.checkpoint.names import encode_operator
-from holdfast.checkpoint.origin import Origin
-from holdfast.checkpoint.state_log import newest_states, states_fields, states_of, write_states
+from holdfast.checkpoint.origin import Origin, SavepointOrigin, left_behind, origin_of
+from holdfast.checkpoint.state_ids import unnamed_state
+from holdfast.checkpoint.state_log import check_states, newest_states, states_fields, states_of, write_states
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 4
-_VERSION_WITH_DROPPED, _VERSION_WITH_ORIGIN, _VERSION_WITHOUT = 3, 2, 1
+VERSION = 5
+_WITH_DROPPED, _WITH_SAVEPOINT, _WITH_VERSIONS, _WITHOUT_ORIGIN = 4, 3, 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 
@@ -30,7 +32,8 @@ class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
     key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
     broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
-    ``dropped``: states that it had. ``changes``: of a declaration alone, what it says of states that it has no more.
+    ``dropped``: states that it had, or that were left behind as it began. ``changes``: of a declaration alone, what it
+    says of states that it has no more.
     """
 
     name: str
@@ -51,13 +54,9 @@ class OperatorRecord:
         return OperatorStates(self.states, self.dropped)
 
     def to_json(self) -> str:
-        # The least version that says it: that is what earlier versions of Holdfast read too.
-        version = _VERSION_WITH_ORIGIN if self.origin else _VERSION_WITHOUT
-        if self.dropped:
-            version = _VERSION_WITH_DROPPED
         return seal(
             FORMAT,
-            VERSION if self.all_states.has_earlier_schemas else version,
+            self._least_version(),
             {
                 "name": self.name,
                 **({"origin": self.origin.to_fields()} if self.origin else {}),
@@ -77,7 +76,7 @@ class OperatorRecord:
         """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
         fields = unseal(text, FORMAT, VERSION, where)
         try:
-            all_states = states_of(fields)
+            all_states = _states_of(fields)
             return cls(
                 name=fields["name"],
                 inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
@@ -87,11 +86,21 @@ class OperatorRecord:
                 key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
                 states=all_states.states,
-                origin=Origin.from_fields(fields["origin"], where) if "origin" in fields else None,
+                origin=origin_of(fields["origin"], where) if "origin" in fields else None,
                 dropped=all_states.dropped,
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
+
+    def _least_version(self) -> int:
+        """That says it all: earlier versions of Holdfast read what says nothing that is new to them."""
+        if self.all_states.has_earlier_schemas:
+            return VERSION
+        if self.dropped:
+            return _WITH_DROPPED
+        if self.origin is None:
+            return _WITHOUT_ORIGIN
+        return _WITH_SAVEPOINT if isinstance(self.origin, SavepointOrigin) else _WITH_VERSIONS
 
     def differences(self, declared: OperatorRecord, way_out: str = _NEW) -> list[str]:
         """How ``declared`` contradicts this record: what was expected, what was found, and the way out,
@@ -109,12 +118,12 @@ class OperatorRecord:
             found.append(
                 f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )
-        found += contradictions(self.all_states, declared.states, declared.changes, way_out)
+        found += (why for _, why in contradictions(self.all_states, declared.states, declared.changes, way_out))
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
         # A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
-        if declared.origin is not None and _whose(declared.origin) != _whose(self.origin):
+        if declared.origin is not None and (self.origin is None or declared.origin.identity != self.origin.identity):
             found.append(
                 f"origin: recorded {self.origin.where if self.origin else 'the empty state'}, declared "
                 f"{declared.origin.where} (leave restore= out, or start with a new Spark checkpoint)"
@@ -193,8 +202,11 @@ def _record_name(prefix: str) -> str:
     return f"{prefix}/operator.json"
 
 
-def _whose(origin: Origin | None) -> tuple[str, str] | None:
-    return (origin.query_id, origin.operator) if origin else None
+def _states_of(fields: dict[str, Any]) -> OperatorStates:
+    """Version 3 told states that were left behind by their ids alone, in its origin."""
+    found = states_of(fields)
+    left = tuple(unnamed_state(state_id) for state_id in left_behind(fields.get("origin", {})))
+    return check_states(replace(found, dropped=(*found.dropped, *left)))
 
 
 def _text(schema: pa.Schema) -> str:

@@ -1,13 +1,14 @@
-"""Origin: where an operator's generation began, if not empty: versions of an earlier generation's slots. RFC 15.
+"""Origin: where an operator's generation began, if not empty: versions of an earlier one's slots, or a savepoint.
 
-Immutable; stands in the operator's record (docs/formats/operator.md) from the generation's first task on. Slots have
-numbers within their generation; those of two generations are compared by their ranges of key groups alone.
+docs/rfcs/0015. Immutable; stands in the operator's record (docs/formats/operator.md) from the generation's first task
+on. Slots have numbers within their generation; those of two generations are compared by ranges of key groups alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, TypeAlias
 
 from holdfast._core import first_key_group, slot_of
 from holdfast.checkpoint.handle import Handle
@@ -16,7 +17,7 @@ from holdfast.errors import Corrupt
 
 
 @dataclass(frozen=True)
-class Origin:
+class VersionsOrigin:
     """Versions of one operator's slots, all of the end of one batch.
 
     Attributes
@@ -55,6 +56,16 @@ class Origin:
         return max(handle.sequence for handle in self.handles if handle is not None)
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """What a program that gives ``restore`` again must give again: the query may have gone on meanwhile."""
+        return self.query_id, self.operator
+
+    @property
+    def note(self) -> tuple[str, int]:
+        """Under which name, and as of which batch, the operators of a query agree on where they begin."""
+        return self.query_id, self.batch_id
+
+    @property
     def where(self) -> str:
         """For messages."""
         return f"operator {self.operator!r} of query {self.query_id} at batch {self.batch_id}, in {self.store}"
@@ -74,10 +85,9 @@ class Origin:
         }
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], where: str) -> Origin:
-        """Reads an origin back; KeyError or TypeError for what is none, Corrupt for one that contradicts itself."""
+    def from_fields(cls, fields: dict[str, Any]) -> VersionsOrigin:
         handles = tuple(Handle.from_text(text) if text is not None else None for text in fields["handles"])
-        origin = cls(
+        return cls(
             store=fields["store"],
             query_id=fields["query_id"],
             operator=fields["operator"],
@@ -85,26 +95,104 @@ class Origin:
             handles=handles,
             operators=tuple(fields["operators"]),
         )
-        broken = broken_rule(origin)
-        if broken:
-            raise Corrupt(f"{where}: the origin, {origin.where}, contradicts itself: {broken}")
-        return origin
+
+    def broken_rule(self) -> str | None:
+        """The first rule that it breaks, or None."""
+        if not any(self.handles):
+            return "expected a version of at least one slot, found none"
+        for slot, handle in enumerate(self.handles):
+            if handle is None:
+                continue
+            if (handle.operator, handle.slot) != (self.operator, slot):
+                return f"expected a version of slot {slot}, found that of {handle.where}"
+            if handle.batch_id > self.batch_id:
+                return f"expected versions up to batch {self.batch_id}, found that of batch {handle.batch_id}"
+        return None
 
 
-def broken_rule(origin: Origin) -> str | None:
-    """The first rule that ``origin`` breaks, or None. Checked on writing and on reading."""
+@dataclass(frozen=True)
+class SavepointOrigin:
+    """One operator of a savepoint.
+
+    Attributes
+    ----------
+    store
+        URI of the savepoint's folder.
+    manifest
+        Checksum of its manifest, which names all of its files with theirs: it is this savepoint wherever it is.
+    query_id, batch_id
+        Of which query it was taken, after which batch; None: it was made of tables.
+    operator, operators
+        Its name there, and those of all operators of the savepoint, in order.
+    states
+        Name there, and id here, of its states. Those that the operator has dropped are not taken over.
+    """
+
+    store: str
+    manifest: str
+    query_id: str | None
+    batch_id: int | None
+    operator: str
+    operators: tuple[str, ...]
+    states: tuple[tuple[str, int], ...]
+
+    #: A savepoint has places in lists, not indexes: they begin with the lowest sequence that a version has.
+    sequence = 1
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.manifest, self.operator
+
+    @property
+    def note(self) -> tuple[str, int]:
+        if self.query_id is None or self.batch_id is None:
+            return f"savepoint-{self.manifest}", -1
+        return self.query_id, self.batch_id
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        taken = f" (query {self.query_id}, batch {self.batch_id})" if self.query_id is not None else ""
+        return f"operator {self.operator!r} of the savepoint {self.store}{taken}"
+
+    def to_fields(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in ("store", "manifest", "query_id", "batch_id", "operator")}
+        return {**fields, "operators": list(self.operators), "states": [list(row) for row in self.states]}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> SavepointOrigin:
+        return cls(
+            **{name: fields[name] for name in ("store", "manifest", "query_id", "batch_id", "operator")},
+            operators=tuple(fields["operators"]),
+            states=tuple((name, index(state_id)) for name, state_id in fields["states"]),
+        )
+
+    def broken_rule(self) -> str | None:
+        names, ids = {name for name, _ in self.states}, {state_id for _, state_id in self.states}
+        if len(names) != len(self.states) or len(ids) != len(self.states):
+            return "expected each state once, under an id of its own"
+        return None
+
+
+Origin: TypeAlias = VersionsOrigin | SavepointOrigin
+
+
+def origin_of(fields: dict[str, Any], where: str) -> Origin:
+    """Reads an origin back; KeyError or TypeError for what is none, Corrupt for one that contradicts itself."""
+    kind: type[Origin] = SavepointOrigin if "manifest" in fields else VersionsOrigin
+    origin = kind.from_fields(fields)
+    broken = origin.broken_rule()
     if origin.operator not in origin.operators:
-        return f"expected {origin.operator!r} among the operators that had state, found {', '.join(origin.operators)}"
-    if not any(origin.handles):
-        return "expected a version of at least one slot, found none"
-    for slot, handle in enumerate(origin.handles):
-        if handle is None:
-            continue
-        if (handle.operator, handle.slot) != (origin.operator, slot):
-            return f"expected a version of slot {slot}, found that of {handle.where}"
-        if handle.batch_id > origin.batch_id:
-            return f"expected versions up to batch {origin.batch_id}, found that of batch {handle.batch_id}"
-    return None
+        found = ", ".join(origin.operators)
+        broken = f"expected {origin.operator!r} among the operators that had state, found {found}"
+    if broken:
+        raise Corrupt(f"{where}: the origin, {origin.where}, contradicts itself: {broken}")
+    return origin
+
+
+def left_behind(fields: dict[str, Any]) -> tuple[int, ...]:
+    """Ids of states that are left behind, as version 3 of an operator's record said it."""
+    return tuple(map(index, fields.get("dropped", ())))
 
 
 def key_groups_of(slot: int, slots: int, max_parallelism: int) -> tuple[int, int]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from holdfast._core import Store
+import pyarrow as pa
+
+from holdfast._core import Base, Store
 from holdfast.checkpoint.base_folder import LocalBase
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import EMPTY_DELTA
@@ -24,6 +27,7 @@ from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.stored_entries import Bounds
 from holdfast.errors import Corrupt
 
 
@@ -99,11 +103,29 @@ class Restoring:
         fell_back = damaged and recovery.way == "restore"
         return state, replace(recovery, way="fallback") if fell_back else recovery
 
-    def base_at(self, handle: Handle) -> LocalBase:
-        """The base on this machine that is ``handle``'s version itself; folded, where there is none. Raises as
-        :meth:`open`.
+    def entries(self, handle: Handle, ranges: Iterable[Bounds]) -> Iterator[pa.RecordBatch]:
+        """Entries of ``handle``'s version in order of keys, range by range: record batches (key, value) of store keys.
+        Raises as :meth:`open`.
         """
-        return self._first_whole(handle, self._ways(handle, self._folded))[0]
+        with self.opened(handle) as base:
+            for bounds in ranges:
+                for batch in base.scan(*bounds):
+                    yield pa.record_batch(batch)
+
+    @contextmanager
+    def opened(self, handle: Handle) -> Iterator[Base]:
+        """A base on this machine at exactly ``handle``'s version, which is folded where there is none.
+
+        Raises as :meth:`open`. One that turns out damaged while it is read is discarded.
+        """
+        (base, opened), _ = self._first_whole(handle, self._ways(handle, self._opened))
+        try:
+            yield opened
+        except Corrupt:
+            self._bases.discard(base)
+            raise
+        finally:
+            opened.close()
 
     def _first_whole(self, handle: Handle, ways: Iterable[Callable[[], _Found | None]]) -> tuple[_Found, bool]:
         """What the first way that is not damaged leads to, and whether one before it was."""
@@ -161,8 +183,14 @@ class Restoring:
         base, fetched_bytes = self._snapshots.restore(ref)
         return end(base, handle, "restore", fetched_bytes)
 
-    def _folded(self, base: LocalBase | None, handle: Handle, _way: str, _fetched_bytes: int) -> LocalBase:
-        return base if base is not None and base.sequence == handle.sequence else self._maker.fold(base, handle)
+    def _opened(self, base: LocalBase | None, handle: Handle, _way: str, _fetched_bytes: int) -> tuple[LocalBase, Base]:
+        """The base of ``handle``'s version itself."""
+        whole = base if base is not None and base.sequence == handle.sequence else self._maker.fold(base, handle)
+        try:
+            return whole, whole.open(self._context.settings.base_options())
+        except Corrupt:
+            self._bases.discard(whole)
+            raise
 
     def _from_base(self, base: LocalBase | None, handle: Handle, way: str, fetched_bytes: int) -> Opened:
         refs = handle.deltas_after(base.sequence if base else 0)

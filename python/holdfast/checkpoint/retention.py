@@ -8,9 +8,10 @@ tests/unit/test_retention.py plays such histories.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, SnapshotRef
 from holdfast.checkpoint.names import parse_version, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
@@ -20,6 +21,11 @@ from holdfast.fault_points import reach
 from holdfast.storage import StoredFile
 
 _DELETE_AT_ONCE = 500
+#: Why a file may go.
+NOT_RETAINED = "of versions that no retained batch needs"
+NOT_COMMITTED = "of an attempt or a run that was never committed"
+NOT_NAMED = "a snapshot that no version names"
+OF_NO_SNAPSHOT = "of no snapshot that a version names"
 
 
 @dataclass(frozen=True)
@@ -65,25 +71,41 @@ def view_of(
     )
 
 
-def may_delete(file: StoredFile, view: RetentionView) -> bool:
-    """Whether ``file``, named relative to the slot's folder, may go. Files of unknown kinds stay."""
+def reason_to_delete(file: StoredFile, view: RetentionView) -> str | None:
+    """Why ``file``, named relative to the slot's folder, may go; None: it stays. Files of unknown kinds stay."""
     kind, inside, _ = file.name.partition("/")
     if not inside:
-        return False
+        return None
     version = parse_version(file.name)
     is_old = file.modified_ms < view.strays_before_ms
     if kind == "sst":
-        return is_old and view.tables is not None and file.name not in view.tables
+        return OF_NO_SNAPSHOT if is_old and view.tables is not None and file.name not in view.tables else None
     if version is None:
-        return False
+        return None
     sequence, version_id = version
     settled = is_old and sequence <= view.committed_sequence
     if kind == "delta":
         is_stray = sequence > view.listed_from and view.listed.get(sequence) != version_id
-        return sequence <= view.floor or (settled and is_stray)
-    if kind == "snapshot":
-        return file.name not in view.manifests and (sequence < view.floor or settled)
-    return False
+        if sequence <= view.floor:
+            return NOT_RETAINED
+        return NOT_COMMITTED if settled and is_stray else None
+    if kind == "snapshot" and file.name not in view.manifests:
+        if sequence < view.floor:
+            return NOT_RETAINED
+        return NOT_NAMED if settled else None
+    return None
+
+
+def tables_named(snapshots: Snapshots, refs: Iterable[SnapshotRef], manifests: Iterable[str]) -> frozenset[str]:
+    """Names of the files that snapshots have, by what handles name and by names of manifests. Corrupt where that cannot
+    be said.
+    """
+    tables: set[str] = set()
+    for ref in refs:
+        tables |= set(snapshots.read_manifest(ref).stored().values())
+    for name in manifests:
+        tables |= snapshots.files_named_by(name)
+    return frozenset(tables)
 
 
 class Retention:
@@ -106,7 +128,7 @@ class Retention:
         own = [StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in listed]
         if self._timeline is not None:
             self._timeline.check_listed(handle, own)
-        names = [folder + file.name for file in own if may_delete(file, view)]
+        names = [folder + file.name for file in own if reason_to_delete(file, view)]
         for first in range(0, len(names), _DELETE_AT_ONCE):
             context.file_store.delete(names[first : first + _DELETE_AT_ONCE])
             reach("during_retention")
@@ -115,14 +137,9 @@ class Retention:
         return len(names)
 
     def _tables(self, handle: Handle) -> frozenset[str] | None:
-        tables: set[str] = set()
+        superseded = [old.name for old in handle.superseded if old.name is not None]
         try:
-            for snapshot in handle.snapshots:
-                tables |= set(self._snapshots.read_manifest(snapshot).stored().values())
-            for old in handle.superseded:
-                if old.name is not None:
-                    tables |= self._snapshots.files_named_by(old.name)
+            return tables_named(self._snapshots, handle.snapshots, superseded)
         except Corrupt as error:
             self._context.logger.warning("no file of a snapshot is deleted while one is damaged: %s", error)
             return None
-        return frozenset(tables)

@@ -71,6 +71,16 @@ class Runs:
         """The run's name where Spark does not say which it is."""
         return f"instance-{instance}"
 
+    @classmethod
+    def seen_from(cls, store: FileStore, prefix: str, operator: str, digits: str) -> Runs:
+        """The runs as the one whose versions begin with ``digits`` sees them, for one who only looks."""
+        runs = cls(store, prefix, operator, digits, "")
+        runs._known = runs._list()
+        found = runs.by_digits(digits)
+        if found is not None:
+            runs.run_id, runs._instance = found.run_id, runs._instance_of(found) or ""
+        return runs
+
     @property
     def own_digits(self) -> frozenset[str]:
         """Of all names that this run goes by: a program may hide Spark's in some of its batches."""
@@ -127,6 +137,14 @@ class Runs:
             self._check(mine[0] if mine else Run(0, self.run_id, 0, ""))
         if self.fenced is not None:
             raise self.fenced
+
+    def later(self) -> list[str]:
+        """Looks again: the runs that registered after this one, the oldest first, or all where this one is forgotten;
+        none where no run registered. For one who looks from this run's side and registers nothing.
+        """
+        self._known = self._list()
+        number = max((run.number for run in self._known if run_digits(run.run_id) in self.own_digits), default=-1)
+        return [run.run_id for run in self._known if run.number > number and not self._is_own(run)]
 
     def note_alive(self, slot: int, sequence: int, version_id: str) -> None:
         """Leaves the note that this run's query was given another batch after a newer run began, on a version that its

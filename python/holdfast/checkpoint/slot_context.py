@@ -48,6 +48,10 @@ class SlotContext:
         """The slot's first key group, and the first after it."""
         return key_groups_of(self.slot, self.record.slots, self.record.max_parallelism)
 
+    def store_at(self, uri: str) -> FileStore:
+        """The store of that URI, which may be the slot's own."""
+        return self.file_store if uri == self.file_store.uri else self.open_store(uri)
+
     def stored(self, name: str) -> str:
         """The name in the store of a file of this slot."""
         return f"{slot_prefix(self.prefix, self.slot)}/{name}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.errors import InvalidRequest
 
@@ -42,6 +44,17 @@ def next_id(state: StateRecord, known: Iterable[StateRecord]) -> int:
     return found
 
 
+def is_of_keys(state: StateRecord) -> bool:
+    """Whether the state belongs to keys, and is no timers."""
+    return ids_of(state.kind) is _OF_KEYS
+
+
 def of_no_key(state: StateRecord) -> bool:
     """Whether the state belongs to the slot and to no key."""
     return state.kind in ("broadcast", "operator")
+
+
+def unnamed_state(state_id: int) -> StateRecord:
+    """A state of which nothing is known but its id, under a name that no state has in a program."""
+    kind = "timers" if state_id in _TIMERS else "operator" if state_id in _OF_NO_KEY else "value"
+    return StateRecord(state_id, f"(state {state_id})", kind, pa.schema([]))

@@ -79,20 +79,25 @@ def states_of(fields: dict[str, Any]) -> OperatorStates:
     Raises
     ------
     ValueError
-        Also where two states have one id or one name, or one has an id of another sort, or schemas that contradict each
-        other.
+        Also where two states have one id, or two that are there one name, or one has an id of another sort, or schemas
+        that contradict each other.
     """
     states = tuple(state_of(state) for state in fields["states"])
-    dropped = tuple(state_of(state) for state in fields.get("dropped", ()))
-    ids, names = [state.id for state in (*states, *dropped)], [state.name for state in (*states, *dropped)]
+    return check_states(OperatorStates(states, tuple(state_of(state) for state in fields.get("dropped", ()))))
+
+
+def check_states(found: OperatorStates) -> OperatorStates:
+    """The same; ValueError where they contradict each other."""
+    both = (*found.states, *found.dropped)
+    ids, names = [state.id for state in both], [state.name for state in found.states]
     if len(set(ids)) < len(ids) or len(set(names)) < len(names):
         raise ValueError(f"the ids are {ids}, the names {names}; expected each once")
-    for state in (*states, *dropped):
+    for state in both:
         check_schemas(state)
-    wrong = [state for state in (*states, *dropped) if type(state.id) is not int or state.id not in ids_of(state.kind)]
+    wrong = [state for state in both if type(state.id) is not int or state.id not in ids_of(state.kind)]
     if wrong:
         raise ValueError(f"state {wrong[0].name!r}, a {wrong[0].kind}, has the id {wrong[0].id!r}")
-    return OperatorStates(states, dropped)
+    return found
 
 
 def _of_text(stored: bytes, where: str) -> OperatorStates:

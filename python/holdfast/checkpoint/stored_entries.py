@@ -16,7 +16,8 @@ from holdfast.checkpoint.delta_file import DELTA_SCHEMA
 from holdfast.errors import Corrupt
 
 _PREFIX_BYTES = 4  # key group and state id, both u16, big-endian
-_NO_KEY_GROUP = 0xFFFF
+#: In place of a key group: of broadcast and operator states.
+NO_KEY_GROUP = 0xFFFF
 _INDEX = struct.Struct(">Q")
 _SEQUENCE_BITS = 32
 
@@ -25,12 +26,18 @@ Bounds = tuple[bytes, bytes]
 
 
 def of_key_groups(first: int, end: int) -> Bounds:
-    """Entries of the keys of some key groups."""
+    """Entries of all states of keys in the key groups from ``first`` up to, but not including, ``end``."""
     return first.to_bytes(2, "big"), end.to_bytes(2, "big")
 
 
 #: Entries of broadcast and operator states.
-NO_KEY: Bounds = (_NO_KEY_GROUP.to_bytes(2, "big"), b"")
+NO_KEY: Bounds = (NO_KEY_GROUP.to_bytes(2, "big"), b"")
+
+
+def of_state(key_group: int, state_id: int) -> Bounds:
+    """Entries of one state in one key group; of NO_KEY_GROUP those of an operator or broadcast state."""
+    prefix = key_group << 16 | state_id
+    return prefix.to_bytes(4, "big"), (prefix + 1).to_bytes(4, "big")
 
 
 def as_delta(entries: pa.RecordBatch, where: str) -> pa.RecordBatch:

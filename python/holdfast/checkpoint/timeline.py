@@ -113,6 +113,22 @@ class Timeline:
         if foreign:
             self._fence(handle, self._ids(foreign))
 
+    def others(self, handle: Handle, listed: Iterable[StoredFile]) -> list[str]:
+        """Runs that may go on with the slot from another copy of the checkpoint: by what they left among ``listed``,
+        its files, or because they registered later and have committed nothing here. For one who only looks, from the
+        side of the run that made ``handle``, the newest of its checkpoint. Changes nothing.
+        """
+        listed = list(listed)
+        later = [run_id for run_id in self._runs.later() if run_digits(run_id) not in self._abandoned]
+        alive = [
+            note.run_id
+            for note in self._runs.alive(self._context.slot)
+            if handle.versions.get(note.sequence) != note.version_id and run_digits(note.run_id) not in self._abandoned
+        ]
+        foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
+        foreign += self._made_since(listed, handle, self._runs.registered_ms)
+        return sorted({*later, *alive, *self._ids(foreign)})
+
     def _fence(self, handle: Handle | None, others: list[str]) -> None:
         """This run is the newer one of two that live; it cannot know which is meant to."""
         self._runs.fenced = Fenced(
@@ -175,6 +191,22 @@ class Timeline:
                     by_run.setdefault(other.digits, {})[other.sequence] = other
         newest = [max(made.items())[1] for made in by_run.values()]
         return [other for other in newest if len(by_run[other.digits]) > 1 or other.sequence > outlived_at_most]
+
+    def _made_since(self, listed: Iterable[StoredFile], handle: Handle, registered_ms: int) -> list[Foreign]:
+        """Deltas that other runs made after this one had registered. One alone may be of a process that outlived its
+        query, or of the original of a copy: who can wait leaves it.
+        """
+        ignored = self._runs.own_digits | self._abandoned
+        versions = [
+            (*version, file.name)
+            for file in listed
+            if file.name.startswith("delta/")
+            and registered_ms
+            and file.modified_ms > registered_ms
+            and (version := parse_version(file.name)) is not None
+            and not handle.names(*version)
+        ]
+        return [other for version in versions if (other := Foreign(*version)).digits not in ignored]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
         data = self._context.file_store.get(self._context.stored(other.name))

@@ -62,6 +62,12 @@ def core_schemas(state: StateRecord) -> _core.ValueSchemas | None:
     return _core.ValueSchemas(earlier, newest, defaults=list(_defaults(numbered(state)[-1], ())))
 
 
+def plain_schema(state: StateRecord) -> pa.Schema:
+    """The newest schema without numbers and defaults: as a table has it, or a savepoint, where it is the first."""
+    role = stored_role(state)
+    return _with_role(state.schema, role, _plain(stored_type(state, state.schema))) if state.earlier else state.schema
+
+
 def check_schemas(state: StateRecord) -> None:
     """ValueError where the schemas of a state that is read contradict each other."""
     if not state.earlier:
@@ -108,6 +114,12 @@ def _with_numbers(kept: pa.DataType, numbers: Iterator[int]) -> pa.DataType:
         inner = field.with_type(_with_numbers(field.type, numbers))
         fields.append(inner if number is None else recorded_field(inner, number, None))
     return with_children(kept, fields)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if not nested(kind):
+        return kind
+    return with_children(kind, [field.remove_metadata().with_type(_plain(field.type)) for field in children(kind)])
 
 
 def _with_role(schema: pa.Schema, role: str | None, kept: pa.DataType) -> pa.Schema:

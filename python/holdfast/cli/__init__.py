@@ -12,6 +12,9 @@ from holdfast.cli.broker import broker
 from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.doctor import doctor
 from holdfast.cli.fork import fork
+from holdfast.cli.gc import gc
+from holdfast.cli.repair import repair
+from holdfast.cli.restore import restore
 from holdfast.cli.savepoint import savepoint
 from holdfast.cli.transactions import transactions
 
@@ -22,9 +25,13 @@ def main() -> None:
     """Keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
 
 
+checkpoints.add_command(gc)
+checkpoints.add_command(repair)
+
 main.add_command(broker)
 main.add_command(checkpoints)
 main.add_command(doctor)
 main.add_command(fork)
+main.add_command(restore)
 main.add_command(savepoint)
 main.add_command(transactions)

@@ -7,7 +7,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -15,22 +17,28 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast._core import first_key_group
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
+from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
+from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
-from holdfast.inspect.descriptions import OperatorDescription, StateDescription, Verification, Version
+from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
+from holdfast.inspect.garbage import AGE_MS_MIN, Collector
 from holdfast.inspect.read_only_store import ReadOnlyStore
-from holdfast.inspect.slot_versions import NO_KEY_GROUP, SlotVersions, keyed_range, state_range
+from holdfast.inspect.repairs import Mender
+from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
 from holdfast.savepoint.columns import check_filter
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.units import parse_duration
 
 #: Kinds of states that belong to no key.
 OF_NO_KEY = ("broadcast", "operator")
@@ -48,9 +56,9 @@ class Checkpoint:
 
     ``hf.Checkpoint("/data/checkpoint", state="/data/state").read("totals", "total").read_all()``
 
-    Nothing is claimed, cleared or written in it. What is brought to this machine lies in a temporary folder until
-    :meth:`close`. A version is named by the batch whose end it is; by default it is the newest that Spark has
-    committed. Owner: one thread.
+    Nothing is claimed, cleared or written in it, but where ``apply`` says so. What is brought to this machine lies in a
+    temporary folder until :meth:`close`. A version is named by the batch whose end it is; by default it is the newest
+    that Spark has committed. Owner: one thread.
 
     Parameters
     ----------
@@ -83,9 +91,10 @@ class Checkpoint:
         storage: StorageOptions | None = None,
     ) -> None:
         store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
-        self._spark_reader = _SparkReader(os.fspath(checkpoint), spark)
+        self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts)
-        self._state = ReadOnlyStore(find_state_folder(store, self.query_id, state, storage))
+        self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone
+        self._state = ReadOnlyStore(self._found_state)
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
         self._slots: dict[tuple[str, int], SlotVersions] = {}
@@ -239,10 +248,9 @@ class Checkpoint:
         def pieces() -> Iterator[pa.RecordBatch]:
             for slot in slots:
                 sides = [_Side(self, record, declared, handles.get(slot)) for handles in (before, after)]
+                there = [handle for handle in (before.get(slot), after.get(slot)) if handle]
                 with closing(sides[0]), closing(sides[1]):
-                    for limits in _pieces(
-                        record, declared, [one for one in (before.get(slot), after.get(slot)) if one]
-                    ):
+                    for limits in _pieces(record, declared, there):
                         yield from difference_of(sides[0].rows(limits), sides[1].rows(limits), sides[0].columns)
 
         return pa.RecordBatchReader.from_batches(difference_schema(columns_of(record, declared)), pieces())
@@ -262,6 +270,94 @@ class Checkpoint:
             Storage does not answer.
         """
         return verify_versions(self._committed, self._state, self.record, self.slot, progress)
+
+    def gc(
+        self, *, apply: bool = False, older_than: str | int | timedelta = "1 d", abandoned_runs: Sequence[str] = ()
+    ) -> Garbage:
+        """What no batch that Spark retains needs any more: files that killed attempts and given-up runs left, and what
+        a query that was stopped did not come to delete. May run beside the query.
+
+        What any retained batch names stays, what a query that begins with this state has yet to copy, and what is
+        young. Where a copy of the checkpoint may be alive, nothing of the slot goes.
+
+        Parameters
+        ----------
+        apply
+            Delete it. By default nothing is changed.
+        older_than
+            Files that are younger stay: one hour at least, and longer than any task of the query and any upload of a
+            snapshot takes.
+        abandoned_runs
+            Runs that were given up for good, as in ``spark.holdfast.abandonedRuns``.
+
+        Raises
+        ------
+        InvalidRequest
+            No batch is committed; or ``older_than`` is less than an hour.
+        Corrupt
+            What a retained batch needs cannot be known. Nothing was deleted.
+        Unavailable
+            Storage does not answer. Some of it may be deleted.
+        """
+        age_ms = parse_duration(older_than)
+        if age_ms < AGE_MS_MIN:
+            raise InvalidRequest(
+                f"older_than={older_than!r}: expected an hour or more, since younger files may be in use"
+            )
+        now_ms = SystemClock().now_ms()
+        store: FileStore = self._found_state if apply else self._state
+        collector = Collector(self._committed, store, self.record, self.slot, now_ms, age_ms, tuple(abandoned_runs))
+        found = collector.find()
+        return replace(found, deleted=True, half_written=collector.delete(found)) if apply else found
+
+    def repair(
+        self,
+        *,
+        apply: bool = False,
+        backup: str | os.PathLike[str] | None = None,
+        local_dirs: Sequence[str | os.PathLike[str]] = (),
+        storage: StorageOptions | None = None,
+    ) -> Repairs:
+        """Finds the bytes of damaged and missing files and puts them back, each exactly as a handle says that it was
+        written: from a backup, from local folders, from other files of the slot; a manifest is composed anew.
+
+        Damaged files are kept, in ``damaged/`` in the slot's folder. May run beside the query.
+
+        Parameters
+        ----------
+        apply
+            Put them right. By default nothing is changed.
+        backup
+            A copy of the state folder, of any age.
+        local_dirs
+            Folders of ``spark.holdfast.local.dir``.
+        storage
+            Endpoint, region and retries of the backup's bucket.
+
+        Returns
+        -------
+        Repairs
+            Each damaged file, and what :meth:`verify` says then.
+
+        Raises
+        ------
+        Corrupt
+            A handle or a manifest names what no version has. Nothing more was changed.
+        Unavailable
+            Storage or the local disk does not answer. What was mended until then stays so.
+        """
+        work = tempfile.mkdtemp(dir=self._local_dir)
+        mender = Mender(
+            committed=self._committed,
+            store=self._found_state if apply else self._state,
+            record_of=self.record,
+            slot_of=self.slot,
+            backup=None if backup is None else ReadOnlyStore(open_file_store(os.fspath(backup), storage)),
+            local_dirs=tuple(os.fspath(path) for path in local_dirs),
+            work=work,
+            ids=new_id,
+        )
+        return Repairs(tuple(mender.run(apply)), self.verify())
 
     def rows(
         self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
@@ -361,33 +457,12 @@ class Checkpoint:
     def _ranges(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> list[tuple[bytes, bytes]]:
         """Where a state's entries are in a slot. Those of all states of keys lie together in each key group."""
         if state.kind in OF_NO_KEY:
-            return [state_range(NO_KEY_GROUP, state.id)]
+            return [of_state(NO_KEY_GROUP, state.id)]
         first, end = key_groups(record, handle.slot)
         alone = sum(one.kind not in OF_NO_KEY for one in record.states) == 1
         if alone or _figures({handle.slot: handle})["bytes"] < _SEEK_BYTES_MIN:
-            return [keyed_range(first, end)]
-        return [state_range(group, state.id) for group in range(first, end)]
-
-
-class _SparkReader:
-    """Spark as a reader of its own state, once it is needed: what imports pyspark takes a second, a session ten."""
-
-    def __init__(self, checkpoint: str, spark: Any) -> None:
-        self._checkpoint = checkpoint
-        self._spark = spark
-        self._own: Any = None
-
-    def texts(self, batch_id: int, operator: int) -> list[str]:
-        from holdfast.spark.state_reader import start_session, state_texts
-
-        if self._spark is None:
-            self._spark, self._own = start_session()
-        return state_texts(self._spark, self._checkpoint, batch_id, operator)
-
-    def close(self) -> None:
-        if self._own is not None:
-            self._own.stop()
-            self._spark = self._own = None
+            return [of_key_groups(first, end)]
+        return [of_state(group, state.id) for group in range(first, end)]
 
 
 class _Side:
@@ -398,7 +473,10 @@ class _Side:
     ) -> None:
         self.columns = columns_of(record, state)
         self._rows = StateRows(record, state, handle, ttl_of(handle, state)) if handle is not None else None
-        self._base = checkpoint.slot(record, handle.slot).open(handle) if handle is not None else None
+        self._opened = ExitStack()
+        self._base = None
+        if handle is not None:
+            self._base = self._opened.enter_context(checkpoint.slot(record, handle.slot).opened(handle))
 
     def rows(self, limits: tuple[bytes, bytes]) -> pa.Table:
         if self._base is None or self._rows is None:
@@ -407,26 +485,22 @@ class _Side:
         return pa.Table.from_batches(state_rows(self._rows, entries), self.columns.schema)
 
     def close(self) -> None:
-        if self._base is not None:
-            self._base.close()
+        self._opened.close()
 
 
 def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> list[tuple[bytes, bytes]]:
     """A slot in parts, none of which divides a key, by its size at these versions."""
     if state.kind in OF_NO_KEY:
-        return [state_range(NO_KEY_GROUP, state.id)]
+        return [of_state(NO_KEY_GROUP, state.id)]
     first, end = key_groups(record, handles[0].slot)
     size_bytes = max(_figures({handle.slot: handle})["bytes"] for handle in handles)
     step = max(1, (end - first) // (1 + size_bytes // _PIECE_BYTES))
-    return [keyed_range(at, min(at + step, end)) for at in range(first, end, step)]
+    return [of_key_groups(at, min(at + step, end)) for at in range(first, end, step)]
 
 
 def key_groups(record: OperatorRecord, slot: int) -> tuple[int, int]:
     """The key groups of a slot: the first, and one past the last."""
-    return (
-        first_key_group(slot, record.max_parallelism, record.slots),
-        first_key_group(slot + 1, record.max_parallelism, record.slots),
-    )
+    return key_groups_of(slot, record.slots, record.max_parallelism)
 
 
 def state_of(record: OperatorRecord, name: str) -> StateRecord:

@@ -85,3 +85,72 @@ class Verification:
     def whole(self) -> bool:
         """Whether nothing is damaged."""
         return not self.damaged and not self.lost
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A file that nothing needs. ``name``: in the folder of the state."""
+
+    name: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What :meth:`Checkpoint.gc` found.
+
+    Attributes
+    ----------
+    files
+        That may go, by slot and name.
+    kept
+        By the folder of a slot of which nothing may go: why.
+    deleted
+        Whether the files are deleted.
+    half_written
+        Files of killed writers, which nobody ever saw, that were removed besides.
+    """
+
+    files: tuple[Unneeded, ...]
+    kept: dict[str, str]
+    deleted: bool = False
+    half_written: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Of all files that may go."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A damaged file.
+
+    Attributes
+    ----------
+    name
+        In the folder of the state.
+    problem
+        What is wrong with it.
+    source
+        Where its bytes are, as they were written; None: nowhere that was looked.
+    mended
+        Whether it was put right.
+    aside
+        Where the damaged file is now; None: there was none, or it is where it was.
+    """
+
+    name: str
+    problem: str
+    source: str | None
+    mended: bool = False
+    aside: str | None = None
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What :meth:`Checkpoint.repair` found and did, and what the checkpoint is worth after it."""
+
+    files: tuple[Repair, ...]
+    verification: Verification

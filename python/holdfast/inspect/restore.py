@@ -1,61 +1,126 @@
-"""`hf.Restore`: begins an operator with the state of an earlier query. Runs on the driver. docs/rfcs/0015"""
+"""`hf.Restore`: begins an operator with the state of an earlier query or a savepoint. Runs on the driver. RFC 15."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from holdfast.checkpoint import OperatorRecord, Origin, operator_prefix, recorded_operator
-from holdfast.checkpoint.continued import continued
-from holdfast.commit.record_log import RecordLog
-from holdfast.commit.timeline import timeline_of
-from holdfast.errors import Incompatible, InvalidRequest
-from holdfast.inspect.committed import Committed, CommittedState, SparkReader
-from holdfast.settings import Settings
-from holdfast.spark.beginning import Beginning
+from holdfast.checkpoint import OperatorRecord, StateChanges
+from holdfast.checkpoint.continued import NOTHING_SAID, continued
+from holdfast.errors import InvalidRequest
+from holdfast.inspect.earlier import Earlier, EarlierQuery, EarlierSavepoint
+from holdfast.inspect.restore_plan import RestorePlan, plan_of
+from holdfast.spark.beginning import Beginning, storage_of
 from holdfast.spark.plan import OperatorPlan
-from holdfast.spark.state_reader import start_session, state_texts
+from holdfast.state import Processor
 from holdfast.storage import StorageOptions, open_file_store, store_uri
 
 
 class Restore(Beginning):
-    """State of an earlier query that an operator begins with: ``hf.keyed(…, restore=hf.Restore("/data/old"))``.
+    """State that an operator begins with: ``hf.keyed(…, restore=hf.Restore("/data/old"))``.
 
-    The new query has a new checkpoint, and may have another number of slots, another backend and another state folder.
-    It begins at the last batch that the earlier query has committed, which is read once: give one ``Restore`` to all
-    operators of a query. The state is copied in the query's first batch; the earlier query's files are not changed, and
-    are not needed any more after it. A program that starts again goes on with what it has, whether it still gives
-    ``restore`` or not. docs/guide/rescale.md
+    That of an earlier query at the end of a batch, or of a savepoint. The new query has a new checkpoint, and may have
+    another number of slots, another backend and another state folder. What it begins with is read once: give one
+    ``Restore`` to all operators of a query. The state is copied in the query's first batch; what it comes from is not
+    changed, and is not needed any more after it. A program that starts again goes on with what it has, whether it still
+    gives ``restore`` or not. docs/guide/rescale.md
 
     Parameters
     ----------
     checkpoint
         The earlier query's checkpoint: its ``checkpointLocation``, a folder or a prefix in a bucket.
-    operator
-        The operator's name there; by default the name that it has now.
+    savepoint
+        A savepoint's folder, instead. Executors must reach it too.
+    batch_id
+        Begin at the end of this batch of the checkpoint, which must still retain it. What the earlier query wrote after
+        it stays where it is, and the new query writes the like again. By default the last batch that is committed,
+        and only if all output that is visible is of it and of those before.
     state_dir
-        The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now.
+        The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now,
+        and in a dry run what is found in the checkpoint and beside it.
+    storage
+        Endpoint, region and retries of buckets, for the driver, which reads first; by default the session's
+        ``spark.holdfast.storage.*``. Executors go by the operator's own settings.
 
     Raises
     ------
     InvalidRequest
-        Neither a folder nor a prefix in a bucket.
+        Not one of a checkpoint and a savepoint, or neither a folder nor a prefix in a bucket.
     """
 
     def __init__(
         self,
-        checkpoint: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str] | None = None,
         *,
-        operator: str | None = None,
+        savepoint: str | os.PathLike[str] | None = None,
+        batch_id: int | None = None,
         state_dir: str | os.PathLike[str] | None = None,
+        storage: StorageOptions | None = None,
     ) -> None:
-        self._path = os.fspath(checkpoint)
-        store_uri(self._path)  # told here, where it is said
-        self._operator = operator
+        if (checkpoint is None) == (savepoint is None):
+            raise InvalidRequest(
+                f"hf.Restore takes a checkpoint or savepoint=, one of them; found {checkpoint!r} and {savepoint!r}"
+            )
+        if savepoint is not None and (batch_id is not None or state_dir is not None):
+            raise InvalidRequest("hf.Restore: batch_id and state_dir are of a checkpoint; a savepoint has all in it")
+        self._checkpoint = _place(checkpoint)
+        self._savepoint = _place(savepoint)
+        self._batch_id = batch_id
         self._state_dir = store_uri(os.fspath(state_dir)) if state_dir is not None else None
-        self._read: tuple[Committed, CommittedState] | None = None
+        self._storage = storage
+        self._read: list[Earlier] = []  # shared by all that `operator` gives
+        self._name: str | None = None
+        self._changes = NOTHING_SAID
+
+    def operator(
+        self,
+        name: str | None = None,
+        *,
+        dropped: Collection[str] = (),
+        renamed: Mapping[str, str] | None = None,
+        added: Collection[str] = (),
+    ) -> Restore:
+        """For one operator that is not what it was: ``hf.keyed(…, restore=restore.operator(dropped=["seen"]))``.
+
+        Parameters
+        ----------
+        name
+            Its name there; by default the name that it has now.
+        dropped
+            States there that are left behind.
+        renamed
+            By the name of a state there the name that it has now.
+        added
+            States that were not there and begin with nothing. Of a state whose type cannot follow, or whose function is
+            another, one is dropped and one is added. Timers, broadcast and operator states may be added without a word.
+
+        What the processor says of states and fields (`renamed_from`, `DroppedState`, …) holds too, after this.
+
+        Returns
+        -------
+        Restore
+            It reads what this one has read.
+
+        Raises
+        ------
+        InvalidRequest
+            A text where names were expected. Whether the names are known is told when the operator is declared.
+        """
+        for what, names in (("dropped", dropped), ("added", added)):
+            if isinstance(names, str):
+                raise InvalidRequest(f"{what} is {names!r}; expected names of states: [{names!r}]")
+        one = copy.copy(self)
+        one._name = name
+        now_and_before = tuple((now, before) for before, now in (renamed or {}).items())
+        one._changes = StateChanges(dropped=tuple(dropped), renamed=now_and_before, added=tuple(added))
+        return one
+
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators that have state there, in order."""
+        return self._earlier(None).operators
 
     def kafka_offsets(self, source: int = 0) -> str:
         """Where a Kafka source of the earlier query goes on, for the option ``startingOffsets`` of the new query's.
@@ -74,82 +139,76 @@ class Restore(Beginning):
         Incompatible
             Output is visible of a batch that Spark has not committed.
         """
-        sources = self._committed(start_session()[0])[1].batch.sources
+        earlier = self._earlier(None)
+        sources = earlier.sources
+        if not sources:
+            raise InvalidRequest(f"{earlier.where} has no sources: it was made of tables, not of a query's batch")
         if not 0 <= source < len(sources):
             raise InvalidRequest(
-                f"{self._where}: source {source}: expected 0 to {len(sources) - 1}, in the order in which the query "
+                f"{earlier.where}: source {source}: expected 0 to {len(sources) - 1}, in the order in which the query "
                 "names its sources"
             )
         offsets = _positions(sources[source])
         if offsets is None:
             raise InvalidRequest(
-                f"{self._where}: source {source}: expected offsets of Kafka, found {sources[source]}. How other "
+                f"{earlier.where}: source {source}: expected offsets of Kafka, found {sources[source]}. How other "
                 "sources go on: docs/guide/rescale.md"
             )
         return json.dumps(offsets)
 
+    def plan(
+        self, processor: Processor | type[Processor] | None = None, *, name: str | None = None, slots: int | None = None
+    ) -> RestorePlan:
+        """What would happen to one operator, without anything happening: a dry run, for ``print``.
+
+        Parameters
+        ----------
+        processor
+            That begins with the state. By default nothing is compared.
+        name
+            The operator's name; may be left out after :meth:`operator`, and where there is one only.
+        slots
+            That it shall have; by default as many as it had.
+
+        Raises
+        ------
+        InvalidRequest
+            No such operator. What contradicts the state is not raised: it is in the plan.
+        """
+        earlier = self._earlier(None)
+        wanted = self._name or name or (earlier.operators[0] if len(earlier.operators) == 1 else None)
+        if wanted is None:
+            raise InvalidRequest(
+                f"{earlier.where}: which operator? There are {', '.join(map(repr, earlier.operators))}"
+            )
+        recorded, origin = earlier.operator(wanted, earlier.where, None)
+        return plan_of(earlier, recorded, origin, self._changes, processor, slots)
+
     def begin(self, session: Any, plan: OperatorPlan) -> OperatorRecord:
         """As :class:`Beginning` says; also Incompatible where the newest batch is not settled."""
-        declared, name = plan.declared, self._operator or plan.name
-        committed, state = self._committed(session)
-        query_id, batch_id, found = committed.query_id, state.batch.batch_id, state.handles.get(name)
-        where = f"operator {declared.name!r}: {self._where}"
-        if not found:
-            known = ", ".join(map(repr, sorted(state.handles))) or "none"
-            raise InvalidRequest(
-                f"{where}: at its last committed batch, {batch_id}, there is no state of an operator {name!r}; there "
-                f"is some of: {known}. Name it: hf.Restore(…, operator=…)"
-            )
-        store = open_file_store(self._state_dir or plan.checkpoint_dir, StorageOptions.of(plan.settings))
-        recorded = recorded_operator(store, operator_prefix(query_id, name))
-        if recorded is None:
-            raise InvalidRequest(
-                f"{where}: {store.uri} has no state of query {query_id}, operator {name!r}. Say which folder was its "
-                "spark.holdfast.checkpoint.dir: hf.Restore(…, state_dir=…)"
-            )
-        handles = tuple(found.get(slot) for slot in range(recorded.slots))
-        unknown = sorted(set(found) - set(range(recorded.slots)))
-        if unknown or (recorded.origin is not None and None in handles):
-            raise Incompatible(
-                f"{where} has versions of the slots {sorted(found)}; expected all of the {recorded.slots} that "
-                f"{store.uri} records. Files of two checkpoints are mixed: restore both from one backup"
-            )
-        origin = Origin(store.uri, query_id, name, batch_id, handles, tuple(sorted(state.handles)))
-        return continued(recorded, declared, origin)
+        earlier, declared = self._earlier(session), plan.declared
+        own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
+        where = f"operator {declared.name!r}: {earlier.where}"
+        recorded, origin = earlier.operator(self._name or declared.name, where, own_store)
+        return continued(recorded, declared, origin, self._changes)
 
-    @property
-    def _where(self) -> str:
-        return f"restore from {self._path}"
-
-    def _committed(self, session: Any) -> tuple[Committed, CommittedState]:
+    def _earlier(self, session: Any) -> Earlier:
         """Read once: all operators and sources of a query go on from one batch."""
-        if self._read is None:
-            options = StorageOptions.of(Settings.from_mapping(dict(session.conf.getAll)))
-            reader: SparkReader = partial(state_texts, session, self._path)
-            committed = Committed(open_file_store(self._path, options), reader)
-            state = committed.at(None)
-            check_settled(committed, state.batch.batch_id)
-            self._read = committed, state
-        return self._read
+        if not self._read:
+            storage = self._storage or storage_of(session)
+            if self._savepoint is not None:
+                self._read.append(EarlierSavepoint(self._savepoint, storage))
+            else:
+                path = str(self._checkpoint)
+                self._read.append(EarlierQuery(path, self._state_dir, self._batch_id, storage, session))
+        return self._read[0]
 
 
-def check_settled(committed: Committed, batch_id: int) -> None:
-    """What begins before a batch whose output is visible would write that output again.
-
-    Raises
-    ------
-    Incompatible
-        There is such a batch.
-    """
-    store = committed.store
-    records = RecordLog(store, timeline_of(store, committed.query_id))
-    records.load()
-    if records.newest_batch is not None and records.newest_batch > batch_id:
-        raise Incompatible(
-            f"restore: Spark has committed {store.uri} up to batch {batch_id}, and output is visible of batch "
-            f"{records.newest_batch}: a query that begins at batch {batch_id} would write it again. Start the earlier "
-            "query once more, until it has committed that batch, then stop it"
-        )
+def _place(given: str | os.PathLike[str] | None) -> str | None:
+    if given is None:
+        return None
+    store_uri(os.fspath(given))  # told here, where it is said
+    return os.fspath(given)
 
 
 def _positions(text: str | None) -> dict[str, dict[str, int]] | None:

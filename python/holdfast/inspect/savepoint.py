@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import savepoint
+from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
+from holdfast.inspect.operator_tables import OperatorTables
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
+from holdfast.inspect.savepoint_writer import SavepointWriter
 from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableFile
 from holdfast.savepoint.manifest import table_folder
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 
 class Savepoint:
@@ -94,20 +97,76 @@ class Savepoint:
         Unavailable
             Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
         """
-        target = open_file_store(os.fspath(to), storage)
-        left = target.list("")
-        if left:
-            what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"
-            raise InvalidRequest(
-                f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. What a killed "
-                f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
-            )
+        target = _empty_folder(to, storage)
         with ExitStack() as opened:
             if isinstance(checkpoint, Checkpoint):
                 source = checkpoint
             else:
                 source = opened.enter_context(Checkpoint(checkpoint, state=state, spark=spark, storage=storage))
             manifest = SavepointMaker(source, target, progress).make(batch_id)
+        savepoint.write_manifest(target, manifest)
+        return cls(to, storage=storage)
+
+    @classmethod
+    def write(
+        cls,
+        to: str | os.PathLike[str],
+        *operators: OperatorTables,
+        base: str | os.PathLike[str] | Savepoint | None = None,
+        progress: Progress | None = None,
+        storage: StorageOptions | None = None,
+    ) -> Savepoint:
+        """Makes a savepoint of tables: to begin with what another system has, or to edit a savepoint.
+
+        ``hf.Savepoint.write("/backup/first", hf.OperatorTables("totals", {"total": df}, processor=Totals(), key=…))``
+
+        All rows are checked before anything is written: columns, types, nulls, that nothing is there twice, that lists
+        have no gaps, that key groups are those of the keys. They may come in any order. Memory is bounded by some row
+        groups and the largest key group of a state; the temporary folder (``TMPDIR``) has the rows twice meanwhile.
+
+        Parameters
+        ----------
+        to
+            A folder that does not exist, or is empty.
+        operators
+            Those that have tables.
+        base
+            A savepoint: operators, and states, for which no table is given are as in it, and the new one is of the same
+            query and batch, with the same offsets of sources. By default there is nothing else, and no query.
+        progress
+            Called with the number of rows so far.
+        storage
+            Endpoint, region and retries of buckets.
+
+        Raises
+        ------
+        InvalidRequest
+            There is something in ``to``; a row is refused, with its number or its key; an operator or a state is not
+            known, or not described.
+        Corrupt
+            A file of ``base`` is damaged.
+        Incompatible
+            Parquet cannot hold a type, or a value; or a key group is larger than a column can be.
+        Unavailable
+            Storage does not answer, or the temporary folder is full.
+        """
+        from holdfast import __version__
+
+        target = _empty_folder(to, storage)
+        edited = base if isinstance(base, Savepoint) or base is None else cls(base, storage=storage)
+        now_ms = SystemClock().now_ms()
+        kept = (edited._store, edited.manifest) if edited is not None else None
+        written = SavepointWriter(kept, target, progress, now_ms).write(operators)
+        of = edited.manifest if edited is not None else None
+        manifest = Manifest(
+            query_id=of.query_id if of else None,
+            batch_id=of.batch_id if of else None,
+            watermark_ms=of.watermark_ms if of else None,
+            sources=of.sources if of else (),
+            created_ms=now_ms,
+            created_by=__version__,
+            operators=written,
+        )
         savepoint.write_manifest(target, manifest)
         return cls(to, storage=storage)
 
@@ -191,3 +250,16 @@ class Savepoint:
             for state in operator.states:
                 for file in state.files:
                     yield operator, state, file
+
+
+def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
+    """Where a savepoint shall be; InvalidRequest where something is."""
+    target = open_file_store(os.fspath(to), storage)
+    left = target.list("")
+    if left:
+        what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"
+        raise InvalidRequest(
+            f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. What a killed "
+            f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
+        )
+    return target

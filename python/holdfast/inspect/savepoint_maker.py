@@ -15,10 +15,11 @@ import pyarrow as pa
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
+from holdfast.checkpoint.value_schemas import plain_schema
 from holdfast.clock import SystemClock
 from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups, not_the_same
 from holdfast.inspect.difference import encoded_rows
-from holdfast.inspect.slot_versions import NO_KEY_GROUP, keyed_range, state_range
 from holdfast.inspect.state_rows import StateRows, columns_of
 from holdfast.savepoint import Manifest, SavedOperator, SavedState, StateTtl, TableFile, TableWriter
 from holdfast.storage import FileStore
@@ -71,7 +72,7 @@ class SavepointMaker:
             SavedState(
                 name=state.name,
                 kind=state.kind,
-                schema=state.schema,
+                schema=plain_schema(state),
                 function=state.function,
                 columns=columns_of(record, state),
                 ttl=ttls[state.id],
@@ -101,9 +102,9 @@ class SavepointMaker:
                 continue
             if state.kind in OF_NO_KEY:
                 slot = 0 if state.kind == "broadcast" else handle.slot
-                files = self._pass(record, [state], handle, ttls, state_range(NO_KEY_GROUP, state.id))
+                files = self._pass(record, [state], handle, ttls, of_state(NO_KEY_GROUP, state.id))
                 found += [(state, writer.finish(self._target, slot, (0, 0))) for state, writer in files]
-        for state, writer in self._pass(record, keyed, handle, ttls, keyed_range(*groups)):
+        for state, writer in self._pass(record, keyed, handle, ttls, of_key_groups(*groups)):
             found.append((state, writer.finish(self._target, handle.slot, groups)))
         return [(state, file) for state, file in found if file is not None]
 

@@ -13,7 +13,11 @@ from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 
 def find_state_folder(
-    checkpoint: FileStore, query_id: str, given: str | os.PathLike[str] | None, options: StorageOptions | None
+    checkpoint: FileStore,
+    query_id: str,
+    given: str | os.PathLike[str] | None,
+    options: StorageOptions | None,
+    parameter: str = "state",
 ) -> FileStore:
     """The store of the operators' state.
 
@@ -21,6 +25,8 @@ def find_state_folder(
     ----------
     given
         As told by the caller. None: looked for in the checkpoint's folder, in those below it and in those beside it.
+    parameter
+        As which the caller's caller tells it, for the message.
 
     Raises
     ------
@@ -41,7 +47,7 @@ def find_state_folder(
         among = f"found {', '.join(found)}" if found else "found none in it or beside it"
         raise InvalidRequest(
             f"which folder has the state of {checkpoint.uri}? {among}: give the folder of "
-            "spark.holdfast.checkpoint.dir as state="
+            f"spark.holdfast.checkpoint.dir as {parameter}="
         )
     return open_file_store(found[0])
 

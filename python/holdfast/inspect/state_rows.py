@@ -5,13 +5,10 @@ The columns are those of savepoints (docs/formats/savepoint.md). Owner: one thre
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast import _core
 from holdfast.checkpoint.handle import Handle
@@ -20,8 +17,9 @@ from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.value_schemas import core_schemas
 from holdfast.errors import Corrupt
 from holdfast.savepoint import StateColumns
-from holdfast.savepoint.columns import SKETCH, as_type
+from holdfast.savepoint.columns import as_type
 from holdfast.savepoint.entries import rows_of, state_codec
+from holdfast.savepoint.results import result_of
 
 
 def columns_of(record: OperatorRecord, state: StateRecord) -> StateColumns:
@@ -102,27 +100,6 @@ def state_rows(rows: StateRows, entries: Iterable[pa.RecordBatch]) -> Iterator[p
         found = rows.rows(batch)
         if found.num_rows:
             yield found
-
-
-def result_of(accumulators: pa.Array, function: str | None) -> pa.Array:
-    """What a function makes of what it gathered; nulls where only a library that is not here knows."""
-    if function == "count":
-        return accumulators
-    if function == SKETCH:
-        return _sketched(accumulators)
-    of_row = dict(zip((f.name for f in accumulators.type), accumulators.flatten()))
-    count = of_row["count"].cast(pa.float64())
-    if function == "avg":
-        return pc.if_else(pc.greater(count, 0), pc.divide(of_row["sum"], count), None)
-    variance = pc.if_else(pc.greater(count, 1), pc.divide(of_row["m2"], pc.subtract(count, 1.0)), None)
-    return variance if function == "variance" else pc.sqrt(variance)
-
-
-def _sketched(sketches: pa.Array) -> pa.Array:
-    if importlib.util.find_spec("datasketches") is None:
-        return pa.nulls(len(sketches), pa.int64())
-    hll = importlib.import_module("datasketches").hll_sketch
-    return pa.array([round(hll.deserialize(sketch).get_estimate()) for sketch in sketches.to_pylist()], pa.int64())
 
 
 def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:

@@ -64,6 +64,22 @@ def entries_of(
     InvalidRequest
         A null where there must be none, or a position that is no place in a list.
     """
+    entries = encoded(batch, columns, codec, ttl_ms=ttl_ms, sequence=sequence)
+    if "key_group" in columns.names:
+        told, found = batch.column(columns.names["key_group"]), entries.column("key_group")
+        if not told.cast(pa.uint16()).equals(found):
+            row = pc.index(pc.not_equal(told, found), True).as_py()
+            raise Corrupt(
+                f"row {row}: expected key group {found[row]}, which is that of its key, found {told[row]}; whoever "
+                "changes keys of a savepoint writes it anew, with Savepoint.write"
+            )
+    return entries
+
+
+def encoded(
+    batch: pa.RecordBatch, columns: StateColumns, codec: _core.StateCodec, *, ttl_ms: int | None, sequence: int = 0
+) -> pa.RecordBatch:
+    """As :func:`entries_of`, of rows that do not say a key group, or whose key group is not to be believed."""
     names = columns.names
     stored = "accumulator" if columns.kind == "aggregating" else "value"
     given: dict[str, Any] = {}
@@ -81,16 +97,7 @@ def entries_of(
         given["suffixes"] = batch.column(names["map_key"])
     if "expiry" in names and ttl_ms is not None:
         given["stamps"] = _stamps(batch.column(names["expiry"]), ttl_ms)
-    entries = pa.record_batch(codec.encode(**given))
-    if "key_group" in names:
-        told, found = batch.column(names["key_group"]), entries.column("key_group")
-        if not told.cast(pa.uint16()).equals(found):
-            row = pc.index(pc.not_equal(told, found), True).as_py()
-            raise Corrupt(
-                f"row {row}: expected key group {found[row]}, which is that of its key, found {told[row]}; whoever "
-                "changes keys of a savepoint writes it anew, with Savepoint.write"
-            )
-    return entries
+    return pa.record_batch(codec.encode(**given))
 
 
 def rows_of(

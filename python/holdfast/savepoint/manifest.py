@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -127,7 +127,7 @@ class SavedOperator:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A whole savepoint. Attributes as in docs/formats/savepoint.md."""
+    """A whole savepoint. Attributes as in docs/formats/savepoint.md. ``checksum``: of the file it was read from."""
 
     query_id: str | None
     batch_id: int | None
@@ -136,6 +136,7 @@ class Manifest:
     created_ms: int
     created_by: str
     operators: tuple[SavedOperator, ...]
+    checksum: str = field(default="", compare=False)
 
     def operator(self, name: str) -> SavedOperator:
         """InvalidRequest where there is no such operator."""

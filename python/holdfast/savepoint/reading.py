@@ -7,7 +7,8 @@ key groups of the rows. No name is taken from the savepoint: they follow from op
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from holdfast._core import xxh64_file
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import as_type, check_filter
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
-from holdfast.sealed import CHECKSUM_DIGITS
+from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore
 
 _BATCH_ROWS = 65536
@@ -44,7 +45,7 @@ def read_manifest(store: FileStore) -> Manifest:
             f"{store.uri} holds no savepoint: expected the file {MANIFEST}, which is written last. What a killed "
             "attempt left has none: delete the folder and make the savepoint again"
         )
-    return Manifest.from_text(data, f"{MANIFEST} in {store.uri}")
+    return replace(Manifest.from_text(data, f"{MANIFEST} in {store.uri}"), checksum=checksum_of(data))
 
 
 def table_path(store: FileStore, operator: str, state: str, slot: int, folder: str) -> str:
@@ -89,6 +90,7 @@ def read_state(
     folder: str,
     *,
     key_groups: tuple[int, int] | None = None,
+    slots: Collection[int] | None = None,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -100,6 +102,8 @@ def read_state(
         Of this machine, for files of a store that is elsewhere.
     key_groups
         From the first up to, but not including, the second: only rows of these. Files that have none are not read.
+    slots
+        Only rows of these; by default of all.
     columns
         Of these names, in this order; by default all.
     filter
@@ -119,6 +123,8 @@ def read_state(
     as_stored = state.columns.schema.types == state.columns.parquet_schema.types
     pushed, later = (filter, None) if as_stored else (None, filter)
     for file in state.files:
+        if slots is not None and file.slot not in slots:
+            continue
         wanted = pushed
         if key_groups is not None and file.end_key_group > file.first_key_group:
             if file.end_key_group <= key_groups[0] or key_groups[1] <= file.first_key_group:

@@ -54,10 +54,9 @@ class TableWriter:
 
     def finish(self, store: FileStore, slot: int, key_groups: tuple[int, int]) -> TableFile | None:
         """Ends the file and uploads it, durably; None, and nothing is stored, where there were no rows."""
-        self._flush()
-        if self._writer is None:
+        self.end()
+        if not self.rows:
             return None
-        self.close()
         checksum, size_bytes = xxh64_file(self._path)
         try:
             store.put_file(table_name(*self._names, slot), self._path)
@@ -67,6 +66,11 @@ class TableWriter:
             ) from error
         os.unlink(self._path)
         return TableFile(slot, *key_groups, self.rows, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
+
+    def end(self) -> None:
+        """Ends the local file, with all its rows. May be called again."""
+        self._flush()
+        self.close()
 
     def close(self) -> None:
         """Ends the local file, whether whole or not. May be called again."""

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint import OperatorRecord
+from holdfast.settings import Settings
 from holdfast.spark.plan import OperatorPlan
+from holdfast.storage import StorageOptions
 
 
 class Beginning(ABC):
@@ -24,3 +26,9 @@ class Beginning(ABC):
         Incompatible
             The operator contradicts what is recorded of it.
         """
+
+
+def storage_of(session: SparkSession | None) -> StorageOptions:
+    """How buckets are reached, by a session's settings, or those of the one that is active; none is started for it."""
+    found = session if session is not None else SparkSession.getActiveSession()
+    return StorageOptions.of(Settings.from_mapping(dict(found.conf.getAll) if found is not None else {}))

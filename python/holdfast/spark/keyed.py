@@ -28,6 +28,7 @@ from holdfast.spark.declared_operators import declare
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
+from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.sessions import warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
@@ -106,8 +107,8 @@ def keyed(
         wait for the next batch that has rows. Spark fixes a query's sources at its first batch: what may get timers
         later can have ticks from the beginning, which are silent until then.
     restore
-        State of an earlier query to begin with, in a new checkpoint: :class:`holdfast.Restore`. By default the operator
-        begins with nothing.
+        State to begin with, in a new checkpoint, of an earlier query or a savepoint: :class:`holdfast.Restore`. By
+        default the operator begins with nothing.
     settings
         Settings of this operator, over the session's ``spark.holdfast.*``:
         ``{"slots": 8, "memory.batch.max": "64 MiB"}``. All of them: docs/guide/settings.md.
@@ -207,8 +208,10 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
             "NoTimeout",
         )
     slotted = observed(slotted, plan.name, plan.instance)
-    outputs = [(MAIN, plan.output_schema), *plan.side_outputs]
-    return slotted.mapInArrow(output.unpack_function(outputs, options.name), side_by_side(produced, sides))
+    unpacking = output.Unpacking(options.name, ((MAIN, plan.output_schema), *plan.side_outputs))
+    unpacked = slotted.mapInArrow(output.unpack_function(unpacking), side_by_side(produced, sides))
+    note_packed(unpacked, PackedOutput(slotted, unpacking))
+    return unpacked
 
 
 def _tags(inputs: Sequence[InputFrame], options: OperatorOptions) -> tuple[SideOutput, ...]:
@@ -294,7 +297,7 @@ def _pack_plan(plan: OperatorPlan, number: int) -> pack.PackPlan:
     )
 
 
-def state_records(processor: Processor) -> tuple[StateRecord, ...]:
+def state_records(processor: Processor | type[Processor]) -> tuple[StateRecord, ...]:
     """The states of a processor as they are recorded."""
     numbers = {Timers.kind: itertools.count(FIRST_TIMERS_ID)}
     numbers[BroadcastState.kind] = numbers[OperatorState.kind] = itertools.count(FIRST_OPERATOR_STATE_ID)
@@ -311,7 +314,7 @@ def state_records(processor: Processor) -> tuple[StateRecord, ...]:
     )
 
 
-def state_changes(processor: Processor) -> StateChanges:
+def state_changes(processor: Processor | type[Processor]) -> StateChanges:
     """What a processor says of states, and of fields of their values, that it has no more."""
     fields = (FieldChange(name, *mark) for name, mark in declared_field_marks(processor))
     return StateChanges(*declared_changes(processor), tuple(fields))

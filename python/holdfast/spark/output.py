@@ -9,6 +9,7 @@ made (docs/rfcs/0003).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
@@ -96,9 +97,37 @@ def metrics_frame(metrics: SlotMetrics) -> pd.DataFrame:
     return pd.DataFrame({"blob": [None], METRICS_COLUMN: [metrics.to_text()]}, dtype=object)
 
 
-def unpack_function(
-    outputs: Sequence[tuple[str, pa.Schema]], operator: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass(frozen=True)
+class Unpacking:
+    """How the packed rows of an operator are read. Travels in the closure.
+
+    Attributes
+    ----------
+    outputs
+        Name and schema of each; a blob says by its number which it is for.
+    """
+
+    operator: str
+    outputs: tuple[tuple[str, pa.Schema], ...]
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each blob, with the number of their output.
+
+        Raises
+        ------
+        Corrupt
+            A blob is damaged, or is for an output that is not there.
+        """
+        where = f"output of operator {self.operator!r}"
+        for batch in batches:
+            for data in batch.column(0).drop_null():
+                blob = blobs.Blob.open(data.as_buffer(), where)
+                if blob.channel >= len(self.outputs):
+                    raise Corrupt(f"{where}: a packed row is for output {blob.channel}, there are {len(self.outputs)}")
+                yield blob.channel, blob.read(self.outputs[blob.channel][1])
+
+
+def unpack_function(unpacking: Unpacking) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` behind the slot.
 
     Of one output, its rows. Of several, rows that have a struct column for each by its name, of which one is not null.
@@ -106,14 +135,9 @@ def unpack_function(
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker_process()
-        where = f"output of operator {operator!r}"
-        for batch in batches:
-            for data in batch.column(0).drop_null():
-                blob = blobs.Blob.open(data.as_buffer(), where)
-                if blob.channel >= len(outputs):
-                    raise Corrupt(f"{where}: a packed row is for output {blob.channel}, there are {len(outputs)}")
-                rows = blob.read(outputs[blob.channel][1])
-                yield rows if len(outputs) == 1 else _side_by_side(rows, blob.channel, outputs)
+        outputs = unpacking.outputs
+        for number, rows in unpacking.rows(batches):
+            yield rows if len(outputs) == 1 else _side_by_side(rows, number, outputs)
 
     return unpack
 

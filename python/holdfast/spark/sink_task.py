@@ -18,6 +18,7 @@ from holdfast.commit.record import committables_from_rows, committables_to_rows
 from holdfast.commit.sink import Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import InternalError
 from holdfast.fault_points import reach
+from holdfast.spark.output import Unpacking
 from holdfast.spark.routes import Route
 from holdfast.spark.schemas import conform
 from holdfast.spark.worker_process import prepare_worker_process
@@ -34,6 +35,10 @@ class SinkPlan:
     ----------
     scopes
         By sink.
+    schema
+        Of the DataFrame.
+    unpacking
+        Where the tasks are given an operator's packed rows: how they are read. Their outputs are the routes, by number.
     replay
         What each sink takes rows of, when the batch runs again; None: all do, of all.
     """
@@ -42,6 +47,7 @@ class SinkPlan:
     scopes: Mapping[str, Scope]
     batch_id: int
     schema: pa.Schema
+    unpacking: Unpacking | None = None
     replay: Replay | None = None
 
     @property
@@ -95,10 +101,10 @@ def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
                 task = SinkTask(plan.scopes[sink.name], plan.batch_id, partition, attempt, task_attempt_id)
                 writers[sink.name] = sink.open(task)
         reach("sink_open")
-        for batch in batches:
-            rows += batch.num_rows
-            if writers and batch.num_rows:
-                _write_batch(plan.routes, writers, conform(batch, plan.schema, "output"))
+        for count, routed in _routed(plan, batches):
+            rows += count
+            if writers and count:
+                _write_batch(routed, writers)
                 reach("sink_mid")
         reach("sink_before_prepare")
         prepared = {name: writer.prepare() for name, writer in writers.items()}
@@ -112,9 +118,22 @@ def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     return TaskResult(partition, attempt, task_attempt_id, rows, committables)
 
 
-def _write_batch(routes: Sequence[Route], writers: Mapping[str, SinkWriter], batch: pa.RecordBatch) -> None:
-    for route in routes:
-        open_writers = [writers[sink.name] for sink in route.sinks if sink.name in writers]
-        if open_writers and (rows := route.rows(batch)).num_rows:
-            for writer in open_writers:
-                writer.write(rows)
+def _routed(
+    plan: SinkPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, list[tuple[Route, pa.RecordBatch]]]]:
+    """How many rows came at once, and which of them go which way."""
+    if plan.unpacking is not None:
+        for number, rows in plan.unpacking.rows(batches):
+            route = plan.routes[number]
+            yield rows.num_rows, [(route, conform(rows, route.schema, "output"))]
+        return
+    for batch in batches:
+        rows = conform(batch, plan.schema, "output")
+        yield batch.num_rows, [(route, route.rows(rows)) for route in plan.routes]
+
+
+def _write_batch(routed: Sequence[tuple[Route, pa.RecordBatch]], writers: Mapping[str, SinkWriter]) -> None:
+    for route, rows in routed:
+        for sink in route.sinks:
+            if rows.num_rows and sink.name in writers:
+                writers[sink.name].write(rows)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,6 +27,8 @@ from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
+from holdfast.spark.output import Unpacking
+from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
@@ -116,9 +119,11 @@ def write_exactly_once(
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    output = BatchOutput(store, routes, options, schema)
+    packed = packed_output(df)
+    output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (
-        df.writeStream.foreachBatch(output)
+        (packed.frame if packed else df)
+        .writeStream.foreachBatch(output)
         .option("checkpointLocation", _spark_path(os.fspath(checkpoint)))
         .outputMode(output_mode)
         .trigger(**when)
@@ -131,12 +136,20 @@ def write_exactly_once(
 class BatchOutput:
     """The function for `foreachBatch`: runs each batch by the committer's protocol. Owner: the query's own thread."""
 
-    def __init__(self, store: FileStore, routes: Sequence[Route], options: CommitOptions, schema: Any) -> None:
+    def __init__(
+        self,
+        store: FileStore,
+        routes: Sequence[Route],
+        options: CommitOptions,
+        schema: pa.Schema,
+        unpacking: Unpacking | None = None,
+    ) -> None:
         self._store = store
         self._routes = routes
         self._sinks = [sink for route in routes for sink in route.sinks]
         self._options = options
         self._schema = schema
+        self._unpacking = unpacking
         self._committer: Committer | None = None
         self._run_id: str | None = None  # as Spark names the group of the run's jobs; known from the first batch on
         self.query: StreamingQuery | None = None  #: known once Spark has started it
@@ -189,6 +202,7 @@ class BatchOutput:
                 scopes={sink.name: committer.scope(sink.name) for sink in self._sinks},
                 batch_id=batch_id,
                 schema=self._schema,
+                unpacking=self._unpacking,
                 replay=replay,
             )
             told = None if replay is None else SlotReplay.of(replay).to_property()

@@ -84,13 +84,15 @@ def renamed_from(name: str, state: Declared | pa.Field) -> Declared | pa.Field:
     return declaration
 
 
-def declared_field_marks(processor: Processor) -> tuple[tuple[str, FieldMark], ...]:
+def declared_field_marks(processor: Processor | type[Processor]) -> tuple[tuple[str, FieldMark], ...]:
     """What a processor says of fields of its states' values, each with the state's name."""
-    states = declared_in(type(processor))
+    states = declared_in(_class_of(processor))
     return tuple((name, mark) for name, state in states for mark in state.field_marks)
 
 
-def declared_changes(processor: Processor) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def declared_changes(
+    processor: Processor | type[Processor],
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The names of states that were dropped, and of those that were renamed: (now, before).
 
     Raises
@@ -98,21 +100,26 @@ def declared_changes(processor: Processor) -> tuple[tuple[str, ...], tuple[tuple
     InvalidRequest
         A state is renamed from one that is declared, or dropped, or that another is renamed from.
     """
+    own = _class_of(processor)
     dropped: dict[str, None] = {}
-    for cls in reversed(type(processor).__mro__):
+    for cls in reversed(own.__mro__):
         for name, value in vars(cls).items():
             if isinstance(value, DroppedState):
                 dropped[name] = None
             else:
                 dropped.pop(name, None)
-    states = dict(declared_in(type(processor)))
+    states = dict(declared_in(own))
     renamed = [(name, state.earlier_name) for name, state in states.items() if state.earlier_name is not None]
     for name, earlier in renamed:
         others = [other for other, before in renamed if before == earlier and other != name]
         found = "declared" if earlier in states else "dropped" if earlier in dropped else None
         if others or found is not None:
             raise InvalidRequest(
-                f"{type(processor).__name__}: state {name!r} is renamed from {earlier!r}, "
+                f"{own.__name__}: state {name!r} is renamed from {earlier!r}, "
                 f"{f'and so is {others[0]!r}' if others else f'which is {found} too'}; one state goes on from one"
             )
     return tuple(dropped), tuple(renamed)
+
+
+def _class_of(processor: Processor | type[Processor]) -> type[Processor]:
+    return processor if isinstance(processor, type) else type(processor)

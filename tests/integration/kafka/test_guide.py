@@ -21,6 +21,7 @@ import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, values
 from tests.kafka_reading import read_committed
 from tests.processors import TOTALS, RunningTotal
+from tests.spark_totals import by_spark
 from tests.streams import FileStream, rows
 
 import holdfast as hf
@@ -75,7 +76,7 @@ class Reader:
         names: dict[str, Any] = {"__name__": page.removesuffix(".md"), "spark": self.spark, **given}
         with ThreadPoolExecutor(1) as thread:
             for block in blocks_of(page):
-                placed = re.sub(r'"/(?:data|tmp)/', f'"{self.folder}/', block)
+                placed = re.sub(r'"/(?:data|tmp|backup)/', f'"{self.folder}/', block)
                 placed = re.sub(r"\b(?:broker|127\.0\.0\.1):9092\b", self.broker, placed)
                 at_work = thread.submit(exec, compile(placed, page, "exec"), names)
                 while not at_work.done():
@@ -198,13 +199,23 @@ def test_page_operators(reader: Reader) -> None:
 def test_page_rescale(reader: Reader) -> None:
     earlier = reader.totals(AMOUNTS).writeStream.format("noop").trigger(availableNow=True)
     hf.await_termination(hf.start(earlier, checkpoint=str(reader.folder / "old" / "checkpoint")))
-    given = {"hf": hf, "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
+    old = reader.folder / "old" / "checkpoint"
+    hf.Savepoint.create(checkpoint=old, state=reader.folder / "state", to=reader.folder / "monday")
+    by_others = reader.streams("others")
+    by_others.checkpoint = reader.folder / "by-spark" / "checkpoint"
+    by_others.write(AMOUNTS)
+    by_others.run(by_spark)
+    given = {"hf": hf, "pa": pa, "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
     names = reader.reads("rescale.md", events=reader.frame("later", AMOUNTS), **given)
     reader.writes(names)
     with hf.Checkpoint(reader.folder / "new" / "checkpoint", state=reader.folder / "state") as checkpoint:
         assert [operator.slots for operator in checkpoint.operators()] == [16]
         total = checkpoint.read("totals", "total").read_all().select(["user", "value"])
     assert sorted(total.to_pylist(), key=str) == [{"user": "ada", "value": 10}, {"user": "bob", "value": -10}]
+    made = hf.Savepoint(reader.folder / "of-spark").read("totals", "total").read_all().select(["user", "value"])
+    assert sorted(made.to_pylist(), key=str) == [{"user": "ada", "value": 5}, {"user": "bob", "value": -5}]
+    assert not names["changed"].plan(names["Totals"]).refused
+    assert len(reader.rows_of(reader.frame("again", AMOUNTS).transform(names["operator"]))) == 3
 
 
 def test_page_settings(reader: Reader) -> None:

@@ -1,0 +1,212 @@
+"""What a query may begin with, as the driver reads it: an earlier query at one of its batches, or a savepoint. RFC 15.
+
+Read once, so that all operators and sources of a query go on from one batch. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
+
+from holdfast.checkpoint import (
+    Handle,
+    OperatorRecord,
+    SavepointOrigin,
+    VersionsOrigin,
+    operator_prefix,
+    recorded_operator,
+)
+from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.saved_operator import record_of
+from holdfast.commit.record_log import RecordLog
+from holdfast.commit.timeline import timeline_of
+from holdfast.errors import Incompatible, InvalidRequest
+from holdfast.inspect.committed import Committed, CommittedState
+from holdfast.inspect.spark_itself import SparkItself
+from holdfast.inspect.state_folder import find_state_folder
+from holdfast.savepoint import Manifest, read_manifest
+from holdfast.storage import FileStore, StorageOptions, open_file_store
+
+
+class Earlier(ABC):
+    """State that a query may begin with."""
+
+    path: str
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"restore from {self.path}"
+
+    @property
+    @abstractmethod
+    def batch(self) -> tuple[str | None, int | None]:
+        """Query id, and the batch whose end it is; None of a savepoint that no query made."""
+
+    @property
+    @abstractmethod
+    def operators(self) -> tuple[str, ...]:
+        """Those that have state, in order."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[str | None, ...]:
+        """The end of the batch in each source, as Spark wrote it."""
+
+    @abstractmethod
+    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        """What is recorded of an operator, and its state as an origin.
+
+        Parameters
+        ----------
+        where
+            For messages.
+        own_store
+            Where the operator that begins keeps its own state; None: it is not known yet.
+
+        Raises
+        ------
+        InvalidRequest
+            There is no such operator.
+        """
+
+    def _no_operator(self, name: str, where: str) -> InvalidRequest:
+        known = ", ".join(map(repr, self.operators)) or "none"
+        return InvalidRequest(
+            f"{where}: there is no state of an operator {name!r} in it; there is some of: {known}. Name it: "
+            "restore.operator(…)"
+        )
+
+
+class EarlierQuery(Earlier):
+    """A query's checkpoint.
+
+    Parameters
+    ----------
+    state_dir
+        Where the query kept its state; None: where the operator that begins keeps its own.
+    batch_id
+        At the end of which batch; None: of the newest that is committed, if all output that is visible is of it and of
+        those before.
+    """
+
+    def __init__(
+        self, path: str, state_dir: str | None, batch_id: int | None, storage: StorageOptions, spark: Any
+    ) -> None:
+        self.path = path
+        self._state_dir = state_dir
+        self._batch_id = batch_id
+        self._storage = storage
+        self._committed = Committed(open_file_store(path, storage), SparkItself(path, spark).texts)
+
+    @cached_property
+    def _state(self) -> CommittedState:
+        state = self._committed.at(self._batch_id)
+        if self._batch_id is None:
+            check_settled(self._committed, state.batch.batch_id)
+        return state
+
+    @property
+    def batch(self) -> tuple[str | None, int | None]:
+        return self._committed.query_id, self._state.batch.batch_id
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(sorted(self._state.handles))
+
+    @property
+    def sources(self) -> tuple[str | None, ...]:
+        return self._state.batch.sources
+
+    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        query_id = self._committed.query_id
+        found = self._state.handles.get(name)
+        if not found:
+            raise self._no_operator(name, where)
+        store = self._store(own_store)
+        recorded = recorded_operator(store, operator_prefix(query_id, name))
+        if recorded is None:
+            raise InvalidRequest(
+                f"{where}: {store.uri} has no state of query {query_id}, operator {name!r}. Say which folder was its "
+                "spark.holdfast.checkpoint.dir: hf.Restore(…, state_dir=…)"
+            )
+        batch_id = self._state.batch.batch_id
+        handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
+        return recorded, VersionsOrigin(store.uri, query_id, name, batch_id, handles, self.operators)
+
+    def _store(self, own_store: FileStore | None) -> FileStore:
+        if self._state_dir is not None:
+            return open_file_store(self._state_dir, self._storage)
+        if own_store is not None:
+            return own_store
+        return find_state_folder(self._committed.store, self._committed.query_id, None, self._storage, "state_dir")
+
+
+class EarlierSavepoint(Earlier):
+    """A savepoint."""
+
+    def __init__(self, path: str, storage: StorageOptions) -> None:
+        self.path = path
+        self._store = open_file_store(path, storage)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return read_manifest(self._store)
+
+    @property
+    def batch(self) -> tuple[str | None, int | None]:
+        return self.manifest.query_id, self.manifest.batch_id
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(operator.name for operator in self.manifest.operators)
+
+    @property
+    def sources(self) -> tuple[str | None, ...]:
+        return self.manifest.sources
+
+    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        if name not in self.operators:
+            raise self._no_operator(name, where)
+        recorded = record_of(self.manifest.operator(name))
+        origin = SavepointOrigin(
+            store=self._store.uri,
+            manifest=self.manifest.checksum,
+            query_id=self.manifest.query_id,
+            batch_id=self.manifest.batch_id,
+            operator=name,
+            operators=self.operators,
+            states=tuple((state.name, state.id) for state in recorded.states),
+        )
+        return recorded, origin
+
+
+def check_settled(committed: Committed, batch_id: int) -> None:
+    """What begins before a batch whose output is visible would write that output again.
+
+    Raises
+    ------
+    Incompatible
+        There is such a batch.
+    """
+    store = committed.store
+    records = RecordLog(store, timeline_of(store, committed.query_id))
+    records.load()
+    if records.newest_batch is not None and records.newest_batch > batch_id:
+        raise Incompatible(
+            f"restore: Spark has committed {store.uri} up to batch {batch_id}, and output is visible of batch "
+            f"{records.newest_batch}: a query that begins at batch {batch_id} would write it again. Start the earlier "
+            "query once more, until it has committed that batch, then stop it"
+        )
+
+
+def _by_slot(found: dict[int, Handle], recorded: OperatorRecord, where: str) -> tuple[Handle | None, ...]:
+    handles = tuple(found.get(slot) for slot in range(recorded.slots))
+    unknown = sorted(set(found) - set(range(recorded.slots)))
+    if unknown or (recorded.origin is not None and None in handles):
+        raise Incompatible(
+            f"{where} has versions of the slots {sorted(found)}; expected all of the {recorded.slots} that are "
+            "recorded. Files of two checkpoints are mixed: restore both from one backup"
+        )
+    return handles

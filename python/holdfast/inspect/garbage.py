@@ -1,0 +1,208 @@
+"""What no batch that Spark retains needs any more, and its deletion: `Checkpoint.gc`.
+
+By the rule by which a running query tidies up (`checkpoint/retention.py`), from the newest committed version of each
+slot. Beyond that rule nothing goes that any retained handle names, that a query which begins with this state has yet to
+copy, that the next version may name, or that is young. So it may run beside the query: what the query writes meanwhile
+is above the versions that this looks at, or young. A kill leaves files that the next one deletes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.names import (
+    FIRST_VERSION,
+    delta_name,
+    operator_prefix,
+    parse_version,
+    query_folder,
+    slot_prefix,
+)
+from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
+from holdfast.checkpoint.origin import VersionsOrigin
+from holdfast.checkpoint.retention import reason_to_delete, tables_named, view_of
+from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.timeline import Timeline
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.committed import Committed, CommittedState
+from holdfast.inspect.descriptions import Garbage, Unneeded
+from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.storage import FileStore, StoredFile
+
+#: Younger files may belong to somebody who is at work; no caller may choose less.
+AGE_MS_MIN = 3_600_000
+_DELETE_AT_ONCE = 500
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Looks through one query's state.
+
+    Parameters
+    ----------
+    store
+        Of the operators' state.
+    now_ms, age_ms
+        Files that are younger than ``age_ms`` stay.
+    abandoned
+        Runs, by id, that were given up for good: as ``spark.holdfast.abandonedRuns``.
+    """
+
+    committed: Committed
+    store: FileStore
+    record_of: Callable[[str], OperatorRecord]
+    slot_of: Callable[[OperatorRecord, int], SlotVersions]
+    now_ms: int
+    age_ms: int
+    abandoned: tuple[str, ...]
+
+    def find(self) -> Garbage:
+        """What may go, and of which slots nothing may, and why. Changes nothing."""
+        states = self._retained()
+        claimed = self._claimed()
+        files: list[Unneeded] = []
+        kept: dict[str, str] = {}
+        for operator, newest in sorted(states[-1].handles.items()):
+            record = self.record_of(operator)
+            runs = self._runs(operator, newest)
+            for slot in sorted(newest):
+                if slot >= record.slots:
+                    raise Corrupt(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
+                named = [state.handles.get(operator, {}).get(slot) for state in states]
+                handles = [handle for handle in named if handle is not None]
+                folder = slot_prefix(operator_prefix(self.committed.query_id, operator), slot)
+                try:
+                    found = self._of_slot(self.slot_of(record, slot), runs, handles, claimed.get((operator, slot), []))
+                except _Kept as reason:
+                    kept[folder] = str(reason)
+                else:
+                    files += found
+        return Garbage(tuple(files), kept)
+
+    def _of_slot(
+        self, slot: SlotVersions, runs: Runs, handles: Sequence[Handle], claimed: Sequence[Handle]
+    ) -> list[Unneeded]:
+        newest = handles[-1]
+        folder = slot.context.stored("")
+        _refuse_links(self.store, folder)
+        own = [
+            StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in self.store.list(folder)
+        ]
+        settings = replace(slot.context.settings, abandoned_runs=(*self.abandoned, newest.version_id[:_DIGITS]))
+        others = Timeline(replace(slot.context, settings=settings), runs).others(newest, own)
+        if others:
+            raise _Kept(
+                f"run{'s' if len(others) > 1 else ''} {', '.join(others)} may need files here: of a copy of the "
+                "checkpoint, or of a run that has committed nothing yet. Let the query commit a batch; or name runs "
+                f"that were given up for good: --abandoned {','.join(others)}"
+            )
+        unnamed = _still_to_be_named(newest, own)
+        needed = [*handles, *claimed]
+        tables = _tables(slot, newest, needed, {file.name for file in own}, unnamed)
+        view = view_of(newest, newest, self.now_ms, self.age_ms, tables)
+        stays = {delta_name(ref.sequence, ref.version_id) for handle in needed for ref in handle.deltas}
+        stays |= {ref.name for handle in needed for ref in handle.snapshots} | set(unnamed)
+        return [
+            Unneeded(folder + file.name, file.size_bytes, reason)
+            for file in own
+            if (reason := reason_to_delete(file, view)) is not None
+            and file.name not in stays
+            and file.modified_ms < view.strays_before_ms
+        ]
+
+    def delete(self, garbage: Garbage) -> int:
+        """Deletes what was found, manifests before the tables that they name; how many half-written files went too."""
+        names = [file.name for file in garbage.files]
+        for first in range(0, len(names), _DELETE_AT_ONCE):
+            self.store.delete(names[first : first + _DELETE_AT_ONCE])
+        return self.store.sweep(f"{query_folder(self.committed.query_id)}/", self.now_ms - self.age_ms)
+
+    def _retained(self) -> list[CommittedState]:
+        """Of each batch that is retained, all handles. Where one cannot be read, what it needs is not known."""
+        found = []
+        for batch_id in self.committed.batches():
+            try:
+                found.append(self.committed.at(batch_id))
+            except (Corrupt, InvalidRequest) as error:
+                if batch_id not in self.committed.batches():
+                    continue  # a query that runs retains it no longer
+                raise Corrupt(
+                    f"what batch {batch_id} needs cannot be known, so nothing is deleted: {error}. A batch is retained "
+                    "for as long as Spark's logs have it (spark.sql.streaming.minBatchesToRetain)"
+                ) from error
+        if not found:
+            raise InvalidRequest(f"{self.committed.store.uri} has no committed batch yet; nothing is deleted")
+        return found
+
+    def _runs(self, operator: str, newest: dict[int, Handle]) -> Runs:
+        """As the run sees them that made the operator's newest version."""
+        maker = max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id[:_DIGITS]
+        return Runs.seen_from(self.store, operator_prefix(self.committed.query_id, operator), operator, maker)
+
+    def _claimed(self) -> dict[tuple[str, int], list[Handle]]:
+        """Handles of this query that slots of later generations in the same store have yet to copy."""
+        claimed: dict[tuple[str, int], list[Handle]] = {}
+        own = query_folder(self.committed.query_id) + "/"
+        names = {file.name for file in self.store.list("")}
+        for name in sorted(names):
+            prefix, _, file = name.rpartition("/")
+            if file != "operator.json" or prefix.count("/") != 1 or name.startswith(own):
+                continue
+            record = recorded_operator(self.store, prefix)
+            origin = record.origin if record is not None else None
+            if record is None or not isinstance(origin, VersionsOrigin) or origin.query_id != self.committed.query_id:
+                continue
+            if all(f"{slot_prefix(prefix, slot)}/{FIRST_VERSION}" in names for slot in range(record.slots)):
+                continue
+            for handle in origin.handles:
+                if handle is not None:
+                    claimed.setdefault((handle.operator, handle.slot), []).append(handle)
+        return claimed
+
+
+class _Kept(Exception):
+    """Why nothing of a slot is deleted."""
+
+
+def _still_to_be_named(newest: Handle, own: Iterable[StoredFile]) -> list[str]:
+    """Manifests of snapshots of this lineage that a version to come may name, of whatever age."""
+    since = newest.snapshots[0].sequence if newest.snapshots else 0
+    return [
+        file.name
+        for file in own
+        if file.name.startswith("snapshot/")
+        and (version := parse_version(file.name)) is not None
+        and version[0] > since
+        and newest.names(*version)
+    ]
+
+
+def _tables(
+    slot: SlotVersions, newest: Handle, needed: Sequence[Handle], there: set[str], unnamed: Sequence[str]
+) -> frozenset[str] | None:
+    """Files of all snapshots that are named, or may be; None where a manifest that tells them is damaged."""
+    refs = {ref.name: ref for handle in needed for ref in handle.snapshots}
+    # Of older batches: below what the newest needs, the query itself may have deleted it already.
+    refs = {name: ref for name, ref in refs.items() if name in there or ref.sequence >= newest.floor}
+    superseded = [old.name for old in newest.superseded if old.name is not None]
+    try:
+        return tables_named(slot.snapshots, refs.values(), [*superseded, *unnamed])
+    except Corrupt as error:
+        slot.context.logger.warning("no file of a snapshot is deleted while one is damaged: %s", error)
+        return None
+
+
+def _refuse_links(store: FileStore, folder: str) -> None:
+    """A folder that is a link leads elsewhere: to what another checkpoint has, perhaps."""
+    path = store.local_path(folder + "x")
+    if path is None:
+        return
+    steps = os.path.dirname(path)
+    for _ in range(len(folder.rstrip("/").split("/"))):
+        if os.path.islink(steps):
+            raise _Kept(f"{steps} is a symbolic link, and what it leads to may be another's: nothing is deleted there")
+        steps = os.path.dirname(steps)

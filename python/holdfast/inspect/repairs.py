@@ -1,0 +1,265 @@
+"""Puts damaged files of a state right again, byte for byte: `Checkpoint.repair`.
+
+A handle stands in Spark's checkpoint and names each file by size and checksum, so what mends a version is the very file
+that was written. It is looked for where its bytes may be: in other files of the slot, among the local copies of a
+machine, in a backup; a manifest is put together anew from the files that are there. Nothing takes effect that is not
+what the handle says. Order, for each file: its bytes, checked, in a folder of our own; the damaged file under a second
+name; the damaged file gone; the right one in its place, read back. A kill in between leaves it damaged or missing, as
+it was, and the next repair goes on. What nothing has the bytes of is said, with the batches that are whole without it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+
+from holdfast._core import xxh64_file
+from holdfast.checkpoint.base_folder import BaseFile
+from holdfast.checkpoint.handle import Handle, SnapshotRef
+from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.names import delta_name, table_name
+from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.snapshot import Manifest
+from holdfast.clock import Ids
+from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest, Unavailable
+from holdfast.inspect.committed import Committed
+from holdfast.inspect.descriptions import Repair
+from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
+from holdfast.storage import FileStore
+
+#: Where damaged files go, in the slot's folder. Nobody deletes them but a person.
+ASIDE = "damaged"
+#: Files of an older snapshot that a lost manifest may have shared: all subsets are tried.
+_SHARED_MAX = 12
+_WRONG = (Corrupt, Incompatible, InvalidRequest)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file that a retained version needs. ``name``: in the slot's folder."""
+
+    name: str
+    size_bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Mender:
+    """Looks through one query's state.
+
+    Parameters
+    ----------
+    store
+        Of the operators' state; written to by `mend` alone.
+    backup
+        A copy of it, of any age; None: there is none.
+    local_dirs
+        Folders of ``spark.holdfast.local.dir``: this machine's, or brought from another.
+    work
+        A folder of our own.
+    """
+
+    committed: Committed
+    store: FileStore
+    record_of: Callable[[str], OperatorRecord]
+    slot_of: Callable[[OperatorRecord, int], SlotVersions]
+    backup: FileStore | None
+    local_dirs: Sequence[str]
+    work: str
+    ids: Ids
+
+    def run(self, apply: bool) -> list[Repair]:
+        """Each damaged file: where its bytes were found, and whether it was put right."""
+        found: dict[str, Repair] = {}
+        for operator, slot, handles in self._versions():
+            versions = self.slot_of(self.record_of(operator), slot)
+            for wanted in self._wanted(versions, handles, found, apply):
+                name = versions.context.stored(wanted.name)
+                if name not in found and not self._is_whole(self.store, name, wanted):
+                    found[name] = self._mend(versions, wanted, apply)
+        return [found[name] for name in sorted(found)]
+
+    def _versions(self) -> Iterator[tuple[str, int, list[Handle]]]:
+        """Handles of each slot at the batches that are retained and readable, the newest first."""
+        slots: dict[tuple[str, int], list[Handle]] = {}
+        for batch_id in reversed(self.committed.batches()):
+            try:
+                handles = self.committed.at(batch_id).handles
+            except _WRONG:
+                continue  # of Spark's own files; verify says so
+            for operator, by_slot in handles.items():
+                for slot, handle in by_slot.items():
+                    slots.setdefault((operator, slot), []).append(handle)
+        for (operator, slot), known in sorted(slots.items()):
+            yield operator, slot, known
+
+    def _wanted(
+        self, versions: SlotVersions, handles: Sequence[Handle], found: dict[str, Repair], apply: bool
+    ) -> Iterator[Wanted]:
+        """All files that the handles lead to, each once: manifests first, since they say which tables."""
+        refs = {ref.name: ref for handle in handles for ref in handle.snapshots}
+        for ref in refs.values():
+            if not ref.name.startswith("snapshot/"):
+                raise Corrupt(f"a handle names {ref.name!r}, which is no manifest of a snapshot; nothing is mended")
+            data = self._manifest(versions, ref)
+            name = versions.context.stored(ref.name)
+            if data is None or not self._is_whole(self.store, name, Wanted(ref.name, ref.size_bytes, ref.checksum)):
+                found[name] = self._mend(versions, Wanted(ref.name, ref.size_bytes, ref.checksum), apply, data)
+            if data is None:
+                continue
+            for file in Manifest.from_text(data, name).files:
+                if not str(file.stored_as).startswith("sst/"):
+                    raise Corrupt(f"{name} names {file.stored_as!r}, which is no file of a snapshot; nothing is mended")
+                yield Wanted(str(file.stored_as), file.size_bytes, file.checksum)
+        deltas = {(ref.sequence, ref.version_id): ref for handle in handles for ref in handle.deltas}
+        for delta in deltas.values():
+            yield Wanted(delta_name(delta.sequence, delta.version_id), delta.size_bytes, delta.checksum)
+
+    def _manifest(self, versions: SlotVersions, ref: SnapshotRef) -> bytes | None:
+        """The manifest as it was written, from wherever it is whole."""
+        wanted = Wanted(ref.name, ref.size_bytes, ref.checksum)
+        path = self._checked(self.store, versions.context.stored(ref.name), wanted)
+        found = (path, "") if path is not None else self._found(versions, wanted)
+        if found is None:
+            return self._composed(versions, ref)
+        with open(found[0], "rb") as file:
+            data = file.read()
+        os.unlink(found[0])
+        return data
+
+    def _composed(self, versions: SlotVersions, ref: SnapshotRef) -> bytes | None:
+        """A lost manifest, from the files that its snapshot uploaded and those of the one before that it may share."""
+        context = versions.context
+        snapshot_id = ref.name.removesuffix(".json").rpartition("-")[2]
+        begin = context.stored(table_name(snapshot_id, ""))
+        own = [described for file in self.store.list(begin) if (described := self._described(versions, file.name))]
+        candidates: list[tuple[str | None, tuple[BaseFile, ...]]] = [(None, ())]
+        for name in self.store.names(context.stored("snapshot/")):
+            inside = name[len(context.stored("")) :]
+            data = self.store.get(name) if inside < ref.name else None
+            try:
+                older = Manifest.from_text(data, name).files if data is not None else ()
+            except _WRONG:
+                continue
+            taken = {file.name for file in own}
+            candidates.append((inside, tuple(file for file in older if file.name not in taken)))
+        for parent, shared in reversed(candidates):
+            for count in range(len(shared), -1, -1) if len(shared) <= _SHARED_MAX else (len(shared), 0):
+                for kept in combinations(shared, count):
+                    files = tuple(sorted((*own, *kept), key=lambda file: file.name))
+                    if sum(file.size_bytes for file in files) != ref.state_bytes:
+                        continue
+                    diff_parent = parent if kept else None
+                    identity = (context.operator, context.slot, ref.sequence, ref.version_id)
+                    text = Manifest(*identity, diff_parent, files).to_text().encode()
+                    if (len(text), checksum_of(text)) == (ref.size_bytes, ref.checksum):
+                        return text
+        return None
+
+    def _described(self, versions: SlotVersions, name: str) -> BaseFile | None:
+        path = self._copy(self.store, name)
+        if path is None:
+            return None
+        checksum, size_bytes = xxh64_file(path)
+        os.unlink(path)
+        stored_as = name[len(versions.context.stored("")) :]
+        return BaseFile(stored_as.partition("-")[2], size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}", stored_as)
+
+    def _mend(self, versions: SlotVersions, wanted: Wanted, apply: bool, data: bytes | None = None) -> Repair:
+        name = versions.context.stored(wanted.name)
+        there = bool(self.store.list(name))
+        problem = f"{name} is {'damaged' if there else 'missing'}"
+        found = self._found(versions, wanted) if data is None else self._written(data)
+        if found is None:
+            return Repair(name, problem, None)
+        path, source = found
+        try:
+            if not apply:
+                return Repair(name, problem, source)
+            aside = None
+            if there:
+                aside = versions.context.stored(f"{ASIDE}/{os.path.basename(wanted.name)}-{self.ids()}")
+                if self.store.copy_if_absent(name, aside) is False:
+                    raise Unavailable(f"{aside} exists already in {self.store.uri}; nothing was changed: try again")
+                self.store.delete([name])
+            self.store.put_file(name, path)
+        finally:
+            os.unlink(path)
+        if not self._is_whole(self.store, name, wanted):
+            raise Unavailable(f"{name} in {self.store.uri} was written and cannot be read back as it was; try again")
+        return Repair(name, problem, source, mended=True, aside=aside)
+
+    def _found(self, versions: SlotVersions, wanted: Wanted) -> tuple[str, str] | None:
+        """A copy that is what was written, and where it is from."""
+        name = versions.context.stored(wanted.name)
+        if self.backup is not None:
+            path = self._checked(self.backup, name, wanted)
+            if path is not None:
+                return path, f"{name} in {self.backup.uri}"
+        for candidate in self._local(versions, wanted):
+            path = self._new()
+            try:
+                shutil.copyfile(candidate, path)
+            except OSError:
+                continue  # a query that runs there has folded further
+            if _is(path, wanted):
+                return path, candidate
+            os.unlink(path)
+        if wanted.name.startswith("sst/"):
+            for file in self.store.list(versions.context.stored("sst/")):
+                if file.size_bytes == wanted.size_bytes and file.name != name:
+                    path = self._checked(self.store, file.name, wanted)
+                    if path is not None:
+                        return path, f"{file.name} in {self.store.uri}"
+        return None
+
+    def _local(self, versions: SlotVersions, wanted: Wanted) -> Iterator[str]:
+        """Files of bases, and copies of deltas, that may be it."""
+        slot = os.path.relpath(versions.context.folder.path, versions.context.folder.local_dir).partition(os.sep)[2]
+        inside = "bases/*/files/*" if wanted.name.startswith("sst/") else f"deltas/{os.path.basename(wanted.name)}"
+        for local_dir in self.local_dirs:
+            for path in sorted(glob.glob(os.path.join(glob.escape(local_dir), "*", glob.escape(slot), inside))):
+                with suppress(OSError):
+                    if not os.path.islink(path) and os.stat(path).st_size == wanted.size_bytes:
+                        yield path
+
+    def _written(self, data: bytes) -> tuple[str, str]:
+        path = self._new()
+        with local_errors(path), open(path, "xb") as file:
+            file.write(data)
+        return path, "put together from the snapshots that are there"
+
+    def _is_whole(self, store: FileStore, name: str, wanted: Wanted) -> bool:
+        path = self._checked(store, name, wanted)
+        if path is not None:
+            os.unlink(path)
+        return path is not None
+
+    def _checked(self, store: FileStore, name: str, wanted: Wanted) -> str | None:
+        path = self._copy(store, name)
+        if path is None or _is(path, wanted):
+            return path
+        os.unlink(path)
+        return None
+
+    def _copy(self, store: FileStore, name: str) -> str | None:
+        path = self._new()
+        with local_errors(path):
+            return path if store.fetch(name, path) else None
+
+    def _new(self) -> str:
+        return os.path.join(self.work, self.ids())
+
+
+def _is(path: str, wanted: Wanted) -> bool:
+    try:
+        checksum, size_bytes = xxh64_file(path)
+    except HoldfastError:
+        return False
+    return (size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}") == (wanted.size_bytes, wanted.checksum)

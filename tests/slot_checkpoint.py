@@ -1,0 +1,110 @@
+"""A query of one slot whose handles stand in Spark's checkpoint as Spark's default provider keeps them, without Spark.
+
+For what looks into checkpoints and mends them: runs, copies and killed attempts leave the files that they leave.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from tests.checkpoint_driver import OPERATOR, SMALL, SlotDriver, operator_record, some_rows
+from tests.spark_files import SparkFiles
+
+import holdfast as hf
+from holdfast.checkpoint import Runs, register_operator
+from holdfast.checkpoint.names import attempt_version_id
+from holdfast.storage import LocalFileStore
+
+QUERY = "00000000-0000-4000-8000-000000000007"
+PREFIX = f"{QUERY}/{OPERATOR}"
+RETAINED = 3
+LIMITS = replace(SMALL, fold_deltas_max=2, snapshot_deltas_max=4, retained_batches=RETAINED)
+_DAY_S = 86_400
+
+
+class SlotCheckpoint:
+    """Spark's checkpoint in ``folder/<name>``; the state in ``folder/store``, which copies have in common."""
+
+    def __init__(self, folder: Path, name: str = "checkpoint") -> None:
+        self.folder, self.name = folder, name
+        self.driver = SlotDriver(folder, settings=LIMITS)
+        self.spark = SparkFiles(folder / name, QUERY)
+        self.generator = random.Random(name)
+        self.run_numbers, self.attempts = itertools.count(1), itertools.count()
+        register_operator(self.driver.store, operator_record(), prefix=PREFIX)
+        self.start()
+
+    def start(self, local: str = "local-a") -> None:
+        """A new run of the query. Whoever looks from now on finds what is there two days old."""
+        age(self.folder / "store")
+        self.run_id = f"{self.name}-run-{next(self.run_numbers)}"
+        runs = Runs(self.driver.store, PREFIX, "sums", self.run_id, self.run_id)
+        runs.register()
+        self.process = self.driver.process(local=local, runs=runs, prefix=PREFIX)
+
+    def attempt(self) -> tuple[object, dict[int, int]]:
+        """Prepares a version, which nobody commits."""
+        rows = some_rows(self.generator)
+        self.process.state.admit(self.driver.handle)
+        self.process.open(self.driver.handle)
+        self.process.state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.attempts)))
+        self.process.table.add(rows)
+        return self.process.state.prepare(), rows
+
+    def batches(self, count: int) -> None:
+        for _ in range(count):
+            handle, rows = self.attempt()
+            self.process.rest()
+            committed = self.driver.commit(handle, [rows])  # type: ignore[arg-type]
+            batch_id = self.driver.next_batch - 1
+            self.spark.commit(batch_id, [committed.to_text()])
+            for log in ("commits", "offsets"):
+                (self.folder / self.name / log / str(batch_id - RETAINED)).unlink(missing_ok=True)
+
+    def copy(self, name: str) -> SlotCheckpoint:
+        """As `cp -r` of Spark's checkpoint alone."""
+        shutil.copytree(self.folder / self.name, self.folder / name)
+        twin = object.__new__(SlotCheckpoint)
+        twin.__dict__.update(self.__dict__)
+        twin.name, twin.spark = name, SparkFiles(self.folder / name, QUERY)
+        twin.driver = SlotDriver(self.folder, settings=LIMITS)
+        twin.driver.handle, twin.driver.next_batch = self.driver.handle, self.driver.next_batch
+        twin.driver.history, twin.driver.universe = list(self.driver.history), set(self.driver.universe)
+        twin.run_numbers, twin.generator = itertools.count(1), random.Random(name)
+        return twin
+
+    def open(self) -> hf.Checkpoint:
+        return hf.Checkpoint(self.folder / self.name, state=self.folder / "store", temporary=self.folder)
+
+    def assert_right(self) -> None:
+        """Each retained batch holds what it held, by storage alone; and so does the query."""
+        with self.open() as opened:
+            found = opened.verify()
+            assert len(found.readable) == len(opened.versions()), found
+            for version in opened.versions():
+                rows = opened.read("sums", "values", batch_id=version.batch_id).read_all()
+                kept = dict(zip(rows["k"].to_pylist(), rows["value"].to_pylist()))
+                assert kept == self.driver.history[version.batch_id + 1][1], version.batch_id
+
+    @property
+    def slot(self) -> Path:
+        return self.folder / "store" / PREFIX / "slot-00000"
+
+    def stored(self) -> dict[str, bytes]:
+        """All files of the state, by name."""
+        root = Path(LocalFileStore(str(self.folder / "store")).root)
+        return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def age(folder: Path, days: int = 2) -> None:
+    """Makes all files older than they are, in their order."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            status = path.stat()
+            shift = days * _DAY_S * 1_000_000_000
+            os.utime(path, ns=(status.st_atime_ns - shift, status.st_mtime_ns - shift))

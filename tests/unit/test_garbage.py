@@ -1,0 +1,242 @@
+"""What `holdfast checkpoints gc` deletes, and what it leaves alone: handles, copies, runs at work, what is young."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.checkpoint_driver import OPERATOR, operator_record
+from tests.faulty_file_store import FaultyFileStore
+from tests.slot_checkpoint import QUERY, SlotCheckpoint, age
+
+from holdfast.checkpoint import Runs, VersionsOrigin, register_operator
+from holdfast.checkpoint.names import delta_name
+from holdfast.cli import main
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.inspect.garbage import Collector
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> SlotCheckpoint:
+    """With a stray delta of a killed attempt, tables that nobody names, and a snapshot that nobody names."""
+    query = SlotCheckpoint(tmp_path)
+    query.batches(9)
+    query.attempt()
+    query.process.rest()
+    query.start()
+    query.batches(14)
+    (query.slot / "sst" / f"{'f' * 32}-000009.sst").write_bytes(b"of a killed upload")
+    age(tmp_path / "store")
+    return query
+
+
+def gc(query: SlotCheckpoint, **options: object) -> dict[str, str]:
+    with query.open() as opened:
+        found = opened.gc(**options)  # type: ignore[arg-type]
+        assert not found.kept
+        return {file.name.partition("slot-00000/")[2]: file.reason for file in found.files}
+
+
+def test_what_a_killed_attempt_left_goes_and_all_retained_batches_stay(query: SlotCheckpoint) -> None:
+    before = query.stored()
+    found = gc(query)
+    assert f"sst/{'f' * 32}-000009.sst" in found
+    assert query.stored() == before
+    assert gc(query, apply=True) == found
+    after = query.stored()
+    assert {name.partition("slot-00000/")[2] for name in before.keys() - after.keys()} == set(found)
+    query.assert_right()
+    query.start("local-b")
+    query.batches(10)
+    query.assert_right()
+    assert gc(query, apply=True).keys().isdisjoint(after)
+
+
+def test_a_stray_delta_of_a_killed_attempt_goes_once_it_is_passed(tmp_path: Path) -> None:
+    query = SlotCheckpoint(tmp_path)
+    query.batches(5)
+    stray, _ = query.attempt()
+    name = delta_name(stray.sequence, stray.version_id)  # type: ignore[attr-defined]
+    age(tmp_path / "store")
+    assert name not in gc(query)  # a replay of an exactly-once batch may still take it over
+    query.start()
+    query.batches(1)
+    age(tmp_path / "store")
+    assert gc(query, apply=True) == {name: "of an attempt or a run that was never committed"}
+    query.assert_right()
+
+
+def test_what_is_young_stays_and_less_than_an_hour_is_refused(query: SlotCheckpoint) -> None:
+    for path in (query.folder / "store").rglob("*"):
+        os.utime(path)
+    assert gc(query, apply=True) == {}
+    with query.open() as opened, pytest.raises(InvalidRequest, match="an hour or more"):
+        opened.gc(older_than="59 min")
+
+
+def test_a_writer_between_the_look_and_the_deletion_loses_nothing(query: SlotCheckpoint, monkeypatch) -> None:
+    """Batches, folds, snapshots and retention run after gc has decided, before it deletes."""
+    find = Collector.find
+
+    def find_and_write(self):
+        found = find(self)
+        query.batches(7)
+        return found
+
+    monkeypatch.setattr(Collector, "find", find_and_write)
+    assert gc(query, apply=True)
+    query.assert_right()
+
+
+def test_an_unnamed_snapshot_that_the_next_version_may_name_stays_with_its_tables(tmp_path: Path) -> None:
+    query = SlotCheckpoint(tmp_path)
+    query.batches(4)
+    named = {ref.name for ref in query.driver.handle.snapshots}  # type: ignore[union-attr]
+    unnamed = [f"snapshot/{path.name}" for path in (query.slot / "snapshot").iterdir()]
+    assert set(unnamed) - named  # uploaded after batch 4; the handle after it will name it
+    age(tmp_path / "store")
+    assert gc(query, apply=True) == {}
+    query.start("local-b")  # a process that has nothing but storage
+    query.batches(6)
+    query.assert_right()
+
+
+def test_of_a_checkpoint_with_a_copy_that_lives_nothing_goes_until_it_is_given_up(query: SlotCheckpoint) -> None:
+    copy = query.copy("copied")
+    copy.start("local-copy")
+    copy.batches(3)
+    age(query.folder / "store")
+    before = query.stored()
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and copy.run_id in found.kept[f"{QUERY}/{OPERATOR}/slot-00000"]
+    assert query.stored() == before
+    copy.assert_right()
+    gc(query, apply=True, abandoned_runs=[copy.run_id])
+    query.assert_right()
+
+
+def test_from_the_side_of_the_copy_nothing_goes_while_the_original_goes_on(query: SlotCheckpoint) -> None:
+    copy = query.copy("copied")
+    original = query.process
+    copy.start("local-copy")
+    copy.batches(1)
+    query.process = original
+    query.batches(1)
+    age(query.folder / "store")
+    for side in (copy, query):
+        with side.open() as opened:
+            assert opened.gc(apply=True).files == ()
+    copy.assert_right()
+    query.assert_right()
+
+
+def test_while_a_later_run_has_committed_nothing_nothing_goes(query: SlotCheckpoint) -> None:
+    run = Runs(query.driver.store, f"{QUERY}/{OPERATOR}", OPERATOR, "later", "later")
+    run.register()
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and "later" in next(iter(found.kept.values()))
+
+
+def test_what_a_later_generation_has_yet_to_copy_stays(query: SlotCheckpoint) -> None:
+    handle = query.driver.handle
+    assert handle is not None
+    origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, handle.batch_id, (handle,), (OPERATOR,))
+    needed = {delta_name(ref.sequence, ref.version_id) for ref in handle.deltas} | {s.name for s in handle.snapshots}
+    query.batches(4)
+    register_operator(query.driver.store, replace(operator_record(2), origin=origin), prefix=f"later/{OPERATOR}")
+    (query.slot / "sst" / f"{'e' * 32}-000001.sst").write_bytes(b"of a killed upload")
+    age(query.folder / "store")
+    there = {str(path.relative_to(query.slot)) for path in query.slot.rglob("*") if path.is_file()}
+    gone = gc(query, apply=True)
+    assert not (needed & there & gone.keys()) and f"sst/{'e' * 32}-000001.sst" in gone
+
+
+def test_where_a_retained_batch_cannot_be_read_nothing_goes(query: SlotCheckpoint) -> None:
+    batch_id = query.driver.next_batch - 1
+    (query.folder / f"checkpoint/state/0/0/{batch_id}.delta").write_bytes(b"torn")
+    before = query.stored()
+    with query.open() as opened, pytest.raises(Corrupt, match="nothing is deleted"):
+        opened.gc(apply=True)
+    assert query.stored() == before
+
+
+def test_tables_stay_while_a_manifest_is_damaged(query: SlotCheckpoint) -> None:
+    handle = query.driver.handle
+    assert handle is not None
+    (query.slot / handle.snapshots[0].name).write_bytes(b"torn")
+    age(query.folder / "store")
+    assert not [name for name in gc(query, apply=True) if name.startswith("sst/")]
+
+
+def test_nothing_goes_by_way_of_a_symbolic_link(query: SlotCheckpoint) -> None:
+    elsewhere = query.folder / "elsewhere"
+    query.slot.rename(elsewhere)
+    query.slot.symlink_to(elsewhere)
+    before = {path.name for path in elsewhere.rglob("*")}
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and "symbolic link" in next(iter(found.kept.values()))
+    assert {path.name for path in elsewhere.rglob("*")} == before
+
+
+def test_files_that_are_nobodys_stay(query: SlotCheckpoint) -> None:
+    for name in ("notes.txt", "delta/readme", "sst2/x.sst", "repair/x"):
+        path = query.slot / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+    age(query.folder / "store")
+    assert not {"notes.txt", "delta/readme", "sst2/x.sst", "repair/x"} & gc(query, apply=True).keys()
+
+
+def test_a_gc_that_is_killed_at_any_deletion_leaves_what_the_next_one_deletes(tmp_path: Path) -> None:
+    """Twenty random points: the store fails at each file's deletion, before or after it."""
+    generator = random.Random(20)
+    query = SlotCheckpoint(tmp_path)
+    for _ in range(20):
+        query.attempt()
+        query.batches(2)
+        (query.slot / "sst").mkdir(exist_ok=True)
+        for number in range(3):
+            (query.slot / "sst" / f"{generator.getrandbits(128):032x}-{number:06d}.sst").write_bytes(b"stray")
+        age(tmp_path / "store")
+        with query.open() as opened:
+            one_by_one = OneByOne(opened._found_state, generator.randrange(4), generator.random() < 0.5)
+            opened._found_state = one_by_one  # type: ignore[assignment]
+            with pytest.raises(Unavailable):
+                opened.gc(apply=True)
+        query.assert_right()
+        query.start(f"local-{generator.randrange(3)}")
+    query.batches(1)
+    gc(query, apply=True)
+    query.assert_right()
+    assert gc(query) == {}
+
+
+class OneByOne(FaultyFileStore):
+    """Deletes file by file, and fails at one of them."""
+
+    def __init__(self, inner, at, after):
+        super().__init__(inner, fail_at=[at + 1], fail_after=after, only=["delete"])
+
+    def delete(self, names):
+        for name in names:
+            super().delete([name])
+
+
+def test_at_a_shell(query: SlotCheckpoint) -> None:
+    arguments = ["checkpoints", "gc", str(query.folder / "checkpoint"), "--state", str(query.folder / "store")]
+    said = CliRunner().invoke(main, arguments)
+    assert said.exit_code == 0 and "nothing was changed: add --yes to delete" in said.output
+    assert "of no snapshot that a version names" in said.output
+    told = json.loads(CliRunner().invoke(main, [*arguments, "--json", "--yes"]).stdout)
+    assert told["deleted"] and told["bytes"] == sum(file["size_bytes"] for file in told["files"]) > 0
+    said = CliRunner().invoke(main, [*arguments, "--yes"])
+    assert said.exit_code == 0 and said.output == "0 files, 0 B deleted\n"
+    assert CliRunner().invoke(main, [*arguments, "--older-than", "1 min"]).exit_code == 1

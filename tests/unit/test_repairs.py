@@ -1,0 +1,163 @@
+"""What `holdfast checkpoints repair` puts right: byte for byte, from where the bytes are, or not at all."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.checkpoint_driver import flip
+from tests.faulty_file_store import FaultyFileStore
+from tests.slot_checkpoint import SlotCheckpoint
+
+from holdfast.cli import main
+from holdfast.errors import Unavailable
+from holdfast.inspect import Repairs
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> SlotCheckpoint:
+    query = SlotCheckpoint(tmp_path)
+    query.batches(14)
+    shutil.copytree(tmp_path / "store", tmp_path / "backup")
+    return query
+
+
+def repair(query: SlotCheckpoint, **options: object) -> Repairs:
+    with query.open() as opened:
+        return opened.repair(**options)  # type: ignore[arg-type]
+
+
+def needed(query: SlotCheckpoint) -> list[Path]:
+    """Files that retained batches need, by what verify says of the loss of each."""
+    found = []
+    for path in sorted(query.slot.rglob("*")):
+        if path.is_file():
+            hidden = path.rename(query.folder / "hidden")
+            with query.open() as opened:
+                if opened.verify().damaged:
+                    found.append(path)
+            hidden.rename(path)
+    return found
+
+
+def test_what_is_whole_is_left_alone(query: SlotCheckpoint) -> None:
+    before = query.stored()
+    found = repair(query, apply=True, backup=query.folder / "backup")
+    assert found.files == () and found.verification.whole and query.stored() == before
+
+
+def test_every_file_is_put_back_from_a_backup_and_the_damaged_one_is_kept(query: SlotCheckpoint) -> None:
+    before = query.stored()
+    paths = needed(query)
+    assert {path.parent.name for path in paths} == {"delta", "snapshot", "sst"}
+    for number, path in enumerate(paths):
+        if number % 2:
+            path.unlink()
+        else:
+            flip(str(path))
+    damaged = query.stored()
+    dry = repair(query, backup=query.folder / "backup")
+    assert query.stored() == damaged and not dry.verification.whole
+    assert {file.name for file in dry.files} == {str(path.relative_to(query.folder / "store")) for path in paths}
+    found = repair(query, apply=True, backup=query.folder / "backup")
+    assert found.verification.whole and all(file.mended for file in found.files)
+    after = query.stored()
+    assert {name: data for name, data in after.items() if "/damaged/" not in name} == before
+    for file in found.files:
+        if file.aside is not None:
+            assert after[file.aside] == damaged[file.name]
+    query.assert_right()
+    query.start("local-b")
+    query.batches(6)
+    query.assert_right()
+
+
+def test_tables_are_put_back_from_a_local_folder_and_a_lost_manifest_is_composed(query: SlotCheckpoint) -> None:
+    before = query.stored()
+    handle = query.driver.handle
+    assert handle is not None
+    newest = query.slot / handle.snapshots[0].name
+    snapshot_id = newest.stem.rpartition("-")[2]
+    tables = sorted((query.slot / "sst").glob(f"{snapshot_id}-*"))
+    newest.unlink()
+    found = repair(query, apply=True)
+    assert found.verification.whole and [file.mended for file in found.files] == [True]
+    for path in tables:
+        flip(str(path))
+    found = repair(query, apply=True, local_dirs=[query.folder / "local-a"])
+    assert {file.name for file in found.files} == {str(path.relative_to(query.folder / "store")) for path in tables}
+    assert all(file.mended == (file.source is not None) for file in found.files)
+    assert any(file.mended for file in found.files)
+    mended = {file.name for file in found.files if file.mended}
+    assert all(query.stored()[name] == before[name] for name in mended)
+
+
+def test_a_wrong_backup_changes_nothing(query: SlotCheckpoint) -> None:
+    for path in (query.folder / "backup").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"x" + path.read_bytes()[1:])
+    for path in needed(query)[:6]:
+        flip(str(path))
+    before = query.stored()
+    found = repair(query, apply=True, backup=query.folder / "backup")
+    assert query.stored() == before and len(found.files) == 6 and not any(file.mended for file in found.files)
+
+
+def test_a_repair_that_is_killed_anywhere_makes_nothing_worse_and_the_next_one_ends_it(query: SlotCheckpoint) -> None:
+    """Twenty random points, before or after what the store was asked: random files are damaged or gone."""
+    generator = random.Random(7)
+    paths = needed(query)
+    before = query.stored()
+    for _ in range(20):
+        for path in generator.sample(paths, 4):
+            if path.exists():
+                flip(str(path)) if generator.random() < 0.6 else path.unlink()
+        with query.open() as opened:
+            readable = set(opened.verify().readable)
+            changes = ["put_file", "copy_if_absent", "delete"]
+            fail_at = [generator.randrange(1, 8)]
+            opened._found_state = FaultyFileStore(
+                opened._found_state, fail_at=fail_at, fail_after=generator.random() < 0.5, only=changes
+            )
+            try:
+                opened.repair(apply=True, backup=query.folder / "backup")
+            except Unavailable:
+                pass
+            else:
+                assert opened._found_state.count < fail_at[0]
+            assert readable <= set(opened.verify().readable)
+    assert repair(query, apply=True, backup=query.folder / "backup").verification.whole
+    after = query.stored()
+    assert {n: d for n, d in after.items() if "/damaged/" not in n and ".tmp-" not in n} == before
+    query.assert_right()
+
+
+def test_links_in_a_local_folder_are_not_followed(query: SlotCheckpoint) -> None:
+    handle = query.driver.handle
+    assert handle is not None
+    table = next(iter(sorted((query.slot / "sst").glob("*.sst"))))
+    for path in (query.folder / "local-a").rglob("files/*"):
+        elsewhere = query.folder / f"elsewhere-{path.parent.parent.name}-{path.name}"
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+    flip(str(table))
+    found = repair(query, apply=True, local_dirs=[query.folder / "local-a"])
+    assert not any(file.mended and "local-a" in str(file.source) for file in found.files)
+
+
+def test_at_a_shell(query: SlotCheckpoint) -> None:
+    arguments = ["checkpoints", "repair", str(query.folder / "checkpoint"), "--state", str(query.folder / "store")]
+    delta = sorted((query.slot / "delta").iterdir())[-1]
+    delta.unlink()
+    said = CliRunner().invoke(main, arguments)
+    assert said.exit_code == 1 and "its bytes were found nowhere" in said.output
+    assert "the newest is batch 12" in said.output
+    arguments += ["--backup", str(query.folder / "backup")]
+    said = CliRunner().invoke(main, arguments)
+    assert said.exit_code == 0 and "nothing was changed: add --yes to mend" in said.output
+    told = json.loads(CliRunner().invoke(main, [*arguments, "--yes", "--json"]).stdout)
+    assert told["whole"] and [file["mended"] for file in told["files"]] == [True]
