@@ -9,8 +9,11 @@ from tests.s3_server import S3Server
 from tests.unit.test_checkpoint_reading import BATCHES, FOLDED, Recorded, expected, totals
 
 import holdfast as hf
+from holdfast.checkpoint.names import operator_prefix
+from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.storage import FileStore, open_file_store
+from holdfast.testing.harness import QUERY_ID
 
 
 class Bucket:
@@ -71,3 +74,38 @@ def test_a_savepoint_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     assert len(damaged.verify()) == 1
     with pytest.raises(Corrupt, match="is damaged"):
         damaged.read("sums", "total").read_all()
+    store.delete([name])
+    with pytest.raises(Corrupt, match="slot-00000.parquet is missing in the savepoint"):
+        hf.Savepoint(f"{bucket.uri}/saved", storage=bucket.options)
+
+
+def test_gc_goes_by_the_clock_of_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time comes from a file that is there for a moment; this machine's clock is two days ahead."""
+    handle = bucket.recorded.handles[-1]
+    upload = f"{operator_prefix(QUERY_ID, handle.operator)}/slot-00000/sst/{'f' * 32}-000009.sst"
+    bucket.store.put(upload, b"its manifest comes last")
+    before = {file.name for file in bucket.store.list("")}
+    now_ms = SystemClock.now_ms
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: now_ms(self) + 2 * 86_400_000)
+    with bucket.open() as checkpoint:
+        assert upload in {file.name for file in checkpoint.gc().files}, "by this clock"
+        found = checkpoint.gc(apply=True)
+    assert found.deleted and not found.files and not found.kept
+    assert {file.name for file in bucket.store.list("")} == before
+
+
+def test_a_file_is_put_back_from_a_backup_in_another_bucket(bucket: Bucket, s3: S3Server) -> None:
+    backup = open_file_store(f"s3://{s3.bucket()}/copy", bucket.options)
+    for file in bucket.store.list(""):
+        backup.put(file.name, bucket.store.get(file.name) or b"")
+    tables = {file.name: bucket.store.get(file.name) for file in bucket.store.list("") if file.name.endswith(".sst")}
+    bucket.store.delete(list(tables))
+    for name in tables:
+        bucket.store.put(name, b"torn")
+    with bucket.open() as checkpoint:
+        mended = checkpoint.repair(apply=True, backup=backup.uri, storage=bucket.options).files
+        assert mended and all(file.mended for file in mended)
+        for file in mended:
+            assert bucket.store.get(file.name) == tables[file.name]
+            assert file.aside is not None and bucket.store.get(file.aside) == b"torn"
+        assert checkpoint.verify().whole

@@ -109,6 +109,17 @@ def test_every_retained_batch_is_read_as_it_was(folded: Recorded) -> None:
         assert checkpoint.versions()[2].watermark_ms == 2000
 
 
+def test_an_offset_with_another_end_of_line_in_it_is_one_offset(recorded: Recorded) -> None:
+    """JSON allows them in a text, and Spark's log is of lines that end in a line feed."""
+    path = recorded.folder / "checkpoint/offsets/5"
+    version, planned, _, _ = path.read_text().split("\n")
+    first = json.dumps({"after": "one\u2028two\x85three"}, ensure_ascii=False)
+    path.write_text("\n".join([version, planned, first, '{"t":{"0":7}}']))
+    with recorded.open() as checkpoint:
+        assert checkpoint.at().batch.sources == (first, '{"t":{"0":7}}')
+    assert json.loads(hf.Restore(recorded.folder / "checkpoint").kafka_offsets(1)) == {"t": {"0": 7}}
+
+
 def test_what_is_prepared_and_not_committed_never_happened(recorded: Recorded) -> None:
     (recorded.folder / "checkpoint/commits/5").unlink()
     with recorded.open() as checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_python(folder: Path) -> None:
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(folder)
+    with hf.Checkpoint(folder / "checkpoint") as opened:
+        shutil.copytree(opened.state_uri, folder / "backup" / "state")
     lines = [line.partition("#")[0].split() for line in placed(block, folder).splitlines()]
     for program, *arguments in lines:
         assert program == "holdfast"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from tests.checkpoint_driver import OPERATOR, operator_record
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import QUERY, SlotCheckpoint, age
 
+import holdfast as hf
 from holdfast.checkpoint import Runs, VersionsOrigin, register_operator
 from holdfast.checkpoint.names import delta_name
 from holdfast.cli import main
+from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.garbage import Collector
 
@@ -167,12 +170,78 @@ def test_where_a_retained_batch_cannot_be_read_nothing_goes(query: SlotCheckpoin
     assert query.stored() == before
 
 
-def test_tables_stay_while_a_manifest_is_damaged(query: SlotCheckpoint) -> None:
+@pytest.mark.parametrize("which", ["delta", "snapshot", "sst", "of the same size"])
+def test_nothing_goes_while_the_newest_version_is_not_whole(query: SlotCheckpoint, which: str) -> None:
+    """A repair may need any file: tables of the snapshot before, and what a lost manifest shared."""
     handle = query.driver.handle
     assert handle is not None
-    (query.slot / handle.snapshots[0].name).write_bytes(b"torn")
+    newest = query.slot / handle.snapshots[0].name
+    if which == "of the same size":
+        newest.write_bytes(newest.read_bytes()[::-1])
+    elif which == "snapshot":
+        newest.write_bytes(b"torn")
+    elif which == "sst":
+        next((query.slot / "sst").glob(f"{newest.stem.rpartition('-')[2]}-*")).unlink()
+    else:
+        (query.slot / delta_name(handle.deltas[0].sequence, handle.deltas[0].version_id)).unlink()
+    age(query.folder / "store")
+    before = query.stored()
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and "checkpoints repair" in found.kept[f"{QUERY}/{OPERATOR}/slot-00000"]
+    assert query.stored() == before
+
+
+def test_tables_stay_while_a_manifest_of_an_older_batch_is_damaged(query: SlotCheckpoint) -> None:
+    newest = query.driver.handle
+    assert newest is not None
+    older = [old.name for old in newest.superseded if old.name is not None]
+    (query.slot / older[-1]).write_bytes(b"torn")
     age(query.folder / "store")
     assert not [name for name in gc(query, apply=True) if name.startswith("sst/")]
+
+
+@pytest.mark.parametrize("further", range(6, 12))
+def test_gc_with_an_older_copy_of_the_checkpoint_takes_nothing_from_the_run_that_went_on(
+    tmp_path: Path, further: int
+) -> None:
+    """As a backup of Spark's folder has it: the same run made all versions, those that the copy does not know too."""
+    query = SlotCheckpoint(tmp_path)
+    query.batches(5)
+    older = query.copy("older")
+    query.batches(further)
+    age(tmp_path / "store")
+    with older.open() as opened:
+        opened.gc(apply=True)
+    query.assert_right()
+
+
+def test_gc_on_the_backup_of_another_day_takes_nothing_from_it(tmp_path: Path) -> None:
+    """The state folder that is found beside a checkpoint may be a copy that was laid aside with another checkpoint."""
+    query = SlotCheckpoint(tmp_path)
+    query.batches(6)
+    monday = query.copy("monday")
+    shutil.copytree(tmp_path / "store", tmp_path / "monday-store")
+    query.batches(20)
+    age(tmp_path)
+    with hf.Checkpoint(query.folder / query.name, state=tmp_path / "monday-store") as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and "a copy of another day" in next(iter(found.kept.values()))
+    with hf.Checkpoint(monday.folder / monday.name, state=tmp_path / "monday-store") as opened:
+        assert opened.verify().whole
+
+
+def test_an_upload_at_work_stays_whatever_the_clock_of_this_machine_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = SlotCheckpoint(tmp_path)
+    query.batches(6)
+    upload = query.slot / "sst" / f"{'f' * 32}-000009.sst"
+    upload.write_bytes(b"its manifest comes last")
+    there, real = set(query.stored()), SystemClock.now_ms
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: real(self) + 3 * 86_400_000)
+    gc(query, apply=True)
+    assert upload.exists() and set(query.stored()) <= there
 
 
 def test_nothing_goes_by_way_of_a_symbolic_link(query: SlotCheckpoint) -> None:
@@ -214,9 +283,11 @@ def test_a_gc_that_is_killed_at_any_deletion_leaves_what_the_next_one_deletes(tm
         query.assert_right()
         query.start(f"local-{generator.randrange(3)}")
     query.batches(1)
+    age(tmp_path / "store")
     gc(query, apply=True)
     query.assert_right()
     assert gc(query) == {}
+    assert not [name for name in query.stored() if "gc-time-" in name]
 
 
 class OneByOne(FaultyFileStore):

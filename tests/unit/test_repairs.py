@@ -13,9 +13,12 @@ from tests.checkpoint_driver import flip
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import SlotCheckpoint
 
+from holdfast.checkpoint import Handle
 from holdfast.cli import main
-from holdfast.errors import Unavailable
+from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.inspect import Repairs
+from holdfast.inspect.committed import Committed
+from holdfast.inspect.spark_logs import CommittedBatch
 
 
 @pytest.fixture
@@ -161,3 +164,50 @@ def test_at_a_shell(query: SlotCheckpoint) -> None:
     assert said.exit_code == 0 and "nothing was changed: add --yes to mend" in said.output
     told = json.loads(CliRunner().invoke(main, [*arguments, "--yes", "--json"]).stdout)
     assert told["whole"] and [file["mended"] for file in told["files"]] == [True]
+
+
+def goes_on(query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """The query runs on as soon as somebody has looked at its first batch."""
+    look = Committed._handles
+    looked: list[CommittedBatch] = []
+
+    def handles(self: Committed, batch: CommittedBatch) -> dict[str, dict[int, Handle]]:
+        found = look(self, batch)
+        if not looked:
+            looked.append(batch)
+            query.batches(batches)
+        return found
+
+    monkeypatch.setattr(Committed, "_handles", handles)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 12])
+def test_what_a_running_query_has_deleted_with_its_batch_is_neither_damaged_nor_put_back(
+    query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    with monkeypatch.context() as patched, query.open() as opened:
+        goes_on(query, patched, batches)
+        found = opened.verify()
+    assert found.whole and set(found.readable) <= set(range(query.driver.next_batch))
+    with monkeypatch.context() as patched, query.open() as opened:
+        goes_on(query, patched, batches)
+        mended = opened.repair(apply=True, backup=query.folder / "backup")
+    assert mended.files == () and mended.verification.whole
+
+
+def test_what_is_damaged_is_said_though_the_query_runs(query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = query.driver.handle
+    assert handle is not None
+    flip(str(query.slot / handle.snapshots[0].name))
+    goes_on(query, monkeypatch, 1)
+    with query.open() as opened:
+        found = opened.verify()
+    assert [damage.name.rpartition("slot-00000/")[2] for damage in found.damaged] == [handle.snapshots[0].name]
+
+
+def test_a_backup_of_something_else_is_refused(query: SlotCheckpoint) -> None:
+    flip(str(needed(query)[0]))
+    with pytest.raises(InvalidRequest, match="has no state of query .* expected the folder of spark.holdfast"):
+        repair(query, backup=query.folder)
+    with pytest.raises(InvalidRequest, match="is no folder; expected one of spark.holdfast.local.dir"):
+        repair(query, local_dirs=[query.folder / "locale-a"])

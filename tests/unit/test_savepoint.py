@@ -199,9 +199,12 @@ def test_every_flipped_byte_of_a_table_is_found(saved: hf.Savepoint, tmp_path: P
     path.write_bytes(content[:-1])
     with pytest.raises(Corrupt, match=f"expected {len(content)} bytes, found {len(content) - 1}"):
         hf.Savepoint(tmp_path / "saved")
+    (cut,) = hf.Restore(savepoint=tmp_path / "saved").plan().refused
     path.unlink()
     with pytest.raises(Corrupt, match="is missing in the savepoint"):
         hf.Savepoint(tmp_path / "saved")
+    (gone,) = hf.Restore(savepoint=tmp_path / "saved").plan().refused
+    assert f"expected {len(content)} bytes" in cut and "is missing in the savepoint" in gone
 
 
 def test_every_flipped_byte_of_the_manifest_is_found(saved: hf.Savepoint, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -218,6 +219,77 @@ def test_tables_come_from_whatever_has_them(tmp_path: Path, given: Callable[[pa.
     assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.to_pylist()))
 
 
+class Numbers(hf.KeyedProcessor):
+    total = hf.ValueState(pa.float64())
+    weights = hf.ListState(pa.float64())
+    shares = hf.ValueState(pa.list_(pa.float64()))
+    small = hf.MapState(pa.int64(), pa.float32())
+    pairs = hf.ValueState(pa.struct([("id", pa.int64()), ("at", pa.list_(pa.int64()))]))
+    spread = hf.AggregatingState(pa.float64(), "variance")
+    rates = hf.BroadcastState(pa.string(), pa.float64())
+
+    def process(self, key: Any, rows: pa.Table, ctx: hf.Context) -> None: ...
+
+
+NAN, ID = float("nan"), [{"id": 7.0, "at": [1.0, 2.0**53]}]
+_CHANGED: list[tuple[str, str, dict[str, Any]]] = [
+    ("total", "column 'value' has NaN, which pandas has for a missing value too", {"user": [1], "value": [NAN]}),
+    ("weights", "column 'value' has NaN", {"user": [1, 1], "value": [NAN, 1.0]}),
+    ("shares", "column 'value' has NaN", {"user": [1, 1], "value": [[1.0, NAN], [2.0]]}),
+    ("rates", "column 'value' has NaN", {"map_key": ["a"], "value": [NAN]}),
+    ("total", "plain columns", {"user": [1, "x"], "value": [1.0, 2.0]}),
+    ("total", "column 'user'.*a float from 9007199254740992 on may not be", {"user": [1e18, 1.0], "value": [1.0, 2.0]}),
+    ("pairs", "column 'value'.*give integers: 9007199254740992", {"user": [1], "value": ID}),
+    ("small", "column 'value'.*too large for float: 1e\\+300", {"user": [1], "map_key": [1], "value": [1e300]}),
+]
+
+
+@pytest.mark.parametrize(("state", "says", "columns"), _CHANGED, ids=itertools.count())
+def test_what_pandas_or_a_cast_would_change_without_a_word_is_refused(
+    tmp_path: Path, state: str, says: str, columns: dict[str, Any]
+) -> None:
+    """A NaN that becomes a null, an identifier that was rounded to a float, a number that becomes infinite."""
+    with pytest.raises(InvalidRequest, match=says):
+        written(tmp_path / "made", {state: pd.DataFrame(columns)}, processor=Numbers, key="user bigint")
+
+
+def test_nan_and_null_stay_what_they_are_where_it_is_said_which_is_which(tmp_path: Path) -> None:
+    given = pa.table({"user": [1, 1, 1], "value": [NAN, None, 1.0]})
+    frame = given.to_pandas(types_mapper=pd.ArrowDtype)
+    for name, table in (("arrow", given), ("pandas", frame)):
+        made = written(tmp_path / name, {"weights": table}, processor=Numbers, key="user bigint")
+        assert repr(made.read("kept", "weights").read_all()["value"].to_pylist()) == "[nan, None, 1.0]"
+
+
+def test_what_pandas_made_of_a_result_does_not_matter(tmp_path: Path) -> None:
+    """The variance of one row is null, and NaN in pandas; it is made anew of the accumulator."""
+    given = pa.table({"user": [1], "accumulator": [{"count": 1, "mean": 1.0, "m2": 0.0}]})
+    first = written(tmp_path / "first", {"spread": given}, processor=Numbers, key="user bigint")
+    frame = first.read("kept", "spread").read_all().to_pandas().astype({"value": float})
+    assert frame["value"].isna().all()
+    again = written(tmp_path / "again", {"spread": frame}, processor=Numbers, key="user bigint")
+    assert same_rows(again.read("kept", "spread").read_all(), first.read("kept", "spread").read_all())
+
+
+def test_a_reader_that_was_read_before_loses_no_rows(tmp_path: Path) -> None:
+    """By somebody who looked at it, for another state, or by a write that was refused half-way."""
+    table = pa.table({"user": [1, 2], "value": [1.0, 2.0]})
+    key = {"processor": Numbers, "key": "user bigint"}
+    looked_at, twice, again = table.to_reader(), table.to_reader(), table.to_reader()
+    assert len(looked_at.read_all()) == 2
+    with pytest.raises(InvalidRequest, match="the RecordBatchReader has no rows, as one has that was read before"):
+        written(tmp_path / "made", {"total": looked_at}, **key)
+    with pytest.raises(InvalidRequest, match="a RecordBatchReader that was given before"):
+        written(tmp_path / "made", {"total": twice, "weights": twice}, **key)
+    wrong = pa.table({"user": [1.5], "value": [1.0]})
+    with pytest.raises(InvalidRequest, match="truncated"):
+        written(tmp_path / "made", {"total": again, "weights": wrong}, **key)
+    with pytest.raises(InvalidRequest, match="a RecordBatchReader that was given before"):
+        written(tmp_path / "made", {"total": again}, **key)
+    made = written(tmp_path / "made", {"total": table.to_reader(), "weights": table.slice(0, 0)}, **key)
+    assert len(made.read("kept", "total").read_all()) == 2
+
+
 ONE = {"user": ["a"], "place": [1]}
 TWO = {"user": ["a", "a"], "place": [1, 1]}
 _REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -250,6 +322,7 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rules", {**ONE, "map_key": ["x"], "value": [1]}, "does not know the column 'user'"),
     ("buffer", {"value": [1], "slot": [4096]}, "a row is of slot 4095|slot 4096"),
     ("buffer", {"value": [1], "slot": [-1]}, "column 'slot'"),
+    ("buffer", {"value": [1, 2], "slot": [0, None]}, "expected a slot in each row, found null"),
 ]
 
 
@@ -277,6 +350,7 @@ def test_what_is_said_wrongly_of_an_operator_is_refused(saved: hf.Savepoint, tmp
         ([replace(one, key=pa.schema([]))], {}, "expected a pyarrow.Schema or DDL"),
         ([replace(one, key=pa.schema([("a", pa.string()), ("a", pa.string())]))], {}, "each key column once"),
         ([replace(one, key=pa.schema([("a", pa.list_(pa.string()))]))], {}, "key"),
+        ([replace(one, name="")], {}, "expected a printable name for the operator"),
         ([replace(one, max_parallelism=0)], {}, "max_parallelism is 0; expected 1 to 32768"),
         ([hf.OperatorTables(OPERATOR, {}, processor=KeepsAll)], {"base": saved}, "is in base, which says its "),
         ([hf.OperatorTables(OPERATOR, {"buffer": buffer})], {"base": saved}, "slots below 1"),

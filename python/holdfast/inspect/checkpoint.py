@@ -28,7 +28,7 @@ from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
-from holdfast.inspect.garbage import AGE_MS_MIN, Collector
+from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
 from holdfast.inspect.slot_versions import SlotVersions
@@ -278,7 +278,8 @@ class Checkpoint:
         a query that was stopped did not come to delete. May run beside the query.
 
         What any retained batch names stays, what a query that begins with this state has yet to copy, and what is
-        young. Where a copy of the checkpoint may be alive, nothing of the slot goes.
+        young. Where a copy of the checkpoint may be alive, or the newest version is not whole, nothing of the slot
+        goes.
 
         Parameters
         ----------
@@ -306,6 +307,8 @@ class Checkpoint:
             )
         now_ms = SystemClock().now_ms()
         store: FileStore = self._found_state if apply else self._state
+        if apply:
+            now_ms = min(now_ms, store_time_ms(store, self.query_id, new_id))
         collector = Collector(self._committed, store, self.record, self.slot, now_ms, age_ms, tuple(abandoned_runs))
         found = collector.find()
         return replace(found, deleted=True, half_written=collector.delete(found)) if apply else found
@@ -341,6 +344,8 @@ class Checkpoint:
 
         Raises
         ------
+        InvalidRequest
+            The backup has no state of this query, or a local folder is none. Nothing was changed.
         Corrupt
             A handle or a manifest names what no version has. Nothing more was changed.
         Unavailable
@@ -352,12 +357,15 @@ class Checkpoint:
             store=self._found_state if apply else self._state,
             record_of=self.record,
             slot_of=self.slot,
-            backup=None if backup is None else ReadOnlyStore(open_file_store(os.fspath(backup), storage)),
-            local_dirs=tuple(os.fspath(path) for path in local_dirs),
+            backup=None if backup is None else ReadOnlyStore(self._backup(backup, storage)),
+            local_dirs=tuple(map(_local_dir, local_dirs)),
             work=work,
             ids=new_id,
         )
         return Repairs(tuple(mender.run(apply)), self.verify())
+
+    def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
+        return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
 
     def rows(
         self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
@@ -538,6 +546,13 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             gathered, rows, size_bytes = [], 0, 0
     if gathered:
         yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+
+
+def _local_dir(given: str | os.PathLike[str]) -> str:
+    path = os.fspath(given)
+    if not os.path.isdir(path):
+        raise InvalidRequest(f"{path} is no folder; expected one of spark.holdfast.local.dir")
+    return path
 
 
 def _check_slots(slots: Sequence[int] | None, record: OperatorRecord) -> None:

@@ -1,15 +1,17 @@
 """What no batch that Spark retains needs any more, and its deletion: `Checkpoint.gc`.
 
 By the rule by which a running query tidies up (`checkpoint/retention.py`), from the newest committed version of each
-slot. Beyond that rule nothing goes that any retained handle names, that a query which begins with this state has yet to
-copy, that the next version may name, or that is young. So it may run beside the query: what the query writes meanwhile
-is above the versions that this looks at, or young. A kill leaves files that the next one deletes.
+slot. Beyond that rule nothing goes that any retained handle names, that a query which begins with this state has yet
+to copy, that the next version may name, that a manifest of a later version names, or that is young by the store's
+clock. So it may run beside the query: what the query writes meanwhile is above the versions that this looks at, or
+young. And nothing goes where the newest version is not whole: the folder is a copy of another day then, or waits for a
+repair, for which every file may count. A kill leaves files that the next one deletes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.handle import Handle
@@ -26,7 +28,8 @@ from holdfast.checkpoint.origin import VersionsOrigin
 from holdfast.checkpoint.retention import reason_to_delete, tables_named, view_of
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.clock import Ids
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, Unneeded
 from holdfast.inspect.slot_versions import SlotVersions
@@ -36,6 +39,8 @@ from holdfast.storage import FileStore, StoredFile
 AGE_MS_MIN = 3_600_000
 _DELETE_AT_ONCE = 500
 _DIGITS = 16
+#: In a query's folder, of files that tell the time by the store's clock and go at once.
+_TIME = "gc-time-"
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Collector:
     store
         Of the operators' state.
     now_ms, age_ms
-        Files that are younger than ``age_ms`` stay.
+        Files that are younger than ``age_ms`` stay. The time is no later than the store's: :func:`store_time_ms`.
     abandoned
         Runs, by id, that were given up for good: as ``spark.holdfast.abandonedRuns``.
     """
@@ -100,6 +105,7 @@ class Collector:
                 "checkpoint, or of a run that has committed nothing yet. Let the query commit a batch; or name runs "
                 f"that were given up for good: --abandoned {','.join(others)}"
             )
+        _refuse_what_is_not_whole(slot, newest, own)
         unnamed = _still_to_be_named(newest, own)
         needed = [*handles, *claimed]
         tables = _tables(slot, newest, needed, {file.name for file in own}, unnamed)
@@ -168,16 +174,60 @@ class _Kept(Exception):
     """Why nothing of a slot is deleted."""
 
 
+def store_time_ms(store: FileStore, query_id: str, ids: Ids) -> int:
+    """The time by the clock of those who date the store's files: a file is made, looked at and deleted."""
+    begin = f"{query_folder(query_id)}/{_TIME}"
+    name = begin + ids()
+    store.create_if_absent(name, b"")
+    found = {file.name: file.modified_ms for file in store.list(begin)}
+    now_ms = found.get(name)
+    # Those of others who were killed here go too.
+    store.delete([name, *(other for other, made_ms in found.items() if now_ms and made_ms < now_ms - AGE_MS_MIN)])
+    if now_ms is None:
+        raise Unavailable(f"{name} in {store.uri} was written and is not listed; nothing was deleted: try again")
+    return now_ms
+
+
+def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[StoredFile]) -> None:
+    """All that the newest version needs must be there, as large as it was written."""
+    sizes = {file.name: file.size_bytes for file in own}
+    needed = {delta_name(ref.sequence, ref.version_id): ref.size_bytes for ref in newest.deltas}
+    needed |= {ref.name: ref.size_bytes for ref in newest.snapshots}
+    problem = _first_wrong(needed, sizes)
+    if problem is None:
+        try:
+            files = [file for ref in newest.snapshots for file in slot.snapshots.read_manifest(ref).files]
+        except Corrupt as error:
+            problem = str(error)
+        else:
+            problem = _first_wrong({str(file.stored_as): file.size_bytes for file in files}, sizes)
+    if problem is not None:
+        raise _Kept(
+            f"of version {newest.sequence}, the newest that is committed, {problem}. Is this the state folder of this "
+            "checkpoint, and not a copy of another day? Otherwise mend it first: holdfast checkpoints repair. Where a "
+            "query has gone on meanwhile, try again"
+        )
+
+
+def _first_wrong(needed: Mapping[str, int], sizes: Mapping[str, int]) -> str | None:
+    wrong = next((name for name, size_bytes in sorted(needed.items()) if sizes.get(name) != size_bytes), None)
+    if wrong is None:
+        return None
+    found = f"{sizes[wrong]}" if wrong in sizes else "no such file"
+    return f"{wrong} is damaged: expected {needed[wrong]} bytes, found {found}"
+
+
 def _still_to_be_named(newest: Handle, own: Iterable[StoredFile]) -> list[str]:
-    """Manifests of snapshots of this lineage that a version to come may name, of whatever age."""
+    """Manifests of snapshots that a version to come may name, of whatever age: of this lineage; and all of later
+    versions, for this may be an older copy of a checkpoint that the query took on, in the same run.
+    """
     since = newest.snapshots[0].sequence if newest.snapshots else 0
     return [
         file.name
         for file in own
         if file.name.startswith("snapshot/")
         and (version := parse_version(file.name)) is not None
-        and version[0] > since
-        and newest.names(*version)
+        and (version[0] > newest.sequence or (version[0] > since and newest.names(*version)))
     ]
 
 

@@ -76,6 +76,9 @@ class OperatorTables:
     def _new(self, where: str, now_ms: int) -> SavedOperator:
         if self.processor is None or self.key is None:
             raise InvalidRequest(f"{where} is not in base: expected processor= and key=, which say what it keeps")
+        from holdfast.spark.keyed import check_name  # loads pyspark
+
+        check_name(self.name)  # a query that shall begin with it has the name
         groups = self.max_parallelism if self.max_parallelism is not None else Settings.from_mapping({}).max_parallelism
         if not 1 <= groups <= _GROUPS_MAX:
             raise InvalidRequest(f"{where}: max_parallelism is {groups}; expected 1 to {_GROUPS_MAX}")

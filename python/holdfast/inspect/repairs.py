@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from holdfast._core import xxh64_file
@@ -49,6 +49,16 @@ class Wanted:
     checksum: str
 
 
+@dataclass
+class _Done:
+    """What a pass has done so far. ``seen``: files that need not be looked at again; ``batch_id``: the one at hand."""
+
+    apply: bool
+    batch_id: int = -1
+    seen: set[str] = field(default_factory=set)
+    repairs: dict[str, Repair] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Mender:
     """Looks through one query's state.
@@ -76,50 +86,46 @@ class Mender:
 
     def run(self, apply: bool) -> list[Repair]:
         """Each damaged file: where its bytes were found, and whether it was put right."""
-        found: dict[str, Repair] = {}
-        for operator, slot, handles in self._versions():
-            versions = self.slot_of(self.record_of(operator), slot)
-            for wanted in self._wanted(versions, handles, found, apply):
-                name = versions.context.stored(wanted.name)
-                if name not in found and not self._is_whole(self.store, name, wanted):
-                    found[name] = self._mend(versions, wanted, apply)
-        return [found[name] for name in sorted(found)]
-
-    def _versions(self) -> Iterator[tuple[str, int, list[Handle]]]:
-        """Handles of each slot at the batches that are retained and readable, the newest first."""
-        slots: dict[tuple[str, int], list[Handle]] = {}
+        done = _Done(apply)
         for batch_id in reversed(self.committed.batches()):
+            done.batch_id = batch_id
             try:
                 handles = self.committed.at(batch_id).handles
             except _WRONG:
                 continue  # of Spark's own files; verify says so
-            for operator, by_slot in handles.items():
-                for slot, handle in by_slot.items():
-                    slots.setdefault((operator, slot), []).append(handle)
-        for (operator, slot), known in sorted(slots.items()):
-            yield operator, slot, known
+            for operator in sorted(handles):
+                for slot, handle in sorted(handles[operator].items()):
+                    self._look_through(self.slot_of(self.record_of(operator), slot), handle, done)
+        return [done.repairs[name] for name in sorted(done.repairs)]
 
-    def _wanted(
-        self, versions: SlotVersions, handles: Sequence[Handle], found: dict[str, Repair], apply: bool
-    ) -> Iterator[Wanted]:
-        """All files that the handles lead to, each once: manifests first, since they say which tables."""
-        refs = {ref.name: ref for handle in handles for ref in handle.snapshots}
-        for ref in refs.values():
+    def _look_through(self, versions: SlotVersions, handle: Handle, done: _Done) -> None:
+        """All files that the handle leads to: manifests first, since they say which tables."""
+        for ref in handle.snapshots:
             if not ref.name.startswith("snapshot/"):
                 raise Corrupt(f"a handle names {ref.name!r}, which is no manifest of a snapshot; nothing is mended")
-            data = self._manifest(versions, ref)
             name = versions.context.stored(ref.name)
-            if data is None or not self._is_whole(self.store, name, Wanted(ref.name, ref.size_bytes, ref.checksum)):
-                found[name] = self._mend(versions, Wanted(ref.name, ref.size_bytes, ref.checksum), apply, data)
-            if data is None:
+            if name in done.seen:
                 continue
-            for file in Manifest.from_text(data, name).files:
+            data = self._manifest(versions, ref)
+            self._look_at(versions, Wanted(ref.name, ref.size_bytes, ref.checksum), done, data)
+            for file in Manifest.from_text(data, name).files if data is not None else ():
                 if not str(file.stored_as).startswith("sst/"):
                     raise Corrupt(f"{name} names {file.stored_as!r}, which is no file of a snapshot; nothing is mended")
-                yield Wanted(str(file.stored_as), file.size_bytes, file.checksum)
-        deltas = {(ref.sequence, ref.version_id): ref for handle in handles for ref in handle.deltas}
-        for delta in deltas.values():
-            yield Wanted(delta_name(delta.sequence, delta.version_id), delta.size_bytes, delta.checksum)
+                self._look_at(versions, Wanted(str(file.stored_as), file.size_bytes, file.checksum), done)
+        for delta in handle.deltas:
+            name = delta_name(delta.sequence, delta.version_id)
+            self._look_at(versions, Wanted(name, delta.size_bytes, delta.checksum), done)
+
+    def _look_at(self, versions: SlotVersions, wanted: Wanted, done: _Done, data: bytes | None = None) -> None:
+        """Mends a file if it is damaged; ``data``: its bytes, where they are known."""
+        name = versions.context.stored(wanted.name)
+        if name in done.seen:
+            return
+        if not self._is_whole(self.store, name, wanted):
+            if done.batch_id not in self.committed.batches():
+                return  # a query that runs has deleted it with the batch
+            done.repairs[name] = self._mend(versions, wanted, done.apply, data)
+        done.seen.add(name)
 
     def _manifest(self, versions: SlotVersions, ref: SnapshotRef) -> bytes | None:
         """The manifest as it was written, from wherever it is whole."""

@@ -11,7 +11,7 @@ from holdfast.checkpoint import OperatorRecord, StateChanges, StateRecord
 from holdfast.checkpoint.continued import continued, taken_over
 from holdfast.checkpoint.evolution import NO_CHANGES, as_said
 from holdfast.checkpoint.origin import Origin, VersionsOrigin
-from holdfast.errors import HoldfastError
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.inspect.earlier import Earlier, EarlierSavepoint
 from holdfast.spark.keyed import state_changes, state_records
 from holdfast.state import Processor, declared_states
@@ -109,6 +109,11 @@ def plan_of(
         continued(recorded, declared, origin, changes)
     except HoldfastError as error:
         refused = (str(error),)
+    if isinstance(earlier, EarlierSavepoint):
+        try:
+            earlier.check_files(recorded.name)
+        except Corrupt as error:
+            refused += (str(error),)
     taken, wrong = taken_over(recorded, declared, changes)
     names = {state.id: state.name for state in taken.states}
     wrong_times = _other_times(earlier, recorded, origin, names, processor)

@@ -53,8 +53,7 @@ class Savepoint:
         self.manifest: Manifest = savepoint.read_manifest(self._store)  #: what it says of itself
         self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        if self._store.local_path(savepoint.MANIFEST) is not None:  # files that are elsewhere would have to come here
-            self._check_sizes()
+        savepoint.check_files(self._store, self.manifest.operators)
 
     @classmethod
     def create(
@@ -233,17 +232,6 @@ class Savepoint:
 
     def __repr__(self) -> str:
         return f"Savepoint({self._store.uri!r})"
-
-    def _check_sizes(self) -> None:
-        for operator, state, file in self._files():
-            found = os.path.getsize(
-                savepoint.table_path(self._store, operator.name, state.name, file.slot, self._folder)
-            )
-            if found != file.size_bytes:
-                raise Corrupt(
-                    f"state {state.name!r} of operator {operator.name!r}, slot {file.slot}, in the savepoint "
-                    f"{self._store.uri}: expected {file.size_bytes} bytes, found {found}; restore it from a copy"
-                )
 
     def _files(self) -> Iterator[tuple[SavedOperator, SavedState, TableFile]]:
         for operator in self.manifest.operators:

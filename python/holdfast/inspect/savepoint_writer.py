@@ -164,6 +164,11 @@ class _Entries:
             rows = self._with_groups(first, rows, groups, compare)
         elif state.kind == "operator":
             groups = rows.column(columns.names["slot"])
+            if groups.null_count:
+                raise InvalidRequest(
+                    f"{self._where}, counting from row {first}: expected a slot in each row, found null; leave the "
+                    "column out, and all are of slot 0"
+                )
             self._table.slots = max(self._table.slots, 1 + (pc.max(groups).as_py() or 0))
         else:
             groups = pa.repeat(pa.scalar(0, pa.uint16()), len(rows))

@@ -81,7 +81,8 @@ def _lines(store: FileStore, name: str) -> list[str]:
     if data is None:
         raise Corrupt(f"{name} is missing in {store.uri}; if a query runs there, it no longer retains the batch")
     try:
-        version, *lines = data.decode().splitlines()
+        # Not splitlines: a source may have other ends of lines, as U+2028, in a text of its JSON.
+        version, *lines = data.decode().removesuffix("\n").split("\n")
     except ValueError as error:
         raise Corrupt(f"{name} in {store.uri} is no log of Spark's: {error!r}") from error
     if version not in _VERSIONS:

@@ -13,6 +13,7 @@ from holdfast._core import xxh64_file
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.snapshot import Manifest
 from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
 from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Damage, Verification
@@ -36,42 +37,63 @@ def verify_versions(
     files = _Files(store, progress)
     readable: list[int] = []
     lost: dict[int, tuple[str, ...]] = {}
+    damaged: dict[str, str] = {}
     for batch_id in committed.batches():
-        problems: list[str] = []
-        try:
-            handles = committed.at(batch_id).handles
-        except _WRONG as error:
-            files.damaged[f"batch {batch_id}"] = str(error)
-            problems.append(str(error))
-            handles = {}
-        for operator, slots in sorted(handles.items()):
-            try:
-                record = record_of(operator)
-            except _WRONG as error:
-                files.damaged[f"the record of operator {operator!r}"] = str(error)
-                problems.append(str(error))
-                continue
-            for slot in sorted(slots):
-                if slot >= record.slots:
-                    problems.append(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
-                elif not files.leads_to(slots[slot], slot_of(record, slot)):
-                    problems.append(f"{slots[slot].where} cannot be restored")
+        files.met.clear()
+        problems = _problems(committed, batch_id, files, record_of, slot_of)
+        if (problems or files.met) and batch_id not in committed.batches():
+            continue  # a query that runs retains it no longer, nor what it needed
+        damaged |= files.met
         if problems:
-            lost[batch_id] = tuple(problems)
+            lost[batch_id] = problems
         else:
             readable.append(batch_id)
-    damaged = tuple(Damage(name, files.damaged[name]) for name in sorted(files.damaged))
-    return Verification(files.count, files.bytes, damaged, tuple(readable), lost)
+    return Verification(
+        files.count, files.bytes, tuple(Damage(name, damaged[name]) for name in sorted(damaged)), tuple(readable), lost
+    )
+
+
+def _problems(
+    committed: Committed,
+    batch_id: int,
+    files: _Files,
+    record_of: Callable[[str], OperatorRecord],
+    slot_of: Slots,
+) -> tuple[str, ...]:
+    """What stands in the way of a batch."""
+    try:
+        handles = committed.at(batch_id).handles
+    except _WRONG as error:
+        files.met[f"batch {batch_id}"] = str(error)
+        return (str(error),)
+    problems: list[str] = []
+    for operator, slots in sorted(handles.items()):
+        try:
+            record = record_of(operator)
+        except _WRONG as error:
+            files.met[f"the record of operator {operator!r}"] = str(error)
+            problems.append(str(error))
+            continue
+        for slot in sorted(slots):
+            if slot >= record.slots:
+                problems.append(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
+            elif not files.leads_to(slots[slot], slot_of(record, slot)):
+                problems.append(f"{slots[slot].where} cannot be restored")
+    return tuple(problems)
 
 
 class _Files:
-    """The files that were read so far: each is read once, whatever the number of handles that name it."""
+    """The files that were read so far: each is read once, whatever the number of handles that name it.
+
+    ``met``: by name, what is wrong with those that were asked for since the caller cleared it.
+    """
 
     def __init__(self, store: FileStore, progress: Callable[[int, int], None] | None) -> None:
         self._store = store
         self._progress = progress
-        self._whole: dict[str, bool] = {}
-        self.damaged: dict[str, str] = {}
+        self._problems: dict[str, str | None] = {}
+        self._manifests: dict[str, Manifest] = {}
+        self.met: dict[str, str] = {}
         self.count = self.bytes = 0
 
     def leads_to(self, handle: Handle, slot: SlotVersions) -> bool:
@@ -92,10 +114,15 @@ class _Files:
 
     def _snapshot(self, ref: SnapshotRef, slot: SlotVersions) -> bool:
         name = slot.context.stored(ref.name)
-        if not self._once(f"{name} {ref.checksum}", name, ref.size_bytes, lambda: slot.snapshots.read_manifest(ref)):
+        key = f"{name} {ref.checksum}"
+
+        def read_manifest() -> None:  # once: a query that runs may delete it before the next handle that names it
+            self._manifests[key] = slot.snapshots.read_manifest(ref)
+
+        if not self._once(key, name, ref.size_bytes, read_manifest):
             return False
         whole = True
-        for file in slot.snapshots.read_manifest(ref).files:
+        for file in self._manifests[key].files:
             stored = slot.context.stored(str(file.stored_as))
             expected = (file.size_bytes, file.checksum)
             read = lambda stored=stored, expected=expected: self._compare(stored, expected, slot)  # noqa: E731
@@ -114,18 +141,20 @@ class _Files:
             _compare_file(copy, name, expected)
 
     def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
-        if key not in self._whole:
+        if key not in self._problems:
             try:
                 read()
-                self._whole[key] = True
+                self._problems[key] = None
             except (Corrupt, Incompatible) as error:
-                self._whole[key] = False
-                self.damaged[name] = str(error)
+                self._problems[key] = str(error)
             self.count += 1
             self.bytes += size_bytes
             if self._progress is not None:
                 self._progress(self.count, self.bytes)
-        return self._whole[key]
+        problem = self._problems[key]
+        if problem is not None:
+            self.met[name] = problem
+        return problem is None
 
 
 def _compare_file(path: str, name: str, expected: tuple[int, str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.savepoint.columns import StateColumns
 from holdfast.savepoint.entries import entries_of
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, StateTtl, TableFile
-from holdfast.savepoint.reading import read_manifest, read_state, table_path, verify_file
+from holdfast.savepoint.reading import check_files, read_manifest, read_state, table_path, verify_file
 from holdfast.savepoint.writing import TableWriter, write_manifest
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "StateTtl",
     "TableFile",
     "TableWriter",
+    "check_files",
     "entries_of",
     "read_manifest",
     "read_state",

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.types as is_type
 
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint.columns import SKETCH, StateColumns, is_list, table_type
+from holdfast.savepoint.pandas_rows import of_pandas
 from holdfast.savepoint.results import result_of
 
 _BATCH_ROWS, _BATCH_BYTES = 65536, 16 << 20
+#: They can be read once: what comes again is at its end, or wherever a write that failed had come.
+_given_before: WeakSet[pa.RecordBatchReader] = WeakSet()
 _Test = Callable[[pa.DataType], bool]
+#: By its bits, below what a float has each integer.
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
 _INTEGERS: tuple[_Test, ...] = (is_type.is_integer,)
 #: Types that hold the same: what is found, and what it may be made. Values that do not fit are refused one by one.
 _SPELLINGS: tuple[tuple[tuple[_Test, ...], tuple[_Test, ...]], ...] = (
@@ -32,12 +39,21 @@ _SPELLINGS: tuple[tuple[tuple[_Test, ...], tuple[_Test, ...]], ...] = (
 )
 
 
-def reader_of(given: Any, where: str) -> pa.RecordBatchReader:
-    """A table in whatever library's hands as Arrow batches; InvalidRequest for what is none."""
+def reader_of(given: Any, schema: pa.Schema, where: str) -> pa.RecordBatchReader:
+    """A table in whatever library's hands as Arrow batches, of which columns of this schema are used; InvalidRequest
+    for what is none.
+    """
     if isinstance(given, ds.Dataset):
         return given.scanner(batch_size=_BATCH_ROWS).to_reader()
     if type(given).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(given, preserve_index=False).to_reader()
+        return of_pandas(given, schema, where).to_reader()
+    if isinstance(given, pa.RecordBatchReader):
+        if given in _given_before:
+            raise InvalidRequest(
+                f"{where}: expected a table that was not read, found a RecordBatchReader that was given before: rows "
+                "would be lost. Give a new one, or a table of it: reader.read_all()"
+            )
+        _given_before.add(given)
     if hasattr(given, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(given)
     if hasattr(given, "toArrow"):  # a DataFrame of Spark 4.0
@@ -61,7 +77,10 @@ class GivenRows:
         self._columns = columns
         self._function = function
         self._where = where
-        self._reader = reader_of(given, where)
+        remade = [columns.names["value"]] if "accumulator" in columns.names and "value" in columns.names else []
+        used = pa.schema([field for field in columns.schema if field.name not in remade])
+        self._reader = reader_of(given, used, where)
+        self._is_read_once = isinstance(given, pa.RecordBatchReader)
         self._count = 0
         self._check_names()
 
@@ -81,7 +100,7 @@ class GivenRows:
         Raises
         ------
         InvalidRequest
-            A column, or a value, that is of another type.
+            A column, or a value, that is of another type; or a reader that has no rows, as one that was read before.
         """
         for batch in self._reader:
             size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
@@ -89,6 +108,11 @@ class GivenRows:
                 piece = batch.slice(at, size)
                 yield self._count, self._row_piece(piece)
                 self._count += piece.num_rows
+        if self._is_read_once and not self._count:
+            raise InvalidRequest(
+                f"{self._where}: the RecordBatchReader has no rows, as one has that was read before. If the state "
+                "shall be empty, give an empty table: reader.schema.empty_table()"
+            )
 
     def _has(self, role: str) -> bool:
         return self._columns.names.get(role) in self._reader.schema.names
@@ -135,8 +159,9 @@ class GivenRows:
         if not may_be(table_type(column.type), field.type):
             raise InvalidRequest(f"{self._where}: column {field.name!r} is {column.type}; expected {field.type}")
         try:
+            _check_floats(column, field.type)
             return _made(column, field.type)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, _Lost) as error:
             raise InvalidRequest(
                 f"{self._where}: column {field.name!r}, within rows {self._count} to {self._count + len(column) - 1}: "
                 f"expected {field.type}, found {column.type}: {error}"
@@ -169,6 +194,39 @@ def may_be(found: pa.DataType, wanted: pa.DataType) -> bool:
     return any(
         any(test(found) for test in mine) and any(test(wanted) for test in others) for mine, others in _SPELLINGS
     )
+
+
+class _Lost(Exception):
+    """A float that another type does not hold as it is."""
+
+
+def _check_floats(column: pa.Array, type: pa.DataType) -> None:
+    """What Arrow casts without a word: floats so large that they have not each integer, or that become infinite."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if is_type.is_dictionary(column.type):
+        column = column.dictionary
+    if is_type.is_struct(type) and is_type.is_struct(column.type):
+        for child, field in zip(column.flatten(), type):
+            _check_floats(child, field.type)
+    elif is_type.is_map(type) and is_type.is_map(column.type):
+        _check_floats(column.keys, type.key_type)
+        _check_floats(column.items, type.item_type)
+    elif is_list(type) and is_list(column.type):
+        _check_floats(column.flatten(), type.value_type)
+    elif is_type.is_floating(column.type) and is_type.is_integer(type):
+        limit = _EXACT[column.type.bit_width]
+        wrong = pc.greater_equal(pc.abs(column), pa.scalar(float(limit), column.type))
+        _raise_first(column, wrong, f"a float from {limit} on may not be the integer that it was: give integers")
+    elif is_type.is_floating(column.type) and is_type.is_floating(type) and type.bit_width < column.type.bit_width:
+        wrong = pc.and_(pc.is_finite(column), pc.is_inf(column.cast(type)))
+        _raise_first(column, wrong, f"a number is too large for {type}")
+
+
+def _raise_first(column: pa.Array, wrong: pa.Array, what: str) -> None:
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise _Lost(f"{what}: {column[row]}")
 
 
 def _made(column: pa.Array, type: pa.DataType) -> pa.Array:

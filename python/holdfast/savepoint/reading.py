@@ -7,7 +7,7 @@ key groups of the rows. No name is taken from the savepoint: they follow from op
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -65,8 +65,31 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
     else:
         found = os.path.isfile(path)
     if not found:
-        raise Corrupt(f"{name} is missing in the savepoint {store.uri}; restore it from a copy")
+        raise _missing(name, store)
     return path
+
+
+def check_files(store: FileStore, operators: Iterable[SavedOperator]) -> None:
+    """Whether all tables are there, as large as they were written; by listing, so that none is brought here.
+
+    Raises
+    ------
+    Corrupt
+        One is missing, of another size, or a symbolic link.
+    """
+    sizes = {file.name: file.size_bytes for file in store.list("operators/")}
+    for operator in operators:
+        for state in operator.states:
+            for file in state.files:
+                name = table_name(operator.name, state.name, file.slot)
+                _refuse_links(store, name)
+                if name not in sizes:
+                    raise _missing(name, store)
+                if sizes[name] != file.size_bytes:
+                    raise Corrupt(
+                        f"{name} of the savepoint {store.uri} is damaged: expected {file.size_bytes} bytes, found "
+                        f"{sizes[name]}; restore it from a copy"
+                    )
 
 
 def verify_file(path: str, file: TableFile, where: str) -> None:
@@ -205,6 +228,10 @@ def _refuse_links(store: FileStore, name: str) -> None:
         inner = root + "/".join(parts[:count])
         if os.path.islink(inner):
             raise Corrupt(f"{inner} is a symbolic link; a savepoint has none: restore the folder, all of it")
+
+
+def _missing(name: str, store: FileStore) -> Corrupt:
+    return Corrupt(f"{name} is missing in the savepoint {store.uri}; restore it from a copy")
 
 
 def _text(schema: pa.Schema) -> str:

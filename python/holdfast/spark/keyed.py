@@ -159,7 +159,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
     InvalidRequest
         A wrong name, processor or mode; a method for an input that the processor lacks; timers without ticks.
     """
-    _check_name(options.name)
+    check_name(options.name)
     where = f"operator {options.name!r}"
     if not isinstance(processor, Processor):
         raise InvalidRequest(
@@ -320,7 +320,8 @@ def state_changes(processor: Processor | type[Processor]) -> StateChanges:
     return StateChanges(*declared_changes(processor), tuple(fields))
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """InvalidRequest for what names no operator."""
     if not isinstance(name, str) or not name.strip() or name != name.strip() or not name.isprintable():
         raise InvalidRequest(f"name is {name!r}; expected a printable name for the operator, such as 'totals'")
     if len(name.encode()) > _NAME_BYTES_MAX:
