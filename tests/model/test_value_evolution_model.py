@@ -1,17 +1,20 @@
-"""Random programs one after the other on one checkpoint, whose values have other types each time: fields of structs at
-any depth are added, dropped, renamed, reordered, widened and made nullable, between batches, kills, lost machines and
-batches that run twice. Plain Python says what each value, by whatever program it was written, is read as.
+"""Random programs one after the other on one checkpoint, and on those that begin with it, whose values have other types
+each time: fields of structs at any depth are added, dropped, renamed, reordered, widened and made nullable, between
+batches, kills, lost machines, batches that run twice, and restores from versions and savepoints. Plain Python says what
+each value, by whatever program it was written, is read as.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.evolving_queries import Query
 
 import holdfast as hf
 from holdfast.testing import Harness
@@ -148,23 +151,27 @@ def process(self: Any, key: Any, rows: Any, ctx: Any) -> None:
 
 
 class World:
-    """One checkpoint, the types that its states have now, and what they hold."""
+    """The newest of some queries, the types that its states have now, and what they hold."""
 
-    def __init__(self, seed: int, folder: Any) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
         self.draw = random.Random(seed)
+        self.folder, self.queries = folder, 0
         self.numbers = 0
         self.types = {state: self.struct(2) for state in STATES}
         self.held: dict[str, dict[str, Any]] = {state: {} for state in STATES}
         self.buffer: list[Any] = []
-        self.harness = Harness(
+        self.harness = self.query(None)
+
+    def query(self, origin: Query | Path | None) -> Harness:
+        self.queries += 1
+        self.now = Query(
+            self.folder / str(self.queries),
             self.program(),
-            "user",
-            "user string, n long",
-            "user string, n long",
+            origin,
             backend=self.draw.choice(("rocksdb", "hashmap")),
             settings={"fold.deltas.max": 2, "snapshot.deltas.max": 3},
-            folder=folder,
         )
+        return self.now.harness
 
     def program(self) -> hf.KeyedProcessor:
         kinds = {state: node.arrow() for state, node in self.types.items()}
@@ -232,6 +239,20 @@ class World:
         if self.draw.random() < 0.5:
             self.forget_lines()
             self.harness.restart(self.program())
+
+    def restore(self) -> None:
+        """A new query with a changed program, which begins with this one."""
+        if not self.harness.snapshot().next_batch:
+            return
+        before, keys = self.now, self.harness.snapshot().keys
+        before.commit()
+        origin: Query | Path = before.saved() if self.draw.random() < 0.5 else before
+        self.forget_lines()
+        for _ in range(self.draw.randint(0, 4)):
+            self.change_of(self.draw.choice(self.structs()))
+        self.harness.close()
+        self.harness = self.query(origin)
+        self.harness.restore(replace(self.harness.snapshot(), keys=keys))
 
     def change_of(self, struct: Struct) -> None:
         what = self.draw.choice(("add", "drop", "rename", "reorder", "widen", "nullable"))
@@ -307,7 +328,7 @@ class World:
         assert not expected
 
     def step(self) -> None:
-        self.draw.choice((self.batch, self.batch, self.change, self.change, self.mistake))()
+        self.draw.choice((self.batch, self.batch, self.change, self.change, self.mistake, self.restore))()
         if self.draw.random() < 0.3:
             self.harness.kill(lose_local_copies=self.draw.random() < 0.5)
         self.check()
@@ -324,8 +345,10 @@ def unmarked(kind: pa.DataType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
-def test_values_are_read_as_the_newest_type_whatever_program_wrote_them(seed: int, tmp_path: Any) -> None:
+def test_values_are_read_as_the_newest_type_whatever_program_wrote_them(seed: int, tmp_path: Path) -> None:
     world = World(seed, tmp_path)
-    with world.harness:
+    try:
         for _ in range(25):
             world.step()
+    finally:
+        world.harness.close()
