@@ -99,6 +99,42 @@ def test_a_state_that_is_added_again_after_a_drop_does_not_find_what_was_dropped
         assert h.state("mean_too", "ada") is None
 
 
+def keeping(**lines: Any) -> Any:
+    """Keeps the sum of n in each of its states."""
+    return type("Program", (hf.BatchProcessor,), {**lines, "process": First.process})()
+
+
+def total() -> Any:
+    return hf.ReducingState(pa.int64(), "sum")
+
+
+def test_a_program_that_never_ran_is_no_earlier_one() -> None:
+    """Of three, the last says what the states were called by the one that ran."""
+    with harness(keeping(first=total())) as h:
+        h.process(ADA)
+        with pytest.raises(hf.Incompatible, match="expected a recorded state 'second', .* found first"):
+            h.restart(keeping(third=hf.renamed_from("second", total())))
+        h.restart(keeping(third=hf.renamed_from("first", total())))
+        assert h.state("third", "ada") == 5
+        with pytest.raises(hf.Incompatible, match="expected a recorded state 'first', .* found third"):
+            h.restart(keeping(second=hf.renamed_from("first", total())))
+
+
+def test_states_swap_their_names_in_three_steps_and_each_keeps_what_it_held() -> None:
+    with harness(keeping(a=total(), b=total())) as h:
+        h.process(ADA)
+        h.restart(keeping(a=total(), b=total(), c=total()))
+        h.process(ADA)
+        before = {name: h.state(name, "ada") for name in "abc"}
+        h.restart(keeping(x=hf.renamed_from("a", total()), b=total(), c=total()))
+        h.restart(keeping(x=total(), a=hf.renamed_from("c", total()), b=total()))
+        h.restart(keeping(c=hf.renamed_from("x", total()), a=total(), b=total()))
+        h.kill(lose_local_copies=True)
+        assert {name: h.state(name, "ada") for name in "abc"} == {"a": before["c"], "b": before["b"], "c": before["a"]}
+        with pytest.raises(hf.Incompatible, match="'c': is recorded, and so is 'b', from which it is renamed"):
+            h.restart(keeping(c=hf.renamed_from("b", total()), a=total()))
+
+
 def test_all_that_a_restart_would_lose_is_listed_with_a_way_out() -> None:
     class Neither(hf.BatchProcessor):
         totl = hf.ReducingState(pa.int64(), "sum")
