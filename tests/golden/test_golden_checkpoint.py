@@ -23,6 +23,7 @@ from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
 from holdfast.checkpoint.state_log import newest_states
+from holdfast.checkpoint.value_schemas import core_schemas, plain_schema
 from holdfast.errors import Incompatible
 from holdfast.storage import LocalFileStore
 
@@ -288,6 +289,43 @@ def test_operator_record_whose_states_had_other_schemas():
     record = OperatorRecord.from_json(golden("operator_v5.json"))
     assert record == replace(OPERATOR, states=WITH_EARLIER.states, dropped=WITH_EARLIER.dropped, origin=ORIGIN)
     assert with_metadata(record.all_states) == with_metadata(WITH_EARLIER)
+
+
+#: Values of the three schemas of `_WIDER`, by user.
+VALUES = {
+    "a": b"\x01\x00\xfb\x02hi",
+    "b": b"\x02\x00\xff\x7f",
+    "c": b"\x03\x00\x01?\xfb\xff\xff\xff\xff\xff\xff\xff\x02\x02\x00\x00\x00\x00\x00\x00\x00\xe0?",
+    "d": b"\x01\x03",
+    "e": b"\x82" + bytes(8) + b"\x00\x00\x80",
+}
+READ = {
+    "a": {"é": "??", "a": -5, "in": None},
+    "b": {"é": "??", "a": 32767, "in": None},
+    "c": {"é": "?", "a": -5, "in": [{"x": 0.5}, None]},
+    "d": {"é": "??", "a": None, "in": None},
+    "e": {"é": "??", "a": -32768, "in": None},
+}
+
+
+def test_values_of_three_schemas():
+    """By the store, as a query reads them, and by the codec of those that read whole versions."""
+    kind = plain_schema(_WIDER).field("element").type
+    schemas = core_schemas(_WIDER)
+    users = pa.schema([("user", pa.string())])
+    codec = _core.StateCodec(users, state_id=2, kind="value", max_parallelism=4096, value=kind, schemas=schemas)
+    keys = pa.record_batch([pa.array(VALUES)], ["user"]).to_struct_array()
+    written = pa.record_batch(codec.encode(keys=keys, values=pa.array(READ.values(), kind)))
+    assert [value[0] for value in written["value"].to_pylist()] == [3] * 5
+    assert written["value"][2].as_py() == VALUES["c"]
+    stored = written.set_column(3, "value", pa.array(VALUES.values(), pa.binary()))
+    slot = _core.Store(users, max_parallelism=4096, first_key_group=0, end_key_group=4096)
+    slot.set_schemas(2, schemas)
+    slot.apply_delta(stored, 1)
+    assert pa.array(slot.value_state(2, kind).get(keys)).to_pylist() == list(READ.values())
+    in_base = [row["key_group"].to_bytes(2, "big") + b"\x00\x02" + row["key"] for row in stored.to_pylist()]
+    entries = pa.record_batch([pa.array(in_base, pa.binary()), stored["value"]], ["key", "value"])
+    assert pa.record_batch(codec.decode(entries))["value"].to_pylist() == list(READ.values())
 
 
 def test_operator_record_with_a_broadcast_input():
