@@ -412,6 +412,38 @@ def test_a_log_with_an_id_or_a_name_twice_or_of_another_sort_is_corrupt(store, t
         recorded_operator(store, "totals%20per%2Fuser")
 
 
+def numbered(number, name, kind, **more):
+    default = {"holdfast.default": more.pop("default")} if "default" in more else {}
+    return pa.field(name, kind, metadata={"holdfast.field": number, **default}, **more)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [numbered("1", "a", pa.string())],
+        [numbered("1", "a", pa.int64()), numbered("1", "b", pa.int8())],
+        [numbered("one", "a", pa.int64())],
+        [pa.field("a", pa.int64())],
+        [numbered("1", "a", pa.float16())],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int8(), nullable=False)],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int8(), default="zz")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int64(), default="01")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.string(), default="ff01")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.string(), default="02fffe")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.list_(pa.int8()), default="ff")],
+    ],
+    ids=repr,
+)
+def test_a_log_whose_schemas_do_not_follow_each_other_is_corrupt_and_read_by_nobody(store, fields):
+    """As somebody may write it who knows how to seal: no value is read by it, whatever is in it."""
+    register_operator(store, RECORD)
+    earlier = pa.schema([("value", pa.struct([numbered("1", "a", pa.int8())]))])
+    lies = replace(SEEN, kind="value", schema=pa.schema([("value", pa.struct(fields))]), earlier=(earlier,))
+    write_states(store, "totals%20per%2Fuser", 1, OperatorStates((TOTAL, lies)))
+    with pytest.raises(Corrupt, match="states/00001.json"):
+        recorded_operator(store, "totals%20per%2Fuser")
+
+
 def test_a_record_with_dropped_states_says_so_in_its_version():
     """So that an earlier Holdfast, which would use their ids again, refuses it."""
     assert '"version":1}' in RECORD.to_json()

@@ -15,11 +15,13 @@ import pyarrow as pa
 from holdfast import _core
 from holdfast.checkpoint.arrow_types import children, logical, nested, with_children
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.errors import HoldfastError
 
 #: Of a stored value's schema version, six bits: docs/formats/value.md.
 SCHEMAS_MAX = 63
 NUMBER, DEFAULT = b"holdfast.field", b"holdfast.default"
 _ELEMENT = {"list", "operator"}
+_ANY_KEY = pa.schema([("key", pa.int8())])
 
 
 def stored_role(state: StateRecord) -> str | None:
@@ -78,6 +80,15 @@ def check_schemas(state: StateRecord) -> None:
         numbers = [number_of(field) for field in struct_fields(kept)]
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"state {state.name!r}: the numbers of its fields are {numbers}; expected each once")
+    schemas = core_schemas(state)
+    try:  # of the core, which makes of values of each of them values of the newest
+        _core.StateCodec(_ANY_KEY, state_id=1, kind="value", max_parallelism=1, value=kept, schemas=schemas)
+        for field in struct_fields(kept):
+            default = default_of(field)
+            if default is not None:
+                pa.array(_core.RowCodec(field.type).decode(pa.array([default], pa.binary()))).validate(full=True)
+    except HoldfastError as error:
+        raise ValueError(f"state {state.name!r}: {error}") from error
 
 
 def struct_fields(kept: pa.DataType) -> Iterator[pa.Field]:
