@@ -295,3 +295,23 @@ def test_the_data_source_gives_a_state_as_the_newest_type_has_it(query: Query) -
     assert by_user(read("held")) == NEWEST
     assert by_user(read("many")) == ALL
     assert by_user(read("folded"))["all"] == [6]
+
+
+def test_what_spark_planned_to_read_before_the_types_changed_is_refused_and_never_read_in_other_places(
+    tmp_path: Path,
+) -> None:
+    """Spark takes fields of structs by their places, and these change."""
+    query = Query(tmp_path / "query", program(2))
+    query.batch("ada", n=2)
+    options = {"checkpoint": str(query.folder / "checkpoint"), "operator": OPERATOR, "state": "held"}
+    source = StateDataSource({**options, "folder": str(query.folder / "state")})
+    loaded = source.schema()
+    reader = source.reader(loaded)
+    (part,) = reader.partitions()
+    query.harness.restart(program(3))
+    query.batch("ada", n=3)
+    with pytest.raises(hf.Incompatible, match="a new program has changed its types since Spark planned to read it"):
+        list(reader.read(part))
+    with pytest.raises(hf.InvalidRequest, match="or load it anew where a new program has changed"):
+        source.reader(loaded)
+    query.harness.close()
