@@ -174,6 +174,72 @@ def test_a_batch_that_runs_again_in_a_new_program_counts_once(streams: Streams) 
     assert read(stream, "more") == expected(2, 3)
 
 
+def few(number: int) -> pa.Table:
+    """A batch of users of whom some never come again."""
+    users = [f"user-{number + at % 4}" for at in range(8)]
+    return pa.table({"user": users, "amount": pa.array(range(8), pa.int64())})
+
+
+def tallies(kind: pa.DataType, fields: Callable[[int], dict[str, Any]]) -> hf.KeyedProcessor:
+    """Counts rows in the field n of a struct; gives each row with the count after it."""
+
+    def process(self: Any, key: Any, rows: pa.Table, ctx: Any) -> Any:
+        held = self.tally.value()
+        for row in rows.to_pylist():
+            count = 1 if held is None else held["n"] + 1
+            held = {**fields(ctx.batch_id), "n": count}
+            yield {**row, "count": count}
+        self.tally.update(held)
+
+    made: hf.KeyedProcessor = type(
+        "Program", (hf.KeyedProcessor,), {"tally": hf.ValueState(kind), "process": process}
+    )()
+    return made
+
+
+def test_batches_that_are_visible_are_taken_over_by_programs_of_other_types(streams: Streams, tmp_path: Path) -> None:
+    """Killed after the commit record, and started again with a changed program, twice: nothing is counted again."""
+    stream, out = streams("taken-over"), str(tmp_path / "out")
+    programs = [
+        tallies(pa.struct([("n", pa.int8()), ("by", pa.string())]), lambda at: {"by": f"batch {at}"}),
+        tallies(
+            pa.struct([("at", pa.int64()), ("n", pa.int32()), hf.renamed_from("by", pa.field("who", pa.string()))]),
+            lambda at: {"at": at, "who": f"batch {at}"},
+        ),
+        tallies(
+            pa.struct([("n", pa.int64()), ("who", pa.string()), hf.dropped_field("at"), ("last", pa.int8())]),
+            lambda at: {"who": f"batch {at}", "last": 1},
+        ),
+    ]
+    settings = {"slots": 2, "maxParallelism": 16, "fold.deltas.max": 2}
+    for number, one in enumerate(programs):
+        stream.write(*(few(2 * number + at) for at in range(2)))
+        frame = stream.events().transform(
+            hf.keyed("user", one, f"{EVENTS}, count long", name="totals", settings=settings)
+        )
+        query = hf.write_exactly_once(
+            frame, hf.FileSink(out), checkpoint=stream.checkpoint, trigger={"availableNow": True}
+        )
+        query.awaitTermination()
+        if number < 2:
+            for batch_id in range(2 * number, 2 * number + 2)[-1 - number :]:
+                (stream.checkpoint / "commits" / str(batch_id)).unlink()
+                (stream.checkpoint / "commits" / f".{batch_id}.crc").unlink(missing_ok=True)
+    rows = hf.FileSink.read(out).to_pylist()
+    given = Counter(row["user"] for number in range(6) for row in few(number).to_pylist())
+    assert sorted((row["user"], row["count"]) for row in rows) == sorted(
+        (user, count + 1) for user, times in given.items() for count in range(times)
+    )
+    with hf.Checkpoint(stream.checkpoint, state=state_of(stream)) as checkpoint:
+        assert checkpoint.verify().whole
+        held = checkpoint.read("totals", "tally").read_all()
+    met = {row["user"]: number for number in range(6) for row in few(number).to_pylist()}
+    assert {row["user"]: row["value"] for row in held.to_pylist()} == {
+        user: {"n": times, "who": f"batch {met[user]}", "last": 1 if met[user] > 3 else None}
+        for user, times in given.items()
+    }
+
+
 def test_a_restore_takes_states_over_as_a_restart_would(streams: Streams) -> None:
     old, new = streams("old"), streams("new")
     old.write(*(batch_of(number) for number in range(3)))
