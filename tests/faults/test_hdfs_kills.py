@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 _LOOK_S = 0.1
 
 
+@pytest.mark.slow  # what is HDFS's own, the contract proves; kills in storage that is elsewhere, test_s3_kills.py
 @pytest.mark.timeout(1800)
 def test_kills_with_everything_in_hdfs_leave_no_difference(tmp_path: Path, hdfs: HdfsServer) -> None:
     _prove(tmp_path, hdfs, SHORT)
