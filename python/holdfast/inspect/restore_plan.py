@@ -102,11 +102,10 @@ def plan_of(
         continued(recorded, declared, origin, changes)
     except HoldfastError as error:
         refused = (str(error),)
-    if isinstance(earlier, EarlierSavepoint):
-        try:
-            earlier.check_files(recorded.name)
-        except Corrupt as error:
-            refused += (str(error),)
+    try:
+        earlier.check_files(recorded.name)
+    except Corrupt as error:
+        refused += (str(error),)
     wrong_times = _other_times(earlier, recorded, origin, changes, processor)
     refused += tuple(wrong_times.values())
     if declared.slots < 1 or declared.slots > recorded.max_parallelism:
