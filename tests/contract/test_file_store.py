@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -120,6 +121,17 @@ def test_a_copy_from_another_store_is_a_file_of_its_own(store, other):
     other.delete([name])
     assert store.copy_if_absent(name, target, other) is False
     assert [file.name for file in store.list("")] == [target]
+
+
+def test_a_copy_into_a_folder_that_somebody_deleted_is_made(store):
+    """A store that knew the folder took the missing folder for a missing file, and said that there was none."""
+    store.put("staged/file", b"bytes")
+    assert store.copy_if_absent("staged/file", "final/first") is True
+    path = store.local_path("final/first")
+    if path is not None:
+        shutil.rmtree(os.path.dirname(path))
+    assert store.copy_if_absent("staged/file", "final/second") is True
+    assert store.get("final/second") == b"bytes"
 
 
 def test_create_if_absent_says_who_was_first(store):
