@@ -51,7 +51,8 @@ def from_versions(context: SlotContext, origin: VersionsOrigin) -> TakenOver:
         described=f"{len(earlier)} slots of {origin.where}",
         way_out=(
             "If the earlier query went on and deleted what it no longer needed, nothing is lost: start with a new "
-            "Spark checkpoint, which begins at the earlier query's newest batch"
+            "Spark checkpoint, which begins at the earlier query's newest batch. Of a native savepoint, put its folder "
+            "back as it was, from a copy: the first batch then goes on"
         ),
     )
 
