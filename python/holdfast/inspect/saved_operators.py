@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.checkpoint.value_schemas import plain_schema
 from holdfast.inspect.state_rows import columns_of
 from holdfast.savepoint import SavedOperator, SavedState, StateTtl, TableFile
 
@@ -29,7 +30,7 @@ def saved_operator(
             SavedState(
                 name=state.name,
                 kind=state.kind,
-                schema=state.schema,
+                schema=plain_schema(state),
                 function=state.function,
                 columns=columns_of(record, state),
                 ttl=ttls[state.id],
