@@ -14,7 +14,8 @@ from tests.spark_files import SparkFiles
 import holdfast as hf
 from holdfast.checkpoint import OperatorRecord, StateChanges, operator_prefix, register_operator
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
-from holdfast.inspect.earlier import EarlierQuery, EarlierSavepoint
+from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
+from holdfast.inspect.savepoint import Format
 from holdfast.spark.keyed import state_changes, state_records
 from holdfast.state import declared_states
 from holdfast.storage import StorageOptions, open_file_store
@@ -52,6 +53,10 @@ def said(dropped: Any = (), renamed: Any = None, added: Any = ()) -> StateChange
     """As `hf.Restore.operator` is told it."""
     names = tuple((now, before) for before, now in (renamed or {}).items())
     return StateChanges(tuple(dropped), names, added=tuple(added))
+
+
+#: Of savepoints.
+FORMATS: tuple[Format, ...] = ("canonical", "native")
 
 
 class Query:
@@ -135,9 +140,9 @@ class Query:
             assert {user: value for user, value in own.items() if value is not None} == found
         return own
 
-    def saved(self) -> Path:
-        place = self.folder / "saved"
-        hf.Savepoint.create(checkpoint=self.folder / "checkpoint", state=self.folder / "state", to=place)
+    def saved(self, format: Format = "canonical") -> Path:
+        place, state = self.folder / "saved", self.folder / "state"
+        hf.Savepoint.create(checkpoint=self.folder / "checkpoint", state=state, to=place, format=format)
         return place
 
     def ids(self) -> dict[str, int]:
@@ -149,12 +154,12 @@ class Query:
             record = checkpoint.record(OPERATOR)
             found = set()
             for slot, handle in checkpoint.at().handles[OPERATOR].items():
-                for entries in checkpoint.slot(record, slot).entries(handle, [(b"", b"")]):
+                for entries in checkpoint.tables.slot(record, slot).entries(handle, [(b"", b"")]):
                     found |= {int.from_bytes(key[2:4], "big") for key in entries["key"].to_pylist()}
         return found
 
 
-def earlier(origin: Query | Path) -> EarlierQuery | EarlierSavepoint:
+def earlier(origin: Query | Path) -> Earlier:
     if isinstance(origin, Query):
         return EarlierQuery(str(origin.spark.folder), str(origin.folder / "state"), None, StorageOptions(), None)
-    return EarlierSavepoint(str(origin), StorageOptions())
+    return earlier_savepoint(str(origin), StorageOptions())

@@ -53,8 +53,8 @@ class FaultyFileStore:
     def create_if_absent(self, name, data):
         return self._do("create_if_absent", name, lambda: self.inner.create_if_absent(name, data), bytes(data))
 
-    def copy_if_absent(self, name, target):
-        return self._do("copy_if_absent", target, lambda: self.inner.copy_if_absent(name, target))
+    def copy_if_absent(self, name, target, source=None):
+        return self._do("copy_if_absent", target, lambda: self.inner.copy_if_absent(name, target, source))
 
     def get(self, name) -> bytes | None:
         return self._do("get", name, lambda: self.inner.get(name))

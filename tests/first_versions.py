@@ -12,7 +12,7 @@ import holdfast as hf
 from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, operator_prefix, register_operator
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
 from holdfast.checkpoint.evolution import StateChanges
-from holdfast.inspect.earlier import EarlierSavepoint
+from holdfast.inspect.earlier import earlier_savepoint
 from holdfast.storage import StorageOptions, open_file_store
 
 QUERY = "99999999-0000-4000-8000-000000000000"
@@ -20,7 +20,7 @@ QUERY = "99999999-0000-4000-8000-000000000000"
 
 def begun(saved: Path, operator: str, slots: int, changes: StateChanges | None = None) -> OperatorRecord:
     """The record of an operator that begins with a savepoint."""
-    recorded, origin = EarlierSavepoint(str(saved), StorageOptions()).operator(operator, "here", None)
+    recorded, origin = earlier_savepoint(str(saved), StorageOptions()).operator(operator, "here", None)
     declared = replace(recorded, slots=slots, labels=tuple(range(slots)), inputs=())
     made = continued(recorded, declared, origin, changes or NOTHING_SAID)
     assert OperatorRecord.from_json(made.to_json()) == made

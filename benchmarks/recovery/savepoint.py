@@ -1,19 +1,23 @@
-"""savepoint: what it costs to make a savepoint, and to read one. No Spark.
+"""savepoint: what it costs to make a savepoint, to read one, and to begin with one. No Spark.
 
 One slot with a snapshot and deltas over it, keys of text, values of 100 random bytes. Processor time of this process,
-all its threads, after a first time that fills the page cache.
+all its threads, after a first time that fills the page cache; of a native savepoint wall time, beside an upload of what
+the newest snapshot had not from the one before, by turns.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
 import numpy as np
-from benchmarks.figures import arguments, at_least, figure, machine, spread, work_folder
-from benchmarks.recovery.stored import PUTS, stored
+from benchmarks.figures import arguments, at_least, at_most, figure, machine, ratio, spread, work_folder
+from benchmarks.recovery.stored import PUTS, begun, first_versions, stored
 
 import holdfast as hf
+from holdfast.inspect.earlier import earlier_savepoint
+from holdfast.storage import LocalFileStore, StorageOptions
 
 
 def create(folder: Path, measured: int) -> None:
@@ -36,6 +40,44 @@ def create(folder: Path, measured: int) -> None:
     figure("savepoint.read_rows_per_s", float(np.median(read)), None, spread(read))
 
 
+def restore(folder: Path, measured: int) -> None:
+    """Megabytes of Parquet a second that a slot begins with: its first version made, in storage."""
+    saved = hf.Savepoint(folder / "saved-0")
+    size = saved.bytes
+    record = begun(earlier_savepoint(str(folder / "saved-0"), StorageOptions()), 1)
+    rates: list[float] = []
+    for number in range(measured + 1):
+        start = time.process_time()
+        first_versions(record, folder / "begun", 1)
+        seconds = time.process_time() - start
+        if number:
+            rates.append(size / 1e6 / seconds)
+        shutil.rmtree(folder / "begun")
+    figure("savepoint.restore_mb_per_s", float(np.median(rates)), at_least(100), spread(rates))
+
+
+def native(folder: Path, measured: int) -> None:
+    """Seconds of a native savepoint ÷ those of an upload of what the newest snapshot brought."""
+    tables = list((folder / "state").rglob("sst/*"))
+    newest = max(tables, key=lambda path: path.stat().st_mtime_ns).name.partition("-")[0]
+    new = [path for path in tables if path.name.startswith(newest)]
+    made: list[float] = []
+    uploaded: list[float] = []
+    with hf.Checkpoint(folder / "checkpoint", temporary=folder) as checkpoint:
+        for number in range(measured):
+            start = time.perf_counter()
+            saved = hf.Savepoint.create(checkpoint=checkpoint, to=folder / f"native-{number}", format="native")
+            made.append(time.perf_counter() - start)
+            store = LocalFileStore(str(folder / f"uploaded-{number}"))
+            start = time.perf_counter()
+            for path in new:
+                store.put_file(path.name, str(path))
+            uploaded.append(time.perf_counter() - start)
+    size = sum(path.stat().st_size for path in new)
+    note = f"{saved.bytes / 1e6:.0f} MB of state, {size / 1e6:.0f} MB of them new"
+    ratio("savepoint.native_create", made, uploaded, at_most(1), note)
+
+
 def main() -> None:
     parser = arguments(__doc__, rows=4_000_000, measured=7)
     given = parser.parse_args()
@@ -45,6 +87,8 @@ def main() -> None:
     with work_folder(given.folder) as folder:
         stored(folder, given.rows)
         create(folder, given.measured)
+        restore(folder, given.measured)
+        native(folder, given.measured)
 
 
 if __name__ == "__main__":

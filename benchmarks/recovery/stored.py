@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,17 @@ from benchmarks.slot import payloads
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
+from holdfast.checkpoint import (
+    CheckpointSettings,
+    Handle,
+    OperatorRecord,
+    SlotState,
+    operator_prefix,
+    register_operator,
+)
+from holdfast.checkpoint.continued import continued
+from holdfast.inspect.earlier import Earlier
+from holdfast.storage import open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 ROWS = pa.schema([("key", pa.string()), ("payload", pa.binary())])
@@ -39,3 +52,32 @@ def stored(folder: Path, rows: int) -> None:
             handle = harness.snapshot().handle
             assert handle is not None
             spark.commit(batch_id, [handle.to_text()])
+
+
+def begun(earlier: Earlier, slots: int) -> OperatorRecord:
+    """The record of the operator in a query that begins with an earlier one's state, or with a savepoint."""
+    recorded, origin = earlier.operator(PUTS[0], "here", None)
+    return continued(recorded, replace(recorded, slots=slots, labels=tuple(range(slots))), origin)
+
+
+def first_versions(record: OperatorRecord, folder: Path, threads: int) -> list[Handle]:
+    """What the slots of a new query do in its first batch, as many at once: in ``folder``, with an empty local disk."""
+    store = open_file_store(str(folder / "state"))
+    prefix = operator_prefix(QUERY_ID, record.name)
+    register_operator(store, record, prefix=prefix)
+
+    def first(slot: int) -> Handle:
+        state = SlotState(
+            record=record,
+            slot=slot,
+            file_store=store,
+            prefix=prefix,
+            local_dir=str(folder / "local"),
+            settings=CheckpointSettings(),
+        )
+        handle = state.first_version()
+        assert handle is not None
+        return handle
+
+    with ThreadPoolExecutor(threads) as workers:
+        return list(workers.map(first, range(record.slots)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -86,6 +88,53 @@ def test_a_copy_says_what_it_met(store):
     assert store.get("final/file") == b"first"
     store.delete(["staged/file"])
     assert store.copy_if_absent("staged/file", "final/file") is False
+
+
+@pytest.fixture(params=["local", "s3", "azure", "faulty", "same"])
+def other(request, store, tmp_path):
+    """Another store, from which files are copied; "same": of the same file system, or in the same bucket."""
+    root = tmp_path / "other % ü store"
+    if request.param == "same":
+        where = getattr(store, "_bucket", None)
+        if where is not None:
+            return open_file_store(replace(where, prefix="other % ü store").uri, store._options)
+        return LocalFileStore(str(root))
+    if request.param == "local":
+        return LocalFileStore(str(root))
+    if request.param == "faulty":
+        return FaultyFileStore(LocalFileStore(str(root)), remote=True)
+    server = request.getfixturevalue(request.param)
+    if request.param == "s3":
+        return open_file_store(f"s3://{server.bucket()}", StorageOptions(endpoint=server.url))
+    return open_file_store(f"az://{server.container()}/x", StorageOptions(endpoint=server.url))
+
+
+def test_a_copy_from_another_store_is_a_file_of_its_own(store, other):
+    name, target = "of/%C3%BC a/file", "made/%C3%BC a/file"
+    assert store.copy_if_absent(name, target, other) is None
+    assert store.get(target) is None and store.list("") == []
+    content = os.urandom(100_000)
+    other.put(name, content)
+    assert store.copy_if_absent(name, target, other) is True
+    assert store.get(target) == content
+    other.delete([name])
+    other.put(name, b"of another day")
+    assert store.copy_if_absent(name, target, other) is False
+    assert store.get(target) == content
+    other.delete([name])
+    assert store.copy_if_absent(name, target, other) is False
+    assert [file.name for file in store.list("")] == [target]
+
+
+def test_a_copy_into_a_folder_that_somebody_deleted_is_made(store):
+    """A store that knew the folder took the missing folder for a missing file, and said that there was none."""
+    store.put("staged/file", b"bytes")
+    assert store.copy_if_absent("staged/file", "final/first") is True
+    path = store.local_path("final/first")
+    if path is not None:
+        shutil.rmtree(os.path.dirname(path))
+    assert store.copy_if_absent("staged/file", "final/second") is True
+    assert store.get("final/second") == b"bytes"
 
 
 def test_create_if_absent_says_who_was_first(store):

@@ -16,6 +16,7 @@ from tests.faults.file_reading import FolderReader
 from tests.faults.program import FaultFile, Program, committed_batches, log_tail
 
 import holdfast as hf
+from holdfast.inspect.savepoint import Format
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +59,9 @@ def prove(folder: Path, pairs: list[tuple[str, str]]) -> None:
         feed(own / "source", fed, draw)
         if generation % 2 and kill is not None and kill[0] != "during_restore":  # which a savepoint has not
             earlier = folder / str(generation - 1) / "checkpoint"
-            hf.Savepoint.create(checkpoint=earlier, state=folder / "state", to=own / "saved")
+            formats: tuple[Format, Format] = ("canonical", "native")
+            chosen = draw.choice(formats)
+            hf.Savepoint.create(checkpoint=earlier, state=folder / "state", to=own / "saved", format=chosen)
         fault.disarm()
         if kill is not None:
             if kill[0] == "during_restore":  # what the earlier generation left on this machine is lost

@@ -144,7 +144,8 @@ def test_timers_fire_after_a_rescale_in_slots_without_rows(streams: Streams) -> 
     assert len(found) == len(alerts) > 40
 
 
-def test_a_query_begins_with_a_savepoint_of_one_that_is_gone(streams: Streams, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["canonical", "native"])
+def test_a_query_begins_with_a_savepoint_of_one_that_is_gone(streams: Streams, tmp_path: Path, format: Any) -> None:
     """Other slots, another name of the operator and of its state; nothing of the savepoint is left after a batch."""
 
     class Renamed(hf.BatchProcessor):
@@ -157,13 +158,13 @@ def test_a_query_begins_with_a_savepoint_of_one_that_is_gone(streams: Streams, t
     old, new = streams("old"), streams("new")
     old.write(*batches[:3])
     found = told(old.run(totals(2, settings={"checkpoint.dir": str(tmp_path / "old-state")})))
-    hf.Savepoint.create(checkpoint=old.checkpoint, state=tmp_path / "old-state", to=tmp_path / "saved")
+    hf.Savepoint.create(checkpoint=old.checkpoint, state=tmp_path / "old-state", to=tmp_path / "saved", format=format)
     for folder in (old.checkpoint, tmp_path / "old-state", tmp_path / "local"):
         shutil.rmtree(folder)
     restore = hf.Restore(savepoint=tmp_path / "saved").operator("totals", renamed={"total": "amounts"})
     new.write(batches[3])
     found += told(new.run(totals(5, Renamed(), name="sums", restore=restore)))
-    shutil.rmtree(tmp_path / "saved")
+    assert hf.Savepoint.dispose(tmp_path / "saved", apply=True).deleted
     new.write(*batches[4:])
     found += told(new.run(totals(5, Renamed(), name="sums")))
     assert found == expected(batches)

@@ -36,7 +36,8 @@ from holdfast.checkpoint import (
 from holdfast.checkpoint.origin import Origin
 from holdfast.errors import HoldfastError
 from holdfast.inspect import OperatorTables, Savepoint
-from holdfast.savepoint import read_manifest
+from holdfast.inspect.native_manifest import NativeManifest, opened_manifest
+from holdfast.inspect.savepoint import Format
 from holdfast.storage import LocalFileStore
 
 GROUPS = 16
@@ -165,21 +166,28 @@ class World:
             for left in (self.folder / local).glob(f"*/{before.query}"):
                 shutil.rmtree(left)
 
-    def saved(self, before: Generation) -> SavepointOrigin:
-        """A savepoint of a generation, perhaps moved."""
+    def saved(self, before: Generation) -> Origin:
+        """A savepoint of a generation, perhaps moved; of either format, or of one that was made of the other."""
         spark = SparkFiles(self.folder / f"spark-{before.number}", before.query)
-        spark.commit(0, [handle.to_text() for handle in before.handles if handle is not None])
+        batch_id = before.batch_id - 1
+        spark.commit(batch_id, [handle.to_text() for handle in before.handles if handle is not None], snapshot=True)
         register_operator(before.store.inner, before.record, prefix=f"{before.query}/all")
         folder = self.folder / f"saved-{before.number}"
         state = before.store.inner.root
-        made = Savepoint.create(checkpoint=spark.folder, state=state, to=folder)
-        if self.draw.random() < 0.5:
+        formats: tuple[Format, Format] = ("canonical", "native")
+        made = Savepoint.create(checkpoint=spark.folder, state=state, to=folder, format=self.draw.choice(formats))
+        if self.draw.random() < 0.3:
+            folder = self.folder / f"converted-{before.number}"
+            made = made.convert(folder)
+        if made.format == "canonical" and self.draw.random() < 0.5:
             folder = self.rewritten(made, self.folder / f"rewritten-{before.number}")
         if self.draw.random() < 0.5:
             folder = folder.rename(self.folder / f"moved-{before.number}")
-        manifest = read_manifest(LocalFileStore(str(folder)))
+        manifest = opened_manifest(LocalFileStore(str(folder)))
+        if isinstance(manifest, NativeManifest):
+            return manifest.origin("all", str(folder))
         states = tuple((state.name, state.id) for state in STATES)
-        return SavepointOrigin(str(folder), manifest.checksum, before.query, 0, "all", ("all",), states)
+        return SavepointOrigin(str(folder), manifest.checksum, before.query, batch_id, "all", ("all",), states)
 
     def rewritten(self, saved: Savepoint, folder: Path) -> Path:
         """The same, made of its tables; their rows come in any order."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.evolving_queries import Query, said
+from tests.evolving_queries import FORMATS, Query, said
 
 import holdfast as hf
 from holdfast.state import declared_states
@@ -170,7 +170,7 @@ class World:
             return
         before, keys = self.now, self.harness.snapshot().keys
         before.commit()
-        origin: Query | Path = before.saved() if self.draw.random() < 0.5 else before
+        origin: Query | Path = before.saved(self.draw.choice(FORMATS)) if self.draw.random() < 0.5 else before
         if origin is not before:
             self.gone = {}  # a savepoint has what there is
         changes = self.changed()

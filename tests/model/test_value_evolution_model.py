@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.evolving_queries import Query
+from tests.evolving_queries import FORMATS, Query
 
 import holdfast as hf
 from holdfast.testing import Harness
@@ -246,7 +246,7 @@ class World:
             return
         before, keys = self.now, self.harness.snapshot().keys
         before.commit()
-        origin: Query | Path = before.saved() if self.draw.random() < 0.5 else before
+        origin: Query | Path = before.saved(self.draw.choice(FORMATS)) if self.draw.random() < 0.5 else before
         self.forget_lines()
         for _ in range(self.draw.randint(0, 4)):
             self.change_of(self.draw.choice(self.structs()))

@@ -182,7 +182,7 @@ def test_a_state_of_a_large_slot_is_sought_key_group_by_key_group(
 ) -> None:
     with folded.open() as checkpoint:
         passed_over = [checkpoint.read("sums", state).read_all() for state in ("total", "last")]
-        monkeypatch.setattr("holdfast.inspect.checkpoint._SEEK_BYTES_MIN", 0)
+        monkeypatch.setattr("holdfast.inspect.versions._SEEK_BYTES_MIN", 0)
         assert [checkpoint.read("sums", state).read_all() for state in ("total", "last")] == passed_over
         assert totals(checkpoint, 2) == expected(2)
 

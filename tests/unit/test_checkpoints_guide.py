@@ -55,14 +55,17 @@ def test_python(folder: Path) -> None:
 
 
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
     monkeypatch.chdir(folder)
     with hf.Checkpoint(folder / "checkpoint") as opened:
         shutil.copytree(opened.state_uri, folder / "backup" / "state")
-    lines = [line.partition("#")[0].split() for line in placed(block, folder).splitlines()]
+    lines = [line.partition("#")[0].split() for line in placed("".join(blocks), folder).splitlines()]
     for program, *arguments in lines:
         assert program == "holdfast"
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, (arguments, done.output)
     assert (folder / "total.parquet").exists()
     assert hf.Savepoint(folder / "backup/monday").verify() == ()
+    assert hf.Savepoint(folder / "backup/tables").format == "canonical"
+    assert not (folder / "before-upgrade").exists()

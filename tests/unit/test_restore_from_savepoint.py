@@ -28,7 +28,7 @@ from holdfast.checkpoint.evolution import StateChanges
 from holdfast.checkpoint.generation import begin_together
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
-from holdfast.inspect.earlier import EarlierQuery, EarlierSavepoint
+from holdfast.inspect.earlier import EarlierQuery, earlier_savepoint
 from holdfast.sealed import seal, unseal
 from holdfast.storage import StorageOptions, open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
@@ -116,7 +116,7 @@ def test_a_slot_reads_the_files_of_its_own_key_groups_only(saved: Path, tmp_path
 
 
 def test_states_are_dropped_renamed_and_added(saved: Path, folder: Path, tmp_path: Path) -> None:
-    earlier = EarlierSavepoint(str(saved), StorageOptions())
+    earlier = earlier_savepoint(str(saved), StorageOptions())
     recorded, origin = earlier.operator(OPERATOR, "here", None)
     changes = said(["pair", "buffer"], {"total": "sum"}, ["pair", "fresh"])
     by_name = {state.name: state for state in recorded.states}
@@ -152,7 +152,7 @@ def test_states_of_a_checkpoint_are_dropped_and_renamed(folder: Path, tmp_path: 
         record, handles = checkpoint.record(OPERATOR), checkpoint.at().handles[OPERATOR]
         for slot, handle in handles.items():
             assert not dropped & {expiry.state_id for expiry in handle.expiry}
-            for entries in checkpoint.slot(record, slot).entries(handle, [(b"", b"")]):
+            for entries in checkpoint.tables.slot(record, slot).entries(handle, [(b"", b"")]):
                 assert not dropped & {int.from_bytes(key[2:4], "big") for key in entries["key"].to_pylist()}
 
 

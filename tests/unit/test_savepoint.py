@@ -87,7 +87,7 @@ def test_entries_of_a_savepoint_are_those_of_the_checkpoint(saved: hf.Savepoint,
         record = checkpoint.record(OPERATOR)
         handle: Handle = checkpoint.at().handles[OPERATOR][0]
         stored: dict[tuple[int, int, bytes], bytes] = {}
-        for entries in checkpoint.slot(record, 0).entries(handle, [(b"", b"")]):
+        for entries in checkpoint.tables.slot(record, 0).entries(handle, [(b"", b"")]):
             for key, value in zip(entries["key"].to_pylist(), entries["value"].to_pylist()):
                 stored[int.from_bytes(key[:2], "big"), int.from_bytes(key[2:4], "big"), key[4:]] = value
     ids = {state.name: state.id for state in record.states}
@@ -159,7 +159,7 @@ def test_a_folder_that_holds_something_is_refused(saved: hf.Savepoint, kept: Pat
 def test_what_is_made_beside_another_does_not_replace_it(saved: hf.Savepoint, tmp_path: Path) -> None:
     store = open_file_store(str(tmp_path / "saved"))
     with pytest.raises(InvalidRequest, match="holds a savepoint already, which stays"):
-        savepoint.write_manifest(store, saved.manifest)
+        savepoint.write_manifest(store, saved.manifest.to_text())
 
 
 def test_of_two_attempts_at_one_folder_the_later_is_told(kept: Path, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_manifest_that_lies_is_refused(saved: hf.Savepoint, tmp_path: Path, li
 def test_a_newer_savepoint_asks_for_an_upgrade(saved: hf.Savepoint, tmp_path: Path) -> None:
     path = tmp_path / "saved" / savepoint.MANIFEST
     document = json.loads(path.read_bytes())
-    path.write_text(seal("holdfast.savepoint", 2, {k: v for k, v in document.items() if k not in ("checksum",)}))
+    path.write_text(seal("holdfast.savepoint", 3, {k: v for k, v in document.items() if k not in ("checksum",)}))
     with pytest.raises(Incompatible, match="Upgrade"):
         hf.Savepoint(tmp_path / "saved")
 

@@ -48,7 +48,7 @@ class FirstVersion:
         made = self._stored()
         if made is not None:
             return made
-        handle = self._make(origin)
+        handle = self.made(origin)
         name = self._context.stored(FIRST_VERSION)
         if self._context.file_store.create_if_absent(name, handle.to_text().encode()):
             return handle
@@ -70,7 +70,8 @@ class FirstVersion:
             raise Corrupt(f"{where} belongs elsewhere: expected the first version of this slot, found {handle.where}")
         return handle
 
-    def _make(self, origin: Origin) -> Handle:
+    def made(self, origin: Origin) -> Handle:
+        """One that is in storage, and not the slot's yet: nothing names it. Raises as :meth:`handle`."""
         context = self._context
         taken = _taken_over(context, origin)
         try:

@@ -15,6 +15,7 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.origin import VersionsOrigin, key_groups_of, slots_of
 from holdfast.checkpoint.restoring import Restoring
+from holdfast.checkpoint.settings import ReadOnceSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
@@ -50,7 +51,8 @@ def from_versions(context: SlotContext, origin: VersionsOrigin) -> TakenOver:
         described=f"{len(earlier)} slots of {origin.where}",
         way_out=(
             "If the earlier query went on and deleted what it no longer needed, nothing is lost: start with a new "
-            "Spark checkpoint, which begins at the earlier query's newest batch"
+            "Spark checkpoint, which begins at the earlier query's newest batch. Of a native savepoint, put its folder "
+            "back as it was, from a copy: the first batch then goes on"
         ),
     )
 
@@ -136,6 +138,7 @@ def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, han
         file_store=store,
         prefix=origin.prefix,
         folder=folder,
+        settings=ReadOnceSettings.of(context.settings),
     )
     deltas = DeltaReader(own)
     return Earlier(handle.slot, handle, Restoring(own, LocalBases(own), deltas, Snapshots(own), BaseMaker(own, deltas)))

@@ -7,6 +7,8 @@ from typing import Any
 
 from holdfast._core import BaseOptions
 
+#: Sorted runs that a base may have before they are merged, at most.
+_RUNS_MAX = 64
 _MIB = 1 << 20
 #: Deltas may pile up to this many times the limit of a fold before a batch waits for one.
 HARD_LIMIT_FACTOR = 4
@@ -46,3 +48,14 @@ class CheckpointSettings:
 
     def base_options(self) -> BaseOptions:
         return BaseOptions(block_cache_bytes=self.rocksdb_block_cache_bytes, compression=self.rocksdb_compression)
+
+
+class ReadOnceSettings(CheckpointSettings):
+    """Of versions that are folded to be read once: their tables are not merged, which costs more than it spares."""
+
+    def base_options(self) -> BaseOptions:
+        return BaseOptions(
+            block_cache_bytes=self.rocksdb_block_cache_bytes,
+            compression=self.rocksdb_compression,
+            max_runs=_RUNS_MAX,
+        )

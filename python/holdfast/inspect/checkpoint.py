@@ -18,35 +18,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.checkpoint.handle import Handle
-from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.names import operator_prefix, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
-from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
-from holdfast.inspect.difference import difference_of, difference_schema, encoded_rows
+from holdfast.inspect.difference import difference_of, difference_schema
 from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
-from holdfast.inspect.slot_versions import SlotVersions
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
 from holdfast.inspect.verification import verify_versions
-from holdfast.savepoint.columns import check_filter
+from holdfast.inspect.versions import OF_NO_KEY, Versions, Wanted, figures, key_groups, state_of, ttl_of
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 from holdfast.units import parse_duration
 
-#: Kinds of states that belong to no key.
-OF_NO_KEY = ("broadcast", "operator")
 #: Files so far, bytes so far.
 Progress = Callable[[int, int], None]
-_BATCH_ROWS, _BATCH_BYTES = 65536, 64 << 20
-# From this size of a slot on, seeking to a state in each key group costs less than reading past other states.
-_SEEK_BYTES_MIN = 64 << 20
 # A slot is compared in pieces of about this size: each is held as a whole.
 _PIECE_BYTES = 16 << 20
 
@@ -97,7 +90,7 @@ class Checkpoint:
         self._state = ReadOnlyStore(self._found_state)
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
         self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
-        self._slots: dict[tuple[str, int], SlotVersions] = {}
+        self._versions = Versions(self._state, query_folder(self.query_id), self._local_dir)
 
     # --- what there is
     @property
@@ -138,6 +131,16 @@ class Checkpoint:
     def at(self, batch_id: int | None = None) -> CommittedState:
         """What Spark has committed as the state after a batch. Raises as :meth:`read`."""
         return self._committed.at(batch_id)
+
+    @property
+    def tables(self) -> Versions:
+        """What reads versions of slots as tables."""
+        return self._versions
+
+    @property
+    def state_store(self) -> FileStore:
+        """The store of the operators' state, which gc and repair alone change."""
+        return self._found_state
 
     def record(self, operator: str) -> OperatorRecord:
         """What an operator recorded; InvalidRequest where there is none of that name."""
@@ -194,27 +197,10 @@ class Checkpoint:
             Storage does not answer, or a query that runs on the checkpoint has cleaned the version away meanwhile.
         """
         record = self.record(operator)
-        declared = state_of(record, state)
-        schema = columns_of(record, declared).schema
-        unknown = [name for name in columns or () if name not in schema.names]
-        if unknown:
-            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
-        check_filter(schema, filter)
         found = self.at(batch_id)
         handles = found.handles.get(operator, {})
-        wanted = [handles[slot] for slot in sorted(handles) if slots is None or slot in slots]
-        _check_slots(slots, record)
-        if declared.kind == "broadcast":
-            if slots is None:
-                self.check_same(record, declared, wanted)
-            wanted = wanted[:1]
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            with self.retained(found.batch.batch_id):
-                yield from self._filtered(record, declared, wanted, columns, filter)
-
-        given = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        return pa.RecordBatchReader.from_batches(given, batches())
+        wanted = Wanted(slots, columns, filter)
+        return self._versions.read(record, state, handles, wanted, lambda: self.retained(found.batch.batch_id))
 
     def diff(self, operator: str, state: str, old: int, new: int | None = None) -> pa.RecordBatchReader:
         """What became of a state's rows from one batch to another.
@@ -242,12 +228,12 @@ class Checkpoint:
         slots = sorted({*before, *after})
         if declared.kind == "broadcast":
             for handles in (before, after):
-                self.check_same(record, declared, [handles[slot] for slot in sorted(handles)])
+                self._versions.check_same(record, declared, [handles[slot] for slot in sorted(handles)])
             slots = slots[:1]
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for slot in slots:
-                sides = [_Side(self, record, declared, handles.get(slot)) for handles in (before, after)]
+                sides = [_Side(self._versions, record, declared, handles.get(slot)) for handles in (before, after)]
                 there = [handle for handle in (before.get(slot), after.get(slot)) if handle]
                 with closing(sides[0]), closing(sides[1]):
                     for limits in _pieces(record, declared, there):
@@ -269,7 +255,7 @@ class Checkpoint:
         Unavailable
             Storage does not answer.
         """
-        return verify_versions(self._committed, self._state, self.record, self.slot, progress)
+        return verify_versions(self._committed, self._state, self.record, self._versions.slot, progress)
 
     def gc(
         self, *, apply: bool = False, older_than: str | int | timedelta = "1 d", abandoned_runs: Sequence[str] = ()
@@ -309,7 +295,9 @@ class Checkpoint:
         store: FileStore = self._found_state if apply else self._state
         if apply:
             now_ms = min(now_ms, store_time_ms(store, self.query_id, new_id))
-        collector = Collector(self._committed, store, self.record, self.slot, now_ms, age_ms, tuple(abandoned_runs))
+        collector = Collector(
+            self._committed, store, self.record, self._versions.slot, now_ms, age_ms, tuple(abandoned_runs)
+        )
         found = collector.find()
         return replace(found, deleted=True, half_written=collector.delete(found)) if apply else found
 
@@ -356,7 +344,7 @@ class Checkpoint:
             committed=self._committed,
             store=self._found_state if apply else self._state,
             record_of=self.record,
-            slot_of=self.slot,
+            slot_of=self._versions.slot,
             backup=None if backup is None else ReadOnlyStore(self._backup(backup, storage)),
             local_dirs=tuple(map(_local_dir, local_dirs)),
             work=work,
@@ -366,38 +354,6 @@ class Checkpoint:
 
     def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
         return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
-
-    def rows(
-        self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows of a state at one version of a slot. ``ttl_ms``: what expiry is told by."""
-        rows = StateRows(record, state, handle, ttl_ms)
-        versions = self.slot(record, handle.slot)
-        return state_rows(rows, _together(versions.entries(handle, self._ranges(record, state, handle))))
-
-    def slot(self, record: OperatorRecord, slot: int) -> SlotVersions:
-        """The versions of a slot, on this machine once they are read."""
-        versions = self._slots.get((record.name, slot))
-        if versions is None:
-            prefix = operator_prefix(self.query_id, record.name)
-            versions = SlotVersions(record, slot, self._state, prefix, self._local_dir)
-            self._slots[record.name, slot] = versions
-        return versions
-
-    def forget(self, record: OperatorRecord, slot: int) -> None:
-        """Removes what was brought to this machine of a slot."""
-        versions = self._slots.pop((record.name, slot), None)
-        if versions is not None:
-            versions.remove()
-
-    def check_same(self, record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> None:
-        """Whether all slots have the same broadcast state; Corrupt otherwise."""
-        schema = columns_of(record, state).schema
-        tables = (pa.Table.from_batches(self.rows(record, state, handle, None), schema) for handle in handles)
-        rows = [encoded_rows(table, schema.names) for table in tables]
-        others = [handle.slot for handle, found in zip(handles, rows) if found != rows[0]]
-        if others:
-            raise not_the_same(record, state, others, handles[0].slot)
 
     @contextmanager
     def retained(self, batch_id: int) -> Iterator[None]:
@@ -416,7 +372,7 @@ class Checkpoint:
     # --- its end
     def close(self) -> None:
         """Removes the temporary folder. Readers that are not at their end fail from then on."""
-        self._slots.clear()
+        self._versions.close()
         self._remove()
         self._spark_reader.close()
 
@@ -444,47 +400,20 @@ class Checkpoint:
         except HoldfastError as error:
             return Version(batch_id, None, None, {}, str(error))
         batch = found.batch
-        operators = {name: _figures(handles) for name, handles in sorted(found.handles.items())}
+        operators = {name: figures(handles) for name, handles in sorted(found.handles.items())}
         return Version(batch_id, batch.timestamp_ms, batch.watermark_ms, operators)
-
-    def _filtered(
-        self,
-        record: OperatorRecord,
-        state: StateRecord,
-        handles: Sequence[Handle],
-        columns: Sequence[str] | None,
-        filter: pc.Expression | None,
-    ) -> Iterator[pa.RecordBatch]:
-        for handle in handles:
-            with closing(self.rows(record, state, handle, ttl_of(handle, state))) as found:  # type: ignore[type-var]
-                for batch in found:
-                    rows = pa.Table.from_batches([batch])
-                    rows = rows if filter is None else rows.filter(filter)
-                    yield from (rows if columns is None else rows.select(list(columns))).to_batches()
-
-    def _ranges(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> list[tuple[bytes, bytes]]:
-        """Where a state's entries are in a slot. Those of all states of keys lie together in each key group."""
-        if state.kind in OF_NO_KEY:
-            return [of_state(NO_KEY_GROUP, state.id)]
-        first, end = key_groups(record, handle.slot)
-        alone = sum(one.kind not in OF_NO_KEY for one in record.states) == 1
-        if alone or _figures({handle.slot: handle})["bytes"] < _SEEK_BYTES_MIN:
-            return [of_key_groups(first, end)]
-        return [of_state(group, state.id) for group in range(first, end)]
 
 
 class _Side:
     """A state in one slot at one version, open to be compared piece by piece. Without a handle it has nothing."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, record: OperatorRecord, state: StateRecord, handle: Handle | None
-    ) -> None:
+    def __init__(self, versions: Versions, record: OperatorRecord, state: StateRecord, handle: Handle | None) -> None:
         self.columns = columns_of(record, state)
         self._rows = StateRows(record, state, handle, ttl_of(handle, state)) if handle is not None else None
         self._opened = ExitStack()
         self._base = None
         if handle is not None:
-            self._base = self._opened.enter_context(checkpoint.slot(record, handle.slot).opened(handle))
+            self._base = self._opened.enter_context(versions.slot(record, handle.slot).opened(handle))
 
     def rows(self, limits: tuple[bytes, bytes]) -> pa.Table:
         if self._base is None or self._rows is None:
@@ -501,51 +430,9 @@ def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[Handle
     if state.kind in OF_NO_KEY:
         return [of_state(NO_KEY_GROUP, state.id)]
     first, end = key_groups(record, handles[0].slot)
-    size_bytes = max(_figures({handle.slot: handle})["bytes"] for handle in handles)
+    size_bytes = max(figures({handle.slot: handle})["bytes"] for handle in handles)
     step = max(1, (end - first) // (1 + size_bytes // _PIECE_BYTES))
     return [of_key_groups(at, min(at + step, end)) for at in range(first, end, step)]
-
-
-def key_groups(record: OperatorRecord, slot: int) -> tuple[int, int]:
-    """The key groups of a slot: the first, and one past the last."""
-    return key_groups_of(slot, record.slots, record.max_parallelism)
-
-
-def state_of(record: OperatorRecord, name: str) -> StateRecord:
-    """The state of that name; InvalidRequest where there is none."""
-    found = next((state for state in record.states if state.name == name), None)
-    if found is None:
-        known = ", ".join(sorted(state.name for state in record.states)) or "none"
-        raise InvalidRequest(f"operator {record.name!r} has no state {name!r}; it has {known}")
-    return found
-
-
-def not_the_same(record: OperatorRecord, state: StateRecord, others: list[int], slot: int) -> Corrupt:
-    """What is said of a broadcast state that slots have not alike."""
-    return Corrupt(
-        f"broadcast state {state.name!r} of operator {record.name!r} is not the same in all slots: slots {others} have "
-        f"another than slot {slot}. Its processor does not do the same in all slots; read each by itself with slots=[…]"
-    )
-
-
-def ttl_of(handle: Handle, state: StateRecord) -> int | None:
-    """The TTL of a state at a version, in milliseconds."""
-    return next((one.ttl_ms for one in handle.expiry if one.state_id == state.id), None)
-
-
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: what decodes them costs by the batch too."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size_bytes = 0
-    for batch in batches:
-        gathered.append(batch)
-        rows += batch.num_rows
-        size_bytes += batch.nbytes
-        if rows >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
-            yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
-            gathered, rows, size_bytes = [], 0, 0
-    if gathered:
-        yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
 
 
 def _local_dir(given: str | os.PathLike[str]) -> str:
@@ -555,22 +442,6 @@ def _local_dir(given: str | os.PathLike[str]) -> str:
     return path
 
 
-def _check_slots(slots: Sequence[int] | None, record: OperatorRecord) -> None:
-    wrong = [slot for slot in slots or () if not 0 <= slot < record.slots]
-    if wrong:
-        raise InvalidRequest(f"operator {record.name!r} has slots 0 to {record.slots - 1}, no slot {wrong[0]}")
-
-
 def _described(record: OperatorRecord, state: StateRecord) -> StateDescription:
     columns = {field.name: str(field.type) for field in columns_of(record, state).schema}
     return StateDescription(state.name, state.kind, state.types, state.function, columns)
-
-
-def _figures(handles: dict[int, Handle]) -> dict[str, int]:
-    """How many slots have a version, and the bytes of the newest snapshot of each and of the deltas since."""
-    total = 0
-    for handle in handles.values():
-        newest = handle.snapshots[0] if handle.snapshots else None
-        total += newest.state_bytes if newest else 0
-        total += sum(delta.size_bytes for delta in handle.deltas_after(newest.sequence if newest else 0))
-    return {"slots": len(handles), "bytes": total}

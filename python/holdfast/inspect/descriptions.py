@@ -97,6 +97,30 @@ class Unneeded:
 
 
 @dataclass(frozen=True)
+class Disposal:
+    """What :meth:`Savepoint.dispose` found.
+
+    Attributes
+    ----------
+    files
+        The savepoint's, which may go.
+    others
+        Names of files in its folder that are not, and stay.
+    deleted
+        Whether the files are deleted.
+    """
+
+    files: tuple[Unneeded, ...]
+    others: tuple[str, ...]
+    deleted: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Of all files that may go."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
 class Garbage:
     """What :meth:`Checkpoint.gc` found.
 

@@ -22,10 +22,12 @@ from holdfast.checkpoint.saved_operator import record_of
 from holdfast.commit.record_log import RecordLog
 from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Incompatible, InvalidRequest
+from holdfast.inspect import native_savepoint
 from holdfast.inspect.committed import Committed, CommittedState
+from holdfast.inspect.native_manifest import NativeManifest, opened_manifest
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
-from holdfast.savepoint import Manifest, check_files, read_manifest
+from holdfast.savepoint import Manifest, check_files
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 
@@ -53,6 +55,12 @@ class Earlier(ABC):
     @abstractmethod
     def sources(self) -> tuple[str | None, ...]:
         """The end of the batch in each source, as Spark wrote it."""
+
+    @abstractmethod
+    def check_files(self, operator: str) -> None:
+        """Corrupt where a savepoint lacks a file of an operator, or has one of another size. The bytes are compared in
+        the first batch: Savepoint.verify compares them before. Of a query Checkpoint.verify compares all.
+        """
 
     @abstractmethod
     def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
@@ -135,6 +143,9 @@ class EarlierQuery(Earlier):
         handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
         return recorded, VersionsOrigin(store.uri, query_id, name, batch_id, handles, self.operators)
 
+    def check_files(self, operator: str) -> None:
+        return
+
     def _store(self, own_store: FileStore | None) -> FileStore:
         if self._state_dir is not None:
             return open_file_store(self._state_dir, self._storage)
@@ -144,20 +155,14 @@ class EarlierQuery(Earlier):
 
 
 class EarlierSavepoint(Earlier):
-    """A savepoint."""
+    """A canonical savepoint."""
 
-    def __init__(self, path: str, storage: StorageOptions) -> None:
+    def __init__(self, path: str, store: FileStore, manifest: Manifest) -> None:
         self.path = path
-        self._store = open_file_store(path, storage)
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        return read_manifest(self._store)
+        self._store = store
+        self.manifest = manifest
 
     def check_files(self, operator: str) -> None:
-        """Corrupt where a table of an operator is missing, or of another size. The bytes are compared in the first
-        batch: Savepoint.verify compares them before.
-        """
         check_files(self._store, [self.manifest.operator(operator)])
 
     @property
@@ -176,16 +181,58 @@ class EarlierSavepoint(Earlier):
         if name not in self.operators:
             raise self._no_operator(name, where)
         recorded = record_of(self.manifest.operator(name))
-        origin = SavepointOrigin(
-            store=self._store.uri,
-            manifest=self.manifest.checksum,
-            query_id=self.manifest.query_id,
-            batch_id=self.manifest.batch_id,
-            operator=name,
-            operators=self.operators,
-            states=tuple((state.name, state.id) for state in recorded.states),
-        )
-        return recorded, origin
+        return recorded, saved_origin(self._store.uri, self.manifest, recorded)
+
+
+class EarlierNativeSavepoint(Earlier):
+    """A native savepoint: versions, as those of an earlier query, in a store of their own."""
+
+    def __init__(self, path: str, store: FileStore, manifest: NativeManifest) -> None:
+        self.path = path
+        self._store = store
+        self._manifest = manifest
+
+    def check_files(self, operator: str) -> None:
+        native_savepoint.check_files(self._store, self._manifest, [self._manifest.operator(operator)])
+
+    @property
+    def batch(self) -> tuple[str | None, int | None]:
+        return self._manifest.about.query_id, self._manifest.about.batch_id
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(operator.record.name for operator in self._manifest.operators)
+
+    @property
+    def sources(self) -> tuple[str | None, ...]:
+        return self._manifest.about.sources
+
+    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        if name not in self.operators:
+            raise self._no_operator(name, where)
+        return self._manifest.operator(name).record, self._manifest.origin(name, self._store.uri)
+
+
+def earlier_savepoint(path: str, storage: StorageOptions) -> Earlier:
+    """The savepoint in a folder, of whichever format; raises as :func:`opened_manifest`."""
+    store = open_file_store(path, storage)
+    manifest = opened_manifest(store)
+    if isinstance(manifest, NativeManifest):
+        return EarlierNativeSavepoint(path, store, manifest)
+    return EarlierSavepoint(path, store, manifest)
+
+
+def saved_origin(store: str, manifest: Manifest, recorded: OperatorRecord) -> SavepointOrigin:
+    """An operator of a canonical savepoint as the origin of a generation. ``store``: URI of the savepoint's folder."""
+    return SavepointOrigin(
+        store=store,
+        manifest=manifest.checksum,
+        query_id=manifest.query_id,
+        batch_id=manifest.batch_id,
+        operator=recorded.name,
+        operators=tuple(operator.name for operator in manifest.operators),
+        states=tuple((state.name, state.id) for state in recorded.states),
+    )
 
 
 def check_settled(committed: Committed, batch_id: int) -> None:

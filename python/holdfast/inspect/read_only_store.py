@@ -51,7 +51,7 @@ class ReadOnlyStore:
     def create_if_absent(self, name: str, data: Data) -> bool:
         raise self._refusal(name)
 
-    def copy_if_absent(self, name: str, target: str) -> bool | None:
+    def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
         raise self._refusal(target)
 
     def delete(self, names: Sequence[str]) -> None:

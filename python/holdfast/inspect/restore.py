@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.checkpoint import OperatorRecord, StateChanges
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
 from holdfast.errors import InvalidRequest
-from holdfast.inspect.earlier import Earlier, EarlierQuery, EarlierSavepoint
+from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
 from holdfast.inspect.restore_plan import RestorePlan, plan_of
 from holdfast.spark.beginning import Beginning, storage_of
 from holdfast.spark.plan import OperatorPlan
@@ -197,7 +197,7 @@ class Restore(Beginning):
         if not self._read:
             storage = self._storage or storage_of(session)
             if self._savepoint is not None:
-                self._read.append(EarlierSavepoint(self._savepoint, storage))
+                self._read.append(earlier_savepoint(self._savepoint, storage))
             else:
                 path = str(self._checkpoint)
                 self._read.append(EarlierQuery(path, self._state_dir, self._batch_id, storage, session))

@@ -109,11 +109,10 @@ def plan_of(
         continued(recorded, declared, origin, changes)
     except HoldfastError as error:
         refused = (str(error),)
-    if isinstance(earlier, EarlierSavepoint):
-        try:
-            earlier.check_files(recorded.name)
-        except Corrupt as error:
-            refused += (str(error),)
+    try:
+        earlier.check_files(recorded.name)
+    except Corrupt as error:
+        refused += (str(error),)
     taken, wrong = taken_over(recorded, declared, changes)
     names = {state.id: state.name for state in taken.states}
     wrong_times = _other_times(earlier, recorded, origin, names, processor)

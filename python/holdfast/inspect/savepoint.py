@@ -1,4 +1,4 @@
-"""`hf.Savepoint`: the state of a query at one batch as tables that a user owns. Format: docs/formats/savepoint.md."""
+"""`hf.Savepoint`: the state of a query at one batch, which a user owns. Format: docs/formats/savepoint.md."""
 
 from __future__ import annotations
 
@@ -6,27 +6,38 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import savepoint
 from holdfast.clock import SystemClock
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.errors import InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
+from holdfast.inspect.descriptions import Disposal
+from holdfast.inspect.disposal import disposal_of, dispose
+from holdfast.inspect.native_maker import NativeMaker
+from holdfast.inspect.native_manifest import NativeManifest, NativeOperator, opened_manifest
+from holdfast.inspect.native_of_tables import native_of_tables
+from holdfast.inspect.native_savepoint import NativeSavepoint
 from holdfast.inspect.operator_tables import OperatorTables
+from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
 from holdfast.inspect.savepoint_writer import SavepointWriter
-from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableFile
-from holdfast.savepoint.manifest import table_folder
+from holdfast.inspect.versions import Wanted
+from holdfast.savepoint import Manifest, SavedOperator
 from holdfast.storage import FileStore, StorageOptions, open_file_store
+
+#: Parquet that any program reads; or the checkpoint's own files.
+Format = Literal["canonical", "native"]
 
 
 class Savepoint:
-    """A savepoint: the whole state of a query after one batch, in Parquet.
+    """A savepoint: the whole state of a query after one batch, in Parquet or in the checkpoint's own files.
 
     ``hf.Savepoint("/backup/monday").read("totals", "total").read_all()``
 
@@ -50,10 +61,17 @@ class Savepoint:
 
     def __init__(self, path: str | os.PathLike[str], *, storage: StorageOptions | None = None) -> None:
         self._store = open_file_store(os.fspath(path), storage)
-        self.manifest: Manifest = savepoint.read_manifest(self._store)  #: what it says of itself
+        found = opened_manifest(self._store)
         self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        savepoint.check_files(self._store, self.manifest.operators)
+        self._content: SavedTables | NativeSavepoint
+        if isinstance(found, NativeManifest):
+            self._content = NativeSavepoint(self._store, found, self._folder)
+            self.manifest: Manifest = found.about  #: what it says of itself; a native one has no tables
+        else:
+            self._content = SavedTables(self._store, found, self._folder)
+            self.manifest = found
+        self._content.check_files()
 
     @classmethod
     def create(
@@ -62,6 +80,7 @@ class Savepoint:
         checkpoint: str | os.PathLike[str] | Checkpoint,
         to: str | os.PathLike[str],
         batch_id: int | None = None,
+        format: Format = "canonical",
         state: str | os.PathLike[str] | None = None,
         spark: Any = None,
         progress: Progress | None = None,
@@ -69,6 +88,11 @@ class Savepoint:
     ) -> Savepoint:
         """Makes a savepoint of a query's last committed batch, whether it runs or not: consistent over all operators
         and slots, since it is what Spark has committed together.
+
+        A native one shares the checkpoint's files by hard link, or by copies that the bucket's server makes, where
+        ``to`` is on the same file system or in the same bucket: then it costs next to nothing, whatever the state's
+        size. Otherwise they are copied. They are its own: it stays whole, whatever becomes of the checkpoint. What is
+        in them is not read: :meth:`verify` compares it.
 
         Memory is bounded by some row groups. A crash leaves a folder without ``savepoint.json``, which is none.
 
@@ -80,8 +104,10 @@ class Savepoint:
             A folder that does not exist, or is empty.
         batch_id
             An earlier batch that the checkpoint retains.
+        format
+            "canonical": tables in Parquet. "native": files of the checkpoint.
         progress
-            Called with the number of rows so far.
+            Called with the number of rows so far; of a native one, of files.
         storage
             Endpoint, region and retries of buckets.
 
@@ -96,14 +122,16 @@ class Savepoint:
         Unavailable
             Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
         """
+        if format not in get_args(Format):
+            raise InvalidRequest(f"format is {format!r}; expected one of {', '.join(map(repr, get_args(Format)))}")
         target = _empty_folder(to, storage)
         with ExitStack() as opened:
             if isinstance(checkpoint, Checkpoint):
                 source = checkpoint
             else:
                 source = opened.enter_context(Checkpoint(checkpoint, state=state, spark=spark, storage=storage))
-            manifest = SavepointMaker(source, target, progress).make(batch_id)
-        savepoint.write_manifest(target, manifest)
+            manifest = _made(source, target, batch_id, format, progress)
+        savepoint.write_manifest(target, manifest.to_text())
         return cls(to, storage=storage)
 
     @classmethod
@@ -149,27 +177,107 @@ class Savepoint:
         Unavailable
             Storage does not answer, or the temporary folder is full.
         """
-        from holdfast import __version__
-
         target = _empty_folder(to, storage)
         edited = base if isinstance(base, Savepoint) or base is None else cls(base, storage=storage)
-        now_ms = SystemClock().now_ms()
+        if edited is not None and not isinstance(edited._content, SavedTables):
+            raise InvalidRequest(
+                f"base is {edited._store.uri}, a native savepoint, which has no tables: make a canonical one of it, "
+                "Savepoint.convert"
+            )
+        about = _about(edited.manifest if edited is not None else None)
         kept = (edited._store, edited.manifest) if edited is not None else None
-        written = SavepointWriter(kept, target, progress, now_ms).write(operators)
-        of = edited.manifest if edited is not None else None
-        manifest = Manifest(
-            query_id=of.query_id if of else None,
-            batch_id=of.batch_id if of else None,
-            watermark_ms=of.watermark_ms if of else None,
-            sources=of.sources if of else (),
-            created_ms=now_ms,
-            created_by=__version__,
-            operators=written,
-        )
-        savepoint.write_manifest(target, manifest)
+        written = SavepointWriter(kept, target, progress, about.created_ms).write(operators)
+        savepoint.write_manifest(target, replace(about, operators=written).to_text())
         return cls(to, storage=storage)
 
+    def convert(
+        self,
+        to: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+        storage: StorageOptions | None = None,
+    ) -> Savepoint:
+        """Makes one of the other format of it: canonical of native, native of canonical. This one stays as it is.
+
+        Rows are the same, query, batch and offsets too.
+
+        Parameters
+        ----------
+        to
+            A folder that does not exist, or is empty.
+        progress, storage
+            As for :meth:`create`.
+
+        Raises
+        ------
+        InvalidRequest
+            There is something in ``to``.
+        Corrupt
+            A file of this one is damaged.
+        Incompatible
+            Parquet cannot hold a type, or a value.
+        Unavailable
+            Storage does not answer, or the temporary folder is full.
+        """
+        target, about, content = _empty_folder(to, storage), _about(self.manifest), self._content
+        if isinstance(content, SavedTables):
+            text = native_of_tables(content, about, target, self._folder, progress).to_text()
+        else:
+            maker = SavepointMaker(content.versions, target, progress)
+            written = tuple(maker.operator(one.record, one.versions) for one in content.manifest.operators)
+            text = replace(about, operators=written).to_text()
+        savepoint.write_manifest(target, text)
+        return Savepoint(to, storage=storage)
+
+    @classmethod
+    def dispose(
+        cls, path: str | os.PathLike[str], *, apply: bool = False, storage: StorageOptions | None = None
+    ) -> Disposal:
+        """What the savepoint in a folder consists of, and its deletion. Whatever else is in the folder stays.
+
+        A query that began with it needs it until its first batch is committed, and not after. If this is killed, the
+        savepoint is there, or is none any more and the next call goes on.
+
+        Parameters
+        ----------
+        apply
+            Delete it. By default nothing is changed.
+        storage
+            Endpoint, region and retries of a bucket.
+
+        Raises
+        ------
+        InvalidRequest
+            No savepoint is there. Nothing was deleted.
+        Corrupt
+            Its manifest is damaged, or a file of it is a symbolic link. Nothing was deleted.
+        Incompatible
+            A newer Holdfast made it. Nothing was deleted.
+        Unavailable
+            Storage does not answer. Some of it may be deleted.
+        """
+        store = open_file_store(os.fspath(path), storage)
+        found = disposal_of(store)
+        if apply:
+            dispose(store, found)
+        return replace(found, deleted=apply)
+
     # --- what it holds
+    @property
+    def format(self) -> Format:
+        """Of what it consists."""
+        return "canonical" if isinstance(self._content, SavedTables) else "native"
+
+    @property
+    def files(self) -> int:
+        """How many it consists of, without the manifest."""
+        return len(self._content.sizes())
+
+    @property
+    def bytes(self) -> int:
+        """Of these files."""
+        return sum(self._content.sizes().values())
+
     @property
     def operators(self) -> dict[str, tuple[str, ...]]:
         """Names of the states by operator."""
@@ -192,15 +300,7 @@ class Savepoint:
         Corrupt
             A file is damaged. Also while the reader is read.
         """
-        saved = self.manifest.operator(operator)
-        wanted = saved.state(state)
-        schema = wanted.columns.schema
-        unknown = [name for name in columns or () if name not in schema.names]
-        if unknown:
-            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
-        batches = savepoint.read_state(self._store, saved, wanted, self._folder, columns=columns, filter=filter)
-        given = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        return pa.RecordBatchReader.from_batches(given, batches)
+        return self._content.read(operator, state, Wanted(None, columns, filter))
 
     def path(self, operator: str, state: str) -> str:
         """The folder of a state's Parquet files, for pandas, DuckDB, Polars or Spark.
@@ -208,36 +308,48 @@ class Savepoint:
         Raises
         ------
         InvalidRequest
-            No such operator or state; or it has no entries, so there are no files.
+            No such operator or state; or it has no entries, so there are no files; or the savepoint is a native one.
         """
-        saved = self.manifest.operator(operator)
-        if not saved.state(state).files:
-            raise InvalidRequest(
-                f"state {state!r} of operator {operator!r} has no entries, so there are no files of it"
-            )
-        folder = table_folder(operator, state)
-        return self._store.local_path(folder) or f"{self._store.uri}/{folder}"
+        return self._content.path(operator, state)
 
     def verify(self) -> tuple[str, ...]:
         """Reads every byte and compares every checksum; what is damaged, in words, nothing if all is whole."""
-        found = []
-        for operator, state, file in self._files():
-            where = f"state {state.name!r} of operator {operator.name!r}, slot {file.slot}"
-            try:
-                path = savepoint.table_path(self._store, operator.name, state.name, file.slot, self._folder)
-                savepoint.verify_file(path, file, f"{path} ({where})")
-            except Corrupt as error:
-                found.append(str(error))
-        return tuple(found)
+        return tuple(self._content.damages())
 
     def __repr__(self) -> str:
         return f"Savepoint({self._store.uri!r})"
 
-    def _files(self) -> Iterator[tuple[SavedOperator, SavedState, TableFile]]:
-        for operator in self.manifest.operators:
-            for state in operator.states:
-                for file in state.files:
-                    yield operator, state, file
+
+def _made(
+    source: Checkpoint, target: FileStore, batch_id: int | None, format: Format, progress: Progress | None
+) -> Manifest | NativeManifest:
+    """Writes all files but the manifest, which is what is returned."""
+    committed = source.at(batch_id)
+    batch = committed.batch
+    about = _about(Manifest(source.query_id, batch.batch_id, batch.watermark_ms, batch.sources, 0, "", ()))
+    tables = SavepointMaker(source.tables, target, progress)
+    native = NativeMaker(source.tables, source.state_store, target, progress)
+    saved: list[SavedOperator] = []
+    files: list[NativeOperator] = []
+    for name in sorted(committed.handles):
+        with source.retained(batch.batch_id):
+            record, handles = source.record(name), committed.handles[name]
+            if format == "native":
+                files.append(native.operator(record, handles))
+            else:
+                saved.append(tables.operator(record, handles))
+    if format == "native":
+        return NativeManifest.of(about, source.query_id, files)
+    return replace(about, operators=tuple(saved))
+
+
+def _about(of: Manifest | None) -> Manifest:
+    """What a savepoint says of itself that is made now; ``of``: which has query, batch and offsets, if any has."""
+    from holdfast import __version__
+
+    made_of = of or Manifest(None, None, None, (), 0, "", ())
+    now_ms = SystemClock().now_ms()
+    return replace(made_of, created_ms=now_ms, created_by=__version__, operators=(), checksum="")
 
 
 def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -16,80 +16,48 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
-from holdfast.checkpoint.value_schemas import plain_schema
-from holdfast.clock import SystemClock
-from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups, not_the_same
 from holdfast.inspect.difference import encoded_rows
+from holdfast.inspect.saved_operators import saved_operator, saved_ttls
 from holdfast.inspect.state_rows import StateRows, columns_of
-from holdfast.savepoint import Manifest, SavedOperator, SavedState, StateTtl, TableFile, TableWriter
+from holdfast.inspect.versions import OF_NO_KEY, Versions, key_groups, not_the_same
+from holdfast.savepoint import SavedOperator, StateTtl, TableFile, TableWriter
 from holdfast.storage import FileStore
 
-#: Rows so far.
+#: Rows so far; of a native savepoint, files.
 Progress = Callable[[int], None]
 
 
 class SavepointMaker:
-    """Writes into a folder what an open checkpoint has."""
+    """Writes the tables of operators into a folder.
 
-    def __init__(self, source: Checkpoint, target: FileStore, progress: Progress | None) -> None:
-        self._source = source
+    Parameters
+    ----------
+    versions
+        Reads the versions of their slots.
+    """
+
+    def __init__(self, versions: Versions, target: FileStore, progress: Progress | None) -> None:
+        self._versions = versions
         self._target = target
         self._progress = progress
         self._rows = 0
         self._broadcast: dict[int, tuple[int, list[bytes]]] = {}  # by state: the first slot, and its rows
 
-    def make(self, batch_id: int | None) -> Manifest:
-        """Writes all tables; what the manifest has to say. Raises as :meth:`holdfast.Savepoint.create`."""
-        from holdfast import __version__
+    def operator(self, record: OperatorRecord, handles: Mapping[int, Handle]) -> SavedOperator:
+        """Writes the tables of one operator at these versions of its slots; what the manifest has to say of it.
 
-        committed = self._source.at(batch_id)
-        operators = []
-        for name in sorted(committed.handles):
-            with self._source.retained(committed.batch.batch_id):
-                operators.append(self._operator(self._source.record(name), committed.handles[name]))
-        return Manifest(
-            query_id=self._source.query_id,
-            batch_id=committed.batch.batch_id,
-            watermark_ms=committed.batch.watermark_ms,
-            sources=committed.batch.sources,
-            created_ms=SystemClock().now_ms(),
-            created_by=__version__,
-            operators=tuple(operators),
-        )
-
-    def _operator(self, record: OperatorRecord, handles: dict[int, Handle]) -> SavedOperator:
+        Raises as :meth:`holdfast.Savepoint.create`.
+        """
         ordered = [handles[slot] for slot in sorted(handles)]
         states = sorted(record.states, key=lambda state: state.name)
-        newest = max(ordered, key=lambda handle: handle.batch_id)
-        ttls = {state.id: _ttl(state, newest, ordered) for state in states}
+        ttls = saved_ttls(record, ordered)
         files: dict[int, list[TableFile]] = {state.id: [] for state in states}
         self._broadcast.clear()
         for handle in ordered:
             for state, file in self._slot(record, states, handle, ttls):
                 files[state.id].append(file)
-            self._source.forget(record, handle.slot)  # the next one needs the room
-        saved = tuple(
-            SavedState(
-                name=state.name,
-                kind=state.kind,
-                schema=plain_schema(state),
-                function=state.function,
-                columns=columns_of(record, state),
-                ttl=ttls[state.id],
-                files=tuple(files[state.id]),
-            )
-            for state in states
-        )
-        return SavedOperator(
-            name=record.name,
-            max_parallelism=record.max_parallelism,
-            slots=record.slots,
-            null_keys=record.null_keys,
-            key_schema=record.key_schema,
-            inputs=record.inputs,
-            versions=tuple((one.slot, one.sequence, one.version_id, one.batch_id) for one in ordered),
-            states=saved,
-        )
+            self._versions.forget(record, handle.slot)  # the next one needs the room
+        return saved_operator(record, ordered, files)
 
     def _slot(
         self, record: OperatorRecord, states: Sequence[StateRecord], handle: Handle, ttls: dict[int, StateTtl | None]
@@ -111,7 +79,7 @@ class SavepointMaker:
     def _is_first(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> bool:
         """Whether this is the slot of which a broadcast state is taken; Corrupt where another slot has another."""
         columns = columns_of(record, state)
-        table = pa.Table.from_batches(self._source.rows(record, state, handle, None), columns.schema)
+        table = pa.Table.from_batches(self._versions.rows(record, state, handle, None), columns.schema)
         rows = encoded_rows(table, columns.schema.names)
         slot, first = self._broadcast.setdefault(state.id, (handle.slot, rows))
         if rows != first:
@@ -138,7 +106,7 @@ class SavepointMaker:
                 tables.append(
                     (state, rows, opened.enter_context(TableWriter(path, record.name, state.name, rows.columns)))
                 )
-            for entries in self._source.slot(record, handle.slot).entries(handle, [limits]):
+            for entries in self._versions.slot(record, handle.slot).entries(handle, [limits]):
                 for _, rows, writer in tables:
                     batch = rows.rows(entries)
                     writer.write(batch)
@@ -146,12 +114,3 @@ class SavepointMaker:
                 if self._progress is not None:
                     self._progress(self._rows)
             yield from ((state, writer) for state, _, writer in tables)
-
-
-def _ttl(state: StateRecord, newest: Handle, handles: Sequence[Handle]) -> StateTtl | None:
-    """A state's TTL as the newest version has it; None: it has none, or none any more."""
-    known = next((one for one in newest.expiry if one.state_id == state.id), None)
-    if known is None or known.ttl_ms is None:
-        return None
-    latest = [one.latest_ms for handle in handles for one in handle.expiry if one.state_id == state.id]
-    return StateTtl(known.time, known.ttl_ms, max(latest))

@@ -1,13 +1,14 @@
 """Versions of one slot, brought to this machine to be read: a base at exactly the version that a handle names.
 
-By a query's own recovery, in a folder that is nobody else's, from a store that is only read. Owner: one thread.
+By a query's own recovery, in a folder that is nobody else's. Nothing is written but a first version, into the folder of
+a savepoint. Owner: one thread.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -17,18 +18,20 @@ from holdfast._core import Base
 from holdfast.checkpoint.background_work import BackgroundWork
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.first_version import FirstVersion
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.restoring import Restoring
-from holdfast.checkpoint.settings import CheckpointSettings
+from holdfast.checkpoint.settings import ReadOnceSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.stored_entries import Bounds
 from holdfast.clock import SystemClock, new_id
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, open_file_store
 
 _LOGGER = logging.getLogger("holdfast.inspect")
 
@@ -40,9 +43,19 @@ class SlotVersions:
     ----------
     local_dir
         This reader's own temporary folder.
+    open_store
+        Opens the store of the record's origin.
     """
 
-    def __init__(self, record: OperatorRecord, slot: int, store: FileStore, prefix: str, local_dir: str) -> None:
+    def __init__(
+        self,
+        record: OperatorRecord,
+        slot: int,
+        store: FileStore,
+        prefix: str,
+        local_dir: str,
+        open_store: Callable[[str], FileStore] = open_file_store,
+    ) -> None:
         rocksdb_library.load()
         self.context = SlotContext(
             record=record,
@@ -51,16 +64,17 @@ class SlotVersions:
             prefix=prefix,
             folder=SlotFolder(local_dir, store.uri, prefix, slot, new_id),
             host=Host.this(),
-            settings=CheckpointSettings(),
+            settings=ReadOnceSettings(),
             clock=SystemClock(),
             ids=new_id,
             logger=_LOGGER,
             background_work=BackgroundWork(),
+            open_store=open_store,
         )
         self.deltas = DeltaReader(self.context)
         self.snapshots = Snapshots(self.context)
-        maker = BaseMaker(self.context, self.deltas)
-        self._restoring = Restoring(self.context, LocalBases(self.context), self.deltas, self.snapshots, maker)
+        self._maker = BaseMaker(self.context, self.deltas)
+        self._restoring = Restoring(self.context, LocalBases(self.context), self.deltas, self.snapshots, self._maker)
 
     def entries(self, handle: Handle, ranges: Iterable[Bounds]) -> Iterator[pa.RecordBatch]:
         """Entries of a version in key order: record batches (key, value) of store keys, range by range.
@@ -75,6 +89,10 @@ class SlotVersions:
     def opened(self, handle: Handle) -> AbstractContextManager[Base]:
         """The version's base, to be scanned in any order; raises as :meth:`entries`."""
         return self._restoring.opened(handle)
+
+    def first_version(self, origin: Origin) -> Handle:
+        """Makes the slot's first version of an origin, and writes it into the store; raises as :meth:`entries`."""
+        return FirstVersion(self.context, self._maker, self.snapshots).made(origin)
 
     def remove(self) -> None:
         """Removes all of it from this machine. It must not be open."""

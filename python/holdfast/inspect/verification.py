@@ -132,13 +132,13 @@ class _Files:
     def _compare(self, name: str, expected: tuple[int, str], slot: SlotVersions) -> None:
         path = self._store.local_path(name)
         if path is not None:
-            _compare_file(path, name, expected)
+            compare_file(path, name, expected)
             return
         with slot.context.folder.new_work() as work:
             copy = work.child("file")
             if not self._store.fetch(name, copy):
                 raise Corrupt(f"{name} is missing")
-            _compare_file(copy, name, expected)
+            compare_file(copy, name, expected)
 
     def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
         if key not in self._problems:
@@ -157,7 +157,8 @@ class _Files:
         return problem is None
 
 
-def _compare_file(path: str, name: str, expected: tuple[int, str]) -> None:
+def compare_file(path: str, name: str, expected: tuple[int, str]) -> None:
+    """Corrupt where a local file has not this size and checksum. ``name``: of which it is a copy, or itself."""
     if not os.path.isfile(path):
         raise Corrupt(f"{name} is missing")
     try:

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from holdfast._core import first_key_group
-from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.savepoint.columns import KEYED_KINDS, KINDS, StateColumns
 from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
 
 MANIFEST = "savepoint.json"
+#: The manifest's bytes under another name, while the savepoint is disposed of.
+DISPOSED = "disposed.json"
 FORMAT = "holdfast.savepoint"
-VERSION = 1
-_CHECKSUM = re.compile(rf"[0-9a-f]{{{CHECKSUM_DIGITS}}}")
-_GROUPS_MAX, _SLOTS_MAX = 32768, 32768
+#: Of canonical savepoints, and of native ones.
+VERSION, NATIVE_VERSION = 1, 2
+CHECKSUM = re.compile(rf"[0-9a-f]{{{CHECKSUM_DIGITS}}}")
+GROUPS_MAX, SLOTS_MAX = 32768, 32768
 
 
 @dataclass(frozen=True)
@@ -150,35 +154,52 @@ class Manifest:
         return seal(
             FORMAT,
             VERSION,
-            {
-                "query_id": self.query_id,
-                "batch_id": self.batch_id,
-                "watermark_ms": self.watermark_ms,
-                "sources": list(self.sources),
-                "created_ms": self.created_ms,
-                "created_by": self.created_by,
-                "operators": [operator.to_fields() for operator in self.operators],
-            },
+            {**self.about_fields(), "operators": [operator.to_fields() for operator in self.operators]},
         )
 
     @classmethod
     def from_text(cls, text: str | bytes, where: str) -> Manifest:
         """Reads a manifest back; Corrupt when it is not one, Incompatible when a newer Holdfast wrote it."""
-        fields = unseal(text, FORMAT, VERSION, where)
-        try:
-            manifest = cls(
-                query_id=_text_or_none(fields["query_id"]),
-                batch_id=_count_or_none(fields["batch_id"]),
-                watermark_ms=_integer_or_none(fields["watermark_ms"]),
-                sources=tuple(_text_or_none(source) for source in fields["sources"]),
-                created_ms=_integer(fields["created_ms"]),
-                created_by=_text(fields["created_by"]),
-                operators=tuple(_operator(operator) for operator in fields["operators"]),
-            )
-            _ascending([operator.name for operator in manifest.operators], "operators")
-        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-            raise Corrupt(f"{where} contradicts what a savepoint's manifest has: {error!r}") from error
-        return manifest
+        fields = unseal(text, FORMAT, NATIVE_VERSION, where)
+        if "layout" in fields:
+            raise Incompatible(f"{where} is that of a native savepoint; expected a canonical one, of tables")
+        with contradictions(where):
+            operators = tuple(_operator(operator) for operator in fields["operators"])
+            ascending([operator.name for operator in operators], "operators")
+            return replace(cls.about(fields), operators=operators)
+
+    def about_fields(self) -> dict[str, Any]:
+        """What a manifest of either format says of the whole savepoint."""
+        return {
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "watermark_ms": self.watermark_ms,
+            "sources": list(self.sources),
+            "created_ms": self.created_ms,
+            "created_by": self.created_by,
+        }
+
+    @classmethod
+    def about(cls, fields: Mapping[str, Any]) -> Manifest:
+        """The same, read back; without operators. KeyError, TypeError or ValueError where it is not there."""
+        return cls(
+            query_id=_text_or_none(fields["query_id"]),
+            batch_id=_count_or_none(fields["batch_id"]),
+            watermark_ms=_integer_or_none(fields["watermark_ms"]),
+            sources=tuple(_text_or_none(source) for source in fields["sources"]),
+            created_ms=_integer(fields["created_ms"]),
+            created_by=_text(fields["created_by"]),
+            operators=(),
+        )
+
+
+@contextmanager
+def contradictions(where: str) -> Iterator[None]:
+    """Corrupt for whatever a manifest lacks, or has in another type or place."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest, pa.ArrowException) as error:
+        raise Corrupt(f"{where} contradicts what a savepoint's manifest has: {error!r}") from error
 
 
 def table_name(operator: str, state: str, slot: int) -> str:
@@ -200,19 +221,19 @@ def _encode(name: str) -> str:
 def _operator(fields: Mapping[str, Any]) -> SavedOperator:
     operator = SavedOperator(
         name=_text(fields["name"]),
-        max_parallelism=_count(fields["max_parallelism"], 1, _GROUPS_MAX),
-        slots=_count(fields["slots"], 1, _SLOTS_MAX),
+        max_parallelism=count(fields["max_parallelism"], 1, GROUPS_MAX),
+        slots=count(fields["slots"], 1, SLOTS_MAX),
         null_keys=_boolean(fields["null_keys"]),
         key_schema=_decoded(fields["key_schema"]),
         inputs=tuple((name, tuple(map(_text, key))) for name, key in sorted(dict(fields.get("inputs", {})).items())),
         versions=tuple(
-            (_count(slot), _count(sequence), _text(version), _integer(batch))
+            (count(slot), count(sequence), _text(version), _integer(batch))
             for slot, sequence, version, batch in fields["versions"]
         ),
         states=(),
     )
     states = tuple(_state(state, operator) for state in fields["states"])
-    _ascending([state.name for state in states], "states")
+    ascending([state.name for state in states], "states")
     if operator.slots > operator.max_parallelism:
         raise ValueError(f"{operator.slots} slots and {operator.max_parallelism} key groups")
     return SavedOperator(**{**vars(operator), "states": states})
@@ -229,16 +250,16 @@ def _state(fields: Mapping[str, Any], operator: SavedOperator) -> SavedState:
     files = tuple(_file(row) for row in fields["files"])
     _check_files(files, operator, keyed=kind in KEYED_KINDS, one=kind == "broadcast")
     state = SavedState(_text(name), kind, schema, function, columns, None if ttl is None else _ttl(*ttl), files)
-    if _count(fields["rows"]) != state.rows:
+    if count(fields["rows"]) != state.rows:
         raise ValueError(f"state {name!r} has {fields['rows']} rows, its files have {state.rows}")
     return state
 
 
 def _file(row: Iterable[Any]) -> TableFile:
     slot, first, end, rows, size_bytes, checksum = row
-    if not isinstance(checksum, str) or not _CHECKSUM.fullmatch(checksum):
+    if not isinstance(checksum, str) or not CHECKSUM.fullmatch(checksum):
         raise ValueError(f"{checksum!r} is no checksum")
-    return TableFile(_count(slot), _count(first), _count(end), _count(rows), _count(size_bytes), checksum)
+    return TableFile(count(slot), count(first), count(end), count(rows), count(size_bytes), checksum)
 
 
 def _check_files(files: tuple[TableFile, ...], operator: SavedOperator, *, keyed: bool, one: bool) -> None:
@@ -256,10 +277,11 @@ def _check_files(files: tuple[TableFile, ...], operator: SavedOperator, *, keyed
 def _ttl(time: Any, ttl_ms: Any, latest_ms: Any) -> StateTtl:
     if time not in ("processing", "event"):
         raise ValueError(f"{time!r} is no time that a TTL goes by")
-    return StateTtl(time, _count(ttl_ms), _integer(latest_ms))
+    return StateTtl(time, count(ttl_ms), _integer(latest_ms))
 
 
-def _ascending(names: list[str], what: str) -> None:
+def ascending(names: list[str], what: str) -> None:
+    """ValueError where names are not each there once, in order."""
     if names != sorted(set(names)):
         raise ValueError(f"{what} are not each there once, in order: {names}")
 
@@ -298,11 +320,12 @@ def _integer_or_none(value: Any) -> int | None:
     return None if value is None else _integer(value)
 
 
-def _count(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> int:
+def count(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> int:
+    """An integer within these limits; ValueError or TypeError for what is none."""
     if not least <= _integer(value) <= most:
         raise ValueError(f"expected {least} to {most}, found {value}")
     return _integer(value)
 
 
 def _count_or_none(value: Any) -> int | None:
-    return None if value is None else _count(value)
+    return None if value is None else count(value)

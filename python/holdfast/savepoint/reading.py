@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from holdfast._core import xxh64_file
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import as_type, check_filter
-from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
+from holdfast.savepoint.manifest import DISPOSED, MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore
 
@@ -27,7 +27,7 @@ _BATCH_ROWS = 65536
 
 
 def read_manifest(store: FileStore) -> Manifest:
-    """The manifest of the savepoint in a folder.
+    """The manifest of the canonical savepoint in a folder.
 
     Raises
     ------
@@ -36,16 +36,34 @@ def read_manifest(store: FileStore) -> Manifest:
     Corrupt
         It is damaged, contradicts itself, or is a symbolic link.
     Incompatible
-        A newer Holdfast wrote it.
+        A newer Holdfast wrote it; or the savepoint is a native one.
     """
-    _refuse_links(store, MANIFEST)
+    data = manifest_bytes(store)
+    return replace(Manifest.from_text(data, f"{MANIFEST} in {store.uri}"), checksum=checksum_of(data))
+
+
+def manifest_bytes(store: FileStore) -> bytes:
+    """The file whose existence is that of the savepoint, of whichever format.
+
+    Raises
+    ------
+    InvalidRequest
+        There is none.
+    Corrupt
+        It is a symbolic link.
+    """
+    refuse_links(store, MANIFEST)
     data = store.get(MANIFEST)
     if data is None:
+        if store.get(DISPOSED) is not None:
+            raise InvalidRequest(
+                f"{store.uri} holds a savepoint that was being disposed of; end it: holdfast savepoint dispose, --yes"
+            )
         raise InvalidRequest(
             f"{store.uri} holds no savepoint: expected the file {MANIFEST}, which is written last. What a killed "
             "attempt left has none: delete the folder and make the savepoint again"
         )
-    return replace(Manifest.from_text(data, f"{MANIFEST} in {store.uri}"), checksum=checksum_of(data))
+    return data
 
 
 def table_path(store: FileStore, operator: str, state: str, slot: int, folder: str) -> str:
@@ -57,7 +75,7 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
         It is missing, or a symbolic link.
     """
     name = table_name(operator, state, slot)
-    _refuse_links(store, name)
+    refuse_links(store, name)
     path = store.local_path(name)
     if path is None:
         path = os.path.join(folder, quote(name, safe=""))
@@ -65,7 +83,7 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
     else:
         found = os.path.isfile(path)
     if not found:
-        raise _missing(name, store)
+        raise missing(name, store)
     return path
 
 
@@ -82,14 +100,11 @@ def check_files(store: FileStore, operators: Iterable[SavedOperator]) -> None:
         for state in operator.states:
             for file in state.files:
                 name = table_name(operator.name, state.name, file.slot)
-                _refuse_links(store, name)
+                refuse_links(store, name)
                 if name not in sizes:
-                    raise _missing(name, store)
+                    raise missing(name, store)
                 if sizes[name] != file.size_bytes:
-                    raise Corrupt(
-                        f"{name} of the savepoint {store.uri} is damaged: expected {file.size_bytes} bytes, found "
-                        f"{sizes[name]}; restore it from a copy"
-                    )
+                    raise wrong_size(name, store, file.size_bytes, sizes[name])
 
 
 def verify_file(path: str, file: TableFile, where: str) -> None:
@@ -217,7 +232,7 @@ def _as_in_memory(batch: pa.RecordBatch, state: SavedState) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _refuse_links(store: FileStore, name: str) -> None:
+def refuse_links(store: FileStore, name: str) -> None:
     """Files and folders below the savepoint's own are what they are, not ways to others."""
     path = store.local_path(name)
     if path is None:
@@ -230,7 +245,16 @@ def _refuse_links(store: FileStore, name: str) -> None:
             raise Corrupt(f"{inner} is a symbolic link; a savepoint has none: restore the folder, all of it")
 
 
-def _missing(name: str, store: FileStore) -> Corrupt:
+def wrong_size(name: str, store: FileStore, expected: int, found: int) -> Corrupt:
+    """What is said of a file that is not as large as the manifest says."""
+    return Corrupt(
+        f"{name} of the savepoint {store.uri} is damaged: expected {expected} bytes, found {found}; restore it from a "
+        "copy"
+    )
+
+
+def missing(name: str, store: FileStore) -> Corrupt:
+    """What is said of a file that is not there."""
     return Corrupt(f"{name} is missing in the savepoint {store.uri}; restore it from a copy")
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from holdfast._core import xxh64_file
 from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import StateColumns, as_type
-from holdfast.savepoint.manifest import MANIFEST, Manifest, TableFile, table_name
+from holdfast.savepoint.manifest import MANIFEST, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.storage import FileStore
 
@@ -114,15 +114,15 @@ class TableWriter:
             raise Unavailable(f"writing {self._path} failed: {error.strerror or error}; free space there") from error
 
 
-def write_manifest(store: FileStore, manifest: Manifest) -> None:
-    """Makes the savepoint exist, if none exists there.
+def write_manifest(store: FileStore, text: str) -> None:
+    """Makes the savepoint exist whose manifest this is, if none exists there.
 
     Raises
     ------
     InvalidRequest
         There is one already.
     """
-    if not store.create_if_absent(MANIFEST, manifest.to_text().encode()):
+    if not store.create_if_absent(MANIFEST, text.encode()):
         raise InvalidRequest(f"{store.uri} holds a savepoint already, which stays as it is; give another folder")
 
 

@@ -56,9 +56,10 @@ class FileStore(Protocol):
     def create_if_absent(self, name: str, data: Data) -> bool:
         """Writes a file unless the name exists. False: somebody was first, and their file is unchanged."""
 
-    def copy_if_absent(self, name: str, target: str) -> bool | None:
-        """Gives the file ``name`` a second name, durably, unless ``target`` exists (False). None: there is no ``name``,
-        and no ``target`` either.
+    def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
+        """Gives the file ``name``, of this store or of ``source``, a second name here, durably, unless ``target``
+        exists (False). None: there is no ``name``, and no ``target`` either. Within one file system or one bucket no
+        byte passes through this machine. Neither file is touched by what becomes of the other.
         """
 
     def get(self, name: str) -> bytes | None:

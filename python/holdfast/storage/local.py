@@ -17,7 +17,16 @@ from typing import BinaryIO
 
 from holdfast.clock import Ids, new_id
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
+from holdfast.storage.file_store import (
+    TEMPORARY_PREFIX,
+    Data,
+    FileStore,
+    Listing,
+    Names,
+    StoredFile,
+    check_folder,
+    check_name,
+)
 
 _COPY_BYTES = 1 << 20
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
@@ -47,26 +56,30 @@ class LocalFileStore:
         view = memoryview(data)
         return self._publish(name, lambda file: _write(file, view))
 
-    def copy_if_absent(self, name: str, target: str) -> bool | None:
-        path, copy = self._path(name), self._path(target)
+    def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
+        path = self._path(name) if source is None else source.local_path(name)
+        copy = self._path(target)
         folder = os.path.dirname(copy)
         with self._errors("copying to", target):
             is_there = os.path.lexists(copy)
-            if not is_there and not os.path.isfile(path):
+            if not is_there and path is not None and not os.path.isfile(path):
                 return None
             self._make_folders(folder)
-            if not is_there:
+            if not is_there and path is None:
+                assert source is not None  # every file of this store has a path
+                return self._fetch_from(source, name, target)
+            if not is_there and path is not None:
                 try:
-                    os.link(path, copy)
+                    self._link(path, copy)
                     return _sync_folder(folder)
                 except FileExistsError:
                     pass
                 except FileNotFoundError:  # deleted since
                     return None
                 except OSError as error:
-                    if error.errno not in _NO_LINKS:
+                    if error.errno not in (*_NO_LINKS, errno.EXDEV):
                         raise
-                    return self._publish(target, lambda file: _copy(path, file))
+                    return self._copy_here(path, target)
             # Whoever made it may have been killed before it was durable.
             _sync_folder(folder)
             return False
@@ -153,6 +166,41 @@ class LocalFileStore:
             finally:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(temporary)
+
+    def _link(self, path: str, copy: str) -> None:
+        path = os.path.realpath(path)  # a file that lies elsewhere behind a link is linked itself, not its link
+        try:
+            os.link(path, copy)
+        except FileNotFoundError:
+            if not os.path.isfile(path):
+                raise
+            self._durable_folders.clear()  # somebody deleted the folder
+            self._make_folders(os.path.dirname(copy))
+            os.link(path, copy)
+
+    def _copy_here(self, path: str, target: str) -> bool | None:
+        try:
+            return self._publish(target, lambda file: _copy(path, file))
+        except Unavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError) and not os.path.exists(path):  # deleted since
+                return None
+            raise
+
+    def _fetch_from(self, source: FileStore, name: str, target: str) -> bool | None:
+        path = self._path(target)
+        folder = os.path.dirname(path)
+        temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
+        try:
+            if not source.fetch(name, temporary):
+                return None
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            named = self._name(temporary, path)
+            _sync_folder(folder)
+            return named
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
 
     def _create(self, temporary: str, folder: str) -> BinaryIO:
         try:

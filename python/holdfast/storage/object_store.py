@@ -8,8 +8,11 @@ it is. A crash leaves nothing but parts of a large upload, which nobody lists; a
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,16 @@ from holdfast.clock import Ids, new_id
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.storage.answers import ObjectAnswers, is_missing
 from holdfast.storage.clients import client_of
-from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
+from holdfast.storage.file_store import (
+    TEMPORARY_PREFIX,
+    Data,
+    FileStore,
+    Listing,
+    Names,
+    StoredFile,
+    check_folder,
+    check_name,
+)
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.patience import Patience, TryAgainError
 from holdfast.storage.transfer import run_parallel
@@ -50,6 +62,8 @@ class ObjectFileStore:
         self, bucket: Bucket, options: StorageOptions, *, ids: Ids = new_id, patience: Patience | None = None
     ) -> None:
         self.uri = bucket.uri
+        self._bucket = bucket
+        self._options = options
         self._client: Any = client_of(bucket, options)
         self._ids = ids
         self._patience = patience or Patience(self.uri, options, ObjectAnswers())
@@ -61,24 +75,23 @@ class ObjectFileStore:
             raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
 
     def put_file(self, name: str, path: str) -> None:
-        try:
-            size_bytes = os.stat(path).st_size
-            data = Path(path).read_bytes() if size_bytes <= PART_BYTES else b""
-        except OSError as error:
-            raise Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}") from error
-        made = self._create(name, data) if size_bytes <= PART_BYTES else self._upload(name, Path(path), size_bytes)
-        if not made:
+        if not self._put_file(name, path):
             raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         return self._create(name, _bytes_of(data))
 
-    def copy_if_absent(self, name: str, target: str) -> bool | None:
+    def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
         check_name(name), check_name(target)
+        if source is not None and not self._shares_bucket(source):
+            return self._copy_through_here(name, target, source)
+        client, origin, made = self._client, name, target
+        if isinstance(source, ObjectFileStore):
+            client, origin, made = self._whole_bucket, source._key(name), self._key(target)
 
         def copy() -> bool | None:
             try:
-                obstore.copy(self._client, name, target, overwrite=False)
+                obstore.copy(client, origin, made, overwrite=False)
                 return True
             except AlreadyExistsError:
                 if self._maker(target) is None:
@@ -154,9 +167,43 @@ class ObjectFileStore:
     def local_path(self, name: str) -> str | None:
         return None
 
+    @cached_property
+    def _whole_bucket(self) -> Any:
+        """A client of the bucket without a prefix."""
+        return client_of(replace(self._bucket, prefix=""), self._options)
+
+    def _shares_bucket(self, other: FileStore) -> bool:
+        """Whether the bucket's server can copy from the other store: the same bucket, reached in the same way."""
+        if not isinstance(other, ObjectFileStore):
+            return False
+        ours, theirs = replace(self._bucket, prefix=""), replace(other._bucket, prefix="")
+        return (ours, self._options) == (theirs, other._options)
+
+    def _key(self, name: str) -> str:
+        return f"{self._bucket.prefix}/{name}" if self._bucket.prefix else name
+
+    def _copy_through_here(self, name: str, target: str, source: FileStore) -> bool | None:
+        path = source.local_path(name)
+        with tempfile.TemporaryDirectory(prefix="holdfast-copy-") as folder:
+            if path is None:
+                path = os.path.join(folder, "file")
+                source.fetch(name, path)
+            if not os.path.isfile(path):
+                return self._patience.call("copying to", target, lambda: None if self._maker(target) is None else False)
+            return self._put_file(target, path)
+
     def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._patience.call("deleting", name, lambda: obstore.delete(self._client, name), may_miss=True)
+
+    def _put_file(self, name: str, path: str) -> bool:
+        """False: the name exists."""
+        try:
+            size_bytes = os.stat(path).st_size
+            data = Path(path).read_bytes() if size_bytes <= PART_BYTES else b""
+        except OSError as error:
+            raise Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}") from error
+        return self._create(name, data) if size_bytes <= PART_BYTES else self._upload(name, Path(path), size_bytes)
 
     def _create(self, name: str, data: memoryview | bytes) -> bool:
         """One request. False: the name exists, and not by an attempt of this call whose answer was lost."""

@@ -14,9 +14,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.errors import Incompatible, InvalidRequest
-from holdfast.inspect.checkpoint import Checkpoint, state_of
+from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.spark_logs import committed_batch, committed_batches
 from holdfast.inspect.spark_state import unreadable
+from holdfast.inspect.versions import state_of
 from holdfast.source.state.columns import table_schema
 from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.storage import open_file_store

@@ -1,0 +1,113 @@
+"""The content of a native savepoint: versions of slots, read as those of a checkpoint. Format:
+docs/formats/savepoint.md. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+
+import pyarrow as pa
+
+from holdfast.checkpoint.names import query_folder
+from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.native_manifest import NativeFile, NativeManifest, NativeOperator
+from holdfast.inspect.read_only_store import ReadOnlyStore
+from holdfast.inspect.verification import compare_file
+from holdfast.inspect.versions import Versions, Wanted
+from holdfast.savepoint.reading import missing, refuse_links, wrong_size
+from holdfast.storage import FileStore
+
+
+class NativeSavepoint:
+    """An opened one.
+
+    Parameters
+    ----------
+    local_dir
+        The caller's own temporary folder.
+    """
+
+    def __init__(self, store: FileStore, manifest: NativeManifest, local_dir: str) -> None:
+        self._store = store
+        self._local_dir = local_dir
+        self.manifest = manifest
+        self.versions = Versions(ReadOnlyStore(store), query_folder(manifest.folder), local_dir)
+
+    def read(self, operator: str, state: str, wanted: Wanted) -> pa.RecordBatchReader:
+        """As :meth:`holdfast.Savepoint.read`."""
+        saved = self.manifest.operator(operator)
+        return self.versions.read(saved.record, state, saved.versions, wanted, nullcontext)
+
+    def path(self, operator: str, state: str) -> str:
+        """InvalidRequest, always: there are no tables."""
+        self.manifest.about.operator(operator).state(state)
+        raise InvalidRequest(
+            f"{self._store.uri} is a native savepoint, which has no tables for other programs: read it with "
+            "Savepoint.read, or make a canonical one of it: Savepoint.convert"
+        )
+
+    def check_files(self) -> None:
+        """Raises as :func:`check_files`."""
+        check_files(self._store, self.manifest, None)
+
+    def damages(self) -> Iterator[str]:
+        """Reads every byte; what is damaged, in words."""
+        for name, file in self.manifest.files().items():
+            try:
+                refuse_links(self._store, name)
+                self._compare(name, file)
+            except Corrupt as error:
+                yield f"{error} (of the savepoint {self._store.uri})"
+        yield from self._unnamed()
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes by name, of all files but the manifest."""
+        return {name: file.size_bytes for name, file in self.manifest.files().items()}
+
+    def _unnamed(self) -> Iterator[str]:
+        """Files that a snapshot has, and the savepoint has not, or with other bytes."""
+        for operator in self.manifest.operators:
+            for slot, handle in operator.versions.items():
+                versions, there = self.versions.slot(operator.record, slot), set(operator.files.get(slot, ()))
+                for ref in handle.snapshots:
+                    try:
+                        files = versions.snapshots.read_manifest(ref).files
+                    except Corrupt:
+                        continue  # said already, of the file
+                    named = (NativeFile(str(file.stored_as), file.size_bytes, file.checksum) for file in files)
+                    yield from (
+                        f"{handle.where} needs {file}, which is not there" for file in named if file not in there
+                    )
+
+    def _compare(self, name: str, file: NativeFile) -> None:
+        path = self._store.local_path(name)
+        if path is not None:
+            compare_file(path, name, (file.size_bytes, file.checksum))
+            return
+        path = os.path.join(self._local_dir, "compared")
+        try:
+            if not self._store.fetch(name, path):
+                raise Corrupt(f"{name} is missing")
+            compare_file(path, name, (file.size_bytes, file.checksum))
+        finally:
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def check_files(store: FileStore, manifest: NativeManifest, operators: Iterable[NativeOperator] | None) -> None:
+    """Whether all files are there, as large as they were written; by listing, so that none is brought here.
+
+    Raises
+    ------
+    Corrupt
+        One is missing, of another size, or a symbolic link.
+    """
+    sizes = {file.name: file.size_bytes for file in store.list(f"{query_folder(manifest.folder)}/")}
+    for name, file in manifest.files(operators).items():
+        refuse_links(store, name)
+        if name not in sizes:
+            raise missing(name, store)
+        if sizes[name] != file.size_bytes:
+            raise wrong_size(name, store, file.size_bytes, sizes[name])
