@@ -40,13 +40,14 @@ def disposal_of(store: FileStore) -> Disposal:
 
 def dispose(store: FileStore, found: Disposal) -> None:
     """Deletes what was found."""
+    named = _named(store)
     if store.copy_if_absent(MANIFEST, DISPOSED) is not None:
         store.delete([MANIFEST])
     names = [file.name for file in found.files if file.name not in (MANIFEST, DISPOSED)]
     for first in range(0, len(names), _DELETE_AT_ONCE):
         store.delete(names[first : first + _DELETE_AT_ONCE])
     store.delete([DISPOSED])
-    _remove_empty_folders(store, names)
+    _remove_empty_folders(store, named)
 
 
 def _named(store: FileStore) -> list[str]:
@@ -65,7 +66,7 @@ def _named(store: FileStore) -> list[str]:
 
 
 def _remove_empty_folders(store: FileStore, names: list[str]) -> None:
-    """Folders that held its files, and its own, where nothing is left in them. A bucket has none."""
+    """Folders of its files, and its own, where nothing is left in them. A bucket has none."""
     folders = {""}
     for name in names:
         parts = name.split("/")[:-1]

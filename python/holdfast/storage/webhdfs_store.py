@@ -9,6 +9,7 @@ A crash anywhere leaves at most a temporary file, which `sweep` removes.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,16 @@ import requests
 
 from holdfast.clock import Ids, new_id
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
-from holdfast.storage.file_store import TEMPORARY_PREFIX, Data, Listing, Names, StoredFile, check_folder, check_name
+from holdfast.storage.file_store import (
+    TEMPORARY_PREFIX,
+    Data,
+    FileStore,
+    Listing,
+    Names,
+    StoredFile,
+    check_folder,
+    check_name,
+)
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.patience import Patience, TryAgainError
 from holdfast.storage.transfer import run_parallel
@@ -93,10 +103,26 @@ class WebHdfsFileStore:
     def create_if_absent(self, name: str, data: Data) -> bool:
         return self._publish("writing", name, _of_bytes(data))
 
-    def copy_if_absent(self, name: str, target: str) -> bool | None:
+    def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
         check_name(name)
         if self._status("copying to", target) is not None:
             return False
+        if source is not None:
+            return self._copy_of_another(name, target, source)
+        return self._copy(name, target)
+
+    def _copy_of_another(self, name: str, target: str, source: FileStore) -> bool | None:
+        path = source.local_path(name)
+        with tempfile.TemporaryDirectory(prefix="holdfast-copy-") as folder:
+            if path is None:
+                path = os.path.join(folder, "file")
+                source.fetch(name, path)
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                content = _Content(os.fstat(file.fileno()).st_size, lambda: _rewound(file))
+                return self._publish("copying to", target, content)
+        return None if self._status("copying to", target) is None else False
+
+    def _copy(self, name: str, target: str) -> bool | None:
         source = self._status("reading", name)
         if source is not None:
             size_bytes = source.size_bytes
