@@ -28,7 +28,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test test-fast python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest docs clean
+.PHONY: help dev demo demo-kafka test test-fast python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan azurite wheel wheels oldest docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -157,6 +157,12 @@ docs: $(VENV)/docs.stamp  ## the pages and the reference made from docstrings, a
 $(VENV)/docs.stamp: $(VENV)/built.stamp
 	$(BIN)/python .ci/requirements.py docs >$(VENV)/docs-requirements.txt
 	$(BIN)/python -m pip install --quiet --requirement $(VENV)/docs-requirements.txt
+	@touch $@
+
+azurite: $(VENV)/azurite.stamp  ## Azure's emulator from npm into .venv: without it the tests of Azure's store are left out
+
+$(VENV)/azurite.stamp: $(VENV)/environment.stamp
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/azurite azurite@3
 	@touch $@
 
 wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment

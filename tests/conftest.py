@@ -137,6 +137,6 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure_server.Azu
     """Azure's emulator, where it is installed."""
     program = azure_server.azurite()
     if program is None:
-        pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
+        pytest.skip("azurite is not installed: `make azurite`, which needs npm")
     with azure_server.azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
         yield server

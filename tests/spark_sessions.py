@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 from tests.spark_jvm import jvm_options
 
 import holdfast
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Of Spark, as (4, 3): a test of what came later than 4.0 is skipped by this, and never because an import failed.
+SPARK_RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 def worker_path() -> str:
