@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from tests import azure_server, s3_server
+from tests import azure_server, file_times, left_out, s3_server
 from tests.spark_jvm import jvm_options
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("holdfast")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka-version", metavar="RELEASE", help="run Kafka's brokers in this release: 3.9, 4.0, …")
+    parser.addoption("--record-file-times", action="store_true", help="write tests/file_times.json anew")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["HOLDFAST_KAFKA_VERSION"] = version
     # Before any JVM starts, whose workers inherit them; and no person's own are ever used.
     os.environ.update({**s3_server.CREDENTIALS, **azure_server.CREDENTIALS})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    file_times.by_time(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in left_out.told(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
+    if config.getoption("--record-file-times"):
+        stats = terminalreporter.stats.values()
+        file_times.record(one for told in stats for one in told if isinstance(one, pytest.TestReport))
 
 
 @pytest.fixture(scope="session")
