@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,17 @@ def test_counters_add_up_by_name() -> None:
     counters.values["late"] = 0
     assert counters.values["late"] == 5
     assert make_context(counters=counters).counters is counters
+
+
+def test_counters_used_as_pythons_are_say_what_to_call() -> None:
+    counters: Any = Counters()
+    with pytest.raises(InvalidRequest, match=r"counters\['late'\]: .* ctx.counters.add\('late', n\)"):
+        counters["late"] += 1
+    with pytest.raises(InvalidRequest, match=r"ctx\.counters\.add"):
+        counters["late"] = 1
+    with pytest.raises(InvalidRequest, match=r"ctx\.counters\.add"):
+        del counters["late"]
+    assert counters.values == {}
 
 
 def test_a_counter_is_a_number_of_64_bits_under_a_short_name() -> None:

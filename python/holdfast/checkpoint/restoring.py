@@ -47,6 +47,10 @@ class Recovery:
     bytes: int = 0
     deltas: int = 0
 
+    def __str__(self) -> str:
+        """For logs."""
+        return f"opened ({self.way}) in {self.ms:.0f} ms, {self.deltas} deltas, {self.bytes:,} bytes read"
+
 
 @dataclass
 class Live:

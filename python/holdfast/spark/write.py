@@ -106,7 +106,10 @@ def write_exactly_once(
     schema = schemas.arrow_schema(df.schema, "write_exactly_once")
     storage = StorageOptions.of(given)
     store = open_file_store(os.fspath(checkpoint), storage)
-    try_out(store)
+    try:
+        try_out(store)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
     check_checkpoint(store)
     store.create_if_absent("holdfast/README.txt", _README)
     routes = _with_storage(routes, storage)

@@ -59,6 +59,14 @@ class Counters:
                 return
         self._values[name] = total
 
+    if not TYPE_CHECKING:  # a checker shall find this by itself
+
+        def __getitem__(self, name: Any) -> Any:
+            """As ``collections.Counter`` is used: says what to call instead."""
+            raise InvalidRequest(f"counters[{name!r}]: counters are added to only: ctx.counters.add({name!r}, n)")
+
+        __setitem__ = __delitem__ = lambda self, name, *_: self[name]
+
     @property
     def left_out(self) -> int:
         """Calls for names beyond those that there may be."""

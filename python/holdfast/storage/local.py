@@ -32,6 +32,7 @@ class LocalFileStore:
         self.root = root
         self.uri = uri or root
         self._ids = ids
+        self._durable_folders: set[str] = set()
 
     def put(self, name: str, data: Data) -> None:
         view = memoryview(data)
@@ -50,10 +51,11 @@ class LocalFileStore:
         path, copy = self._path(name), self._path(target)
         folder = os.path.dirname(copy)
         with self._errors("copying to", target):
-            if not os.path.lexists(copy):
-                if not os.path.isfile(path):
-                    return None
-                _make_folders(folder)
+            is_there = os.path.lexists(copy)
+            if not is_there and not os.path.isfile(path):
+                return None
+            self._make_folders(folder)
+            if not is_there:
                 try:
                     os.link(path, copy)
                     return _sync_folder(folder)
@@ -136,6 +138,7 @@ class LocalFileStore:
         folder = os.path.dirname(path)
         temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
         with self._errors("writing", name):
+            self._make_folders(folder)
             if os.path.lexists(path):
                 _sync_folder(folder)  # whoever made it may have been killed before it was durable
                 return False
@@ -148,15 +151,34 @@ class LocalFileStore:
                 _sync_folder(folder)
                 return named
             finally:
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(temporary)
 
     def _create(self, temporary: str, folder: str) -> BinaryIO:
         try:
             return open(temporary, "xb", buffering=0)
-        except FileNotFoundError:
-            _make_folders(folder)
+        except FileNotFoundError:  # somebody deleted the folder
+            self._durable_folders.clear()
+            self._make_folders(folder)
             return open(temporary, "xb", buffering=0)
+
+    def _make_folders(self, folder: str) -> None:
+        """Makes a folder and those above it, each durable: a file in a folder that a crash forgets is lost with it.
+        Also those that are there already, once: whoever made them may have been killed before they were durable.
+        """
+        chain = []
+        while folder not in self._durable_folders and folder != os.path.dirname(folder):
+            chain.append(folder)
+            folder = os.path.dirname(folder)
+        for one in reversed(chain):
+            was_there = os.path.isdir(one)
+            if not was_there:
+                with suppress(FileExistsError):
+                    os.mkdir(one)
+            # What lies above the store, and was there, may be a folder that nobody reads or syncs.
+            with suppress(*((OSError,) if was_there and not _is_within(one, self.root) else ())):
+                _sync_folder(os.path.dirname(one))
+            self._durable_folders.add(one)
 
     def _name(self, temporary: str, path: str) -> bool:
         """Gives the temporary file its name unless that exists: a hard link, or a rename that replaces nothing."""
@@ -212,16 +234,8 @@ def _sync_folder(folder: str) -> bool:
     return True
 
 
-def _make_folders(folder: str) -> None:
-    """Makes a folder and those above it, each durable: a file in a folder that a crash forgets is lost with it."""
-    missing = []
-    while folder and not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    for new in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(new)
-        _sync_folder(os.path.dirname(new))
+def _is_within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
 
 
 def _explain(error: OSError, root: str) -> str:

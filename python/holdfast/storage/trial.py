@@ -1,12 +1,13 @@
 """Whether a store keeps what is rested on: tried out on the driver, before anything is written that matters.
 
 A server that takes ``If-None-Match`` and does not heed it answers every question as one that does, until two writers
-meet: then both believe that they were first. So two are made to meet here. Folders need no trial: the system heeds
-links.
+meet: then both believe that they were first. So two are made to meet here. Folders need no such trial: the system
+heeds links. Of them it is asked whether they are folders.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from weakref import WeakKeyDictionary
 
@@ -25,11 +26,13 @@ def try_out(store: FileStore, *, copies: bool = False) -> None:
     Raises
     ------
     InvalidRequest
-        The store lets a second writer replace what the first one wrote.
+        The store lets a second writer replace what the first one wrote; or a file is where a folder should be.
     Unavailable
         It does not answer, there is no such bucket, or this user may not do what is needed.
     """
-    if store.local_path("x") is not None:
+    local = store.local_path("x")
+    if local is not None:
+        _check_no_file(os.path.dirname(local))
         return
     with _lock:
         known = _tried.get(store)
@@ -44,6 +47,16 @@ def try_out(store: FileStore, *, copies: bool = False) -> None:
         _check(is_kept, store, "a put with If-None-Match: *")
         _check(True not in copied[1:], store, "a copy that must not replace its target")
         _tried[store] = copies
+
+
+def _check_no_file(folder: str) -> None:
+    """InvalidRequest where ``folder``, or what it would be made in, is there and is no folder."""
+    found = folder
+    while not os.path.lexists(found) and os.path.dirname(found) != found:
+        found = os.path.dirname(found)
+    if not os.path.isdir(found):
+        what = "a link that leads nowhere" if not os.path.exists(found) else "a file"
+        raise InvalidRequest(f"{folder}: expected a folder, or a place to make one in; found that {found} is {what}")
 
 
 def _check(is_kept: bool, store: FileStore, what: str) -> None:

@@ -94,7 +94,10 @@ class FileSink:
             pq.ParquetWriter(pa.BufferOutputStream(), schema, compression=self.compression).close()
         except (pa.ArrowException, OSError) as error:
             raise InvalidRequest(f"FileSink {self.name!r}: rows cannot be written as Parquet: {error}") from error
-        try_out(self._store(), copies=True)
+        try:
+            try_out(self._store(), copies=True)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"FileSink {self.name!r}: path: {error}") from None
         self._store().create_if_absent(README, _README)
 
     def with_storage(self, storage: StorageOptions) -> FileSink:
