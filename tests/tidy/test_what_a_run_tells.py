@@ -61,7 +61,7 @@ def test_the_longest_files_come_first() -> None:
     known = json.loads(file_times.FILE.read_text(encoding="utf-8"))
     assert list(known.values()) == sorted(known.values(), reverse=True)
     gone = [file for file in known if not (ROOT / file).exists()]
-    assert not gone, f"`make file-times` forgets them: {gone}"
+    assert not gone, f"take them out of {file_times.FILE.name}: {gone}"
 
     class Item:
         def __init__(self, nodeid: str) -> None:
