@@ -63,10 +63,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def spark_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from tests.spark_sessions import start_session
+    from tests.spark_sessions import ONE_DRIVER, start_session
 
     # Tasks may fail once: a test of retries needs it, and the others do not notice.
-    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"))
+    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"), **ONE_DRIVER)
     yield session
     session.stop()
 
@@ -109,6 +109,7 @@ def nothing_open_outlives_its_tests() -> Iterator[None]:
     stay open for as long as their process lives are too many in a process of two thousand tests: py4j's server ends
     without a word where a socket gets a number of 1,024 or more, and whoever waits for a call-back waits for ever.
     """
+    gc.freeze()  # what is there now stays; to look through it again takes 80 ms, after each test of some folders
     yield
     gc.collect()
     wire = sys.modules.get("holdfast.kafka.wire")
