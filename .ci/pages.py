@@ -30,7 +30,10 @@ REFERENCE = {
         "States",
         ["ValueState", "ListState", "MapState", "ReducingState", "AggregatingState", "AggregateFunction", "TTL"],
     ),
-    "more_states.md": ("Timers, states without keys", ["Timers", "BroadcastState", "OperatorState"]),
+    "more_states.md": (
+        "Timers, states without keys, states that change",
+        ["Timers", "BroadcastState", "OperatorState", "DroppedState", "renamed_from", "dropped_field", "with_default"],
+    ),
     "queries.md": (
         "Queries",
         ["start", "write_exactly_once", "Query", "await_termination", "terminal_log", "fork_checkpoint"],

@@ -10,7 +10,8 @@ from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, operator_prefix, register_operator
-from holdfast.checkpoint.continued import StateChanges, continued
+from holdfast.checkpoint.continued import NOTHING_SAID, continued
+from holdfast.checkpoint.evolution import StateChanges
 from holdfast.inspect.earlier import EarlierSavepoint
 from holdfast.storage import StorageOptions, open_file_store
 
@@ -21,7 +22,7 @@ def begun(saved: Path, operator: str, slots: int, changes: StateChanges | None =
     """The record of an operator that begins with a savepoint."""
     recorded, origin = EarlierSavepoint(str(saved), StorageOptions()).operator(operator, "here", None)
     declared = replace(recorded, slots=slots, labels=tuple(range(slots)), inputs=())
-    made = continued(recorded, declared, origin, changes or StateChanges())
+    made = continued(recorded, declared, origin, changes or NOTHING_SAID)
     assert OperatorRecord.from_json(made.to_json()) == made
     return made
 

@@ -131,10 +131,13 @@ class Greatest(hf.BatchProcessor):
         return None
 
 
-class OneMore(RunningTotal):
-    """RunningTotal with a state more."""
+class OtherName(hf.BatchProcessor):
+    """RunningTotal whose state has another name."""
 
-    first = hf.ValueState(pa.int64())
+    totl = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        return None
 
 
 class Mispriced(RunningTotal):

@@ -45,7 +45,7 @@ inline std::unique_ptr<PyArrowArray> ToPython(OwnedArray array) {
 void BindArrow(py::module_& module);       // ArrowArray (arrow_capsules.cc)
 void BindCodec(py::module_& module);       // KeyCodec, RowCodec, xxh64 … (codec.cc)
 void BindRocksDb(py::module_& module);     // load_rocksdb, Base, BaseWriter (rocksdb.cc)
-void BindStateCodec(py::module_& module);  // StateCodec (state_codec.cc)
+void BindStateCodec(py::module_& module);  // ValueSchemas, StateCodec (state_codec.cc)
 void BindStore(py::module_& module);       // Store and the state tables (store.cc)
 
 }  // namespace holdfast::bindings

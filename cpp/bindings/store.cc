@@ -173,6 +173,10 @@ void BindVersions(py::class_<Store, std::shared_ptr<Store>>& store) {
       .def(
           "begin", [](Store& self, int64_t sequence) { Raise(self.Begin(sequence)); }, py::arg("sequence"))
       .def(
+          "set_schemas",
+          [](Store& self, int64_t state_id, const ValueSchemas& schemas) { Raise(self.SetSchemas(state_id, schemas)); },
+          py::arg("state_id"), py::arg("schemas"))
+      .def(
           "set_expiry",
           [](Store& self, int64_t state_id, std::optional<int64_t> cutoff_ms, std::optional<int64_t> since_ms,
              std::optional<int64_t> stamp_ms, bool refresh_on_read) {

@@ -45,12 +45,8 @@ class EntrySink final : public GetSink {
   void Found(size_t index, Slice value) override {
     Entry* entry = items_[index].entry;
     ++found_;
-    Status status = CheckStoredValue(value, table_->state_id(), entry->key_group);
-    if (status.ok()) {
-      table_->SetRead(entry, value, /*present=*/true, /*mark=*/0);
-    } else if (status_.ok()) {
-      status_ = std::move(status);
-    }
+    Status status = table_->SetStored(entry, value, /*mark=*/0);
+    if (!status.ok() && status_.ok()) status_ = std::move(status);
   }
 
   int64_t found() const { return found_; }
@@ -100,7 +96,7 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
     }
     // A value that cannot be read is no reason to leave it: it is about to be said.
     const Slice value = iterator->value();
-    if (scan_for == ScanFor::kValues && IsStoredValue(value) && table->IsExpired(value)) {
+    if (scan_for == ScanFor::kValues && value_header::IsWhole(value) && table->IsExpired(value)) {
       table->CountExpired();
       continue;
     }
@@ -110,8 +106,7 @@ Status ScanHead(BaseReader* base, Table* table, Head* head, ScanFor scan_for) {
       table->SetRead(entry, value_header::kNullValue, /*present=*/true, /*mark=*/0);
       continue;
     }
-    HOLDFAST_RETURN_IF_ERROR(CheckStoredValue(value, table->state_id(), head->key_group));
-    table->SetRead(entry, value, /*present=*/true, /*mark=*/0);
+    HOLDFAST_RETURN_IF_ERROR(table->SetStored(entry, value, /*mark=*/0));
   }
   return iterator->status();
 }
@@ -124,27 +119,6 @@ void SettleAbsent(Table* table, Head* head) {
 }
 
 }  // namespace
-
-Status StoredValueError(Slice value, uint16_t state_id, uint16_t key_group) {
-  const std::string place = "state " + std::to_string(state_id) + ", key group " + std::to_string(key_group) + ": ";
-  if (value.empty()) return Status::Corrupt(place + "a stored value has no header; restore from another version");
-  const auto header = static_cast<uint8_t>(value[0]);
-  const size_t stamp_bytes = value_header::HeaderBytes(value) - value_header::kBytes;
-  if (value.size() > Table::kBytesMax + stamp_bytes) {
-    return Status::Corrupt(place + "a stored value has " + std::to_string(value.size()) + " bytes, at most " +
-                           std::to_string(Table::kBytesMax + stamp_bytes) +
-                           " are possible; restore from another version");
-  }
-  if (value.size() < value_header::HeaderBytes(value)) {
-    return Status::Corrupt(place + "a stored value ends within its stamp; restore from another version");
-  }
-  const int version = header & value_header::kSchemaVersionMask;
-  if (version == value_header::kSchemaVersion) {
-    return Status::Corrupt(place + "a stored null is followed by a row; restore from another version");
-  }
-  return Status::Incompatible(place + "a stored value has schema version " + std::to_string(version) + ", expected " +
-                              std::to_string(value_header::kSchemaVersion) + "; migrate the state first");
-}
 
 Status ReadEntries(BaseReader* base, Table* table, std::vector<Entry*>* entries, ReadCounters* counters) {
   Status status;

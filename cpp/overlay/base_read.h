@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "codec/value_header.h"
 #include "holdfast/base.h"
 #include "overlay/table.h"
 
@@ -26,16 +25,5 @@ enum class ScanFor {
 };
 // Makes every one of these heads loaded. Their order changes; the same head may be given several times.
 Status LoadHeads(BaseReader* base, Table* table, std::vector<Head*>* heads, ScanFor scan_for, ReadCounters* counters);
-
-// Whether a value of a base or a delta can be read, by its header.
-inline bool IsStoredValue(Slice value) {
-  return value_header::IsReadable(value) &&
-         value.size() <= Table::kBytesMax + value_header::HeaderBytes(value) - value_header::kBytes;
-}
-// What is wrong with one that cannot, in the state and key group that it belongs to.
-Status StoredValueError(Slice value, uint16_t state_id, uint16_t key_group);
-inline Status CheckStoredValue(Slice value, uint16_t state_id, uint16_t key_group) {
-  return IsStoredValue(value) ? Status::Ok() : StoredValueError(value, state_id, key_group);
-}
 
 }  // namespace holdfast

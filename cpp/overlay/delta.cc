@@ -78,6 +78,16 @@ void Append(const Entry& entry, uint16_t state_id, DeltaPiece* piece) {
   }
 }
 
+// Of the rows from `first` on: in the overlay all have the first version.
+void SetVersion(uint8_t version, size_t first, DeltaPiece* piece) {
+  const std::vector<int64_t>& offsets = piece->values.offsets;
+  for (size_t row = first; row + 1 < offsets.size(); ++row) {
+    if (offsets[row] == offsets[row + 1]) continue;  // a tombstone
+    char& header = piece->values.bytes[static_cast<size_t>(offsets[row])];
+    header = value_header::WithVersion(header, version);
+  }
+}
+
 }  // namespace
 
 DeltaPiece TakeChanged(std::span<Table* const> tables, size_t bytes_max) {
@@ -86,10 +96,12 @@ DeltaPiece TakeChanged(std::span<Table* const> tables, size_t bytes_max) {
   for (size_t i = 0; i < tables.size(); ++i) {
     size_t left = counts[i];
     if (left == 0) continue;
+    const size_t first = piece.key_groups.size();
     ForEachChanged(*tables[i], [&](const Entry& entry) {
       if (Table::MustEmit(entry)) Append(entry, tables[i]->state_id(), &piece);
       return --left > 0;
     });
+    if (tables[i]->version() != value_header::kFirstVersion) SetVersion(tables[i]->version(), first, &piece);
   }
   for (size_t i = 0; i < tables.size(); ++i) tables[i]->ForgetChanged(counts[i]);
   return piece;

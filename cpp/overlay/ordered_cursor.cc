@@ -84,7 +84,8 @@ Status OrderedCursor::CheckStored(Slice value) const {
                            ": a stored key has " + std::to_string(key_.size()) +
                            " bytes, too few for what stands before the key; restore from another version");
   }
-  return CheckStoredValue(value, table_->state_id(), key_group_);
+  if (IsStoredValue(value, table_->version())) return Status::Ok();
+  return StoredValueError(value, table_->version(), table_->state_id(), key_group_);
 }
 
 Status OrderedCursor::Settle() {

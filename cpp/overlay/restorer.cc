@@ -67,11 +67,7 @@ void Restorer::EnterState(uint16_t state_id) {
 // On the way of each entry: a Status is made where one fails.
 Status Restorer::Read(const StoredEntry& stored, Item* item) {
   if (table_ == nullptr || table_->state_id() != stored.state_id) EnterState(stored.state_id);
-  if (stored.present) {
-    if (!IsStoredValue(stored.value)) [[unlikely]]
-      return StoredValueError(stored.value, stored.state_id, stored.key_group);
-    table_->ExpectValueBytes(stored.value.size());
-  }
+  if (stored.present) table_->ExpectValueBytes(stored.value.size());
   HashedKey key;
   if (is_raw_) {
     if (!engine_->key_groups().Contains(stored.key_group)) [[unlikely]]
@@ -117,7 +113,8 @@ Status Restorer::Put(const Item& item) {
   Entry* const entry = item.is_element()                   ? table->InternElement(item.key, item.suffix())
                        : Table::IsOf(item.guess, item.key) ? item.guess
                                                            : table->Intern(item.key);
-  table->SetRead(entry, item.stored.value, item.stored.present, mark_);
+  if (item.stored.present) return table->SetStored(entry, item.stored.value, mark_);
+  table->SetRead(entry, {}, /*present=*/false, mark_);
   return Status::Ok();
 }
 

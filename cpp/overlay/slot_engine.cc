@@ -128,6 +128,19 @@ Status SlotEngine::Begin(int64_t sequence) {
   });
 }
 
+Status SlotEngine::SetEarlier(uint16_t state_id, std::unique_ptr<EarlierRows> earlier) {
+  return Run({"set_schemas", nullptr, Access::kVersion}, [&]() -> Status {
+    const std::string where = "state " + std::to_string(state_id) + ": ";
+    if (layout::IsOrderedId(state_id)) return Status::InvalidRequest(where + "timers have no values, nor schemas");
+    Table* const table = TableOf(state_id);
+    if (!table->empty() || base_ != nullptr) {
+      return Status::InvalidRequest(where + "its schemas are said before anything is read");
+    }
+    table->SetEarlier(std::move(earlier));
+    return Status::Ok();
+  });
+}
+
 Status SlotEngine::SetExpiry(uint16_t state_id, const BatchExpiry& expiry) {
   return Run({"set_expiry", nullptr, Access::kVersion}, [&]() -> Status {
     const std::string where = "state " + std::to_string(state_id) + ": ";

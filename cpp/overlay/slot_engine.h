@@ -70,6 +70,8 @@ class SlotEngine {
   template <typename EntryAt>
   Status ApplyEntries(int64_t sequence, int64_t count, EntryAt&& entry_at);
   Status Begin(int64_t sequence);
+  // Before anything of the state is read; InvalidRequest afterwards.
+  Status SetEarlier(uint16_t state_id, std::unique_ptr<EarlierRows> earlier);
   // InvalidRequest for an ordered state too: the first of its keys must not go by itself.
   Status SetExpiry(uint16_t state_id, const BatchExpiry& expiry);
   // Within Run: a piece that is lost on its way out must poison the batch.

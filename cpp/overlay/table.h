@@ -13,15 +13,18 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "codec/index_hash.h"
 #include "container/arena.h"
 #include "container/hash_index.h"
 #include "holdfast/expiry.h"
+#include "overlay/earlier_rows.h"
 #include "overlay/entry.h"
 #include "overlay/key_order.h"
 #include "overlay/layout.h"
+#include "overlay/stored_value.h"
 #include "overlay/versions.h"
 
 namespace holdfast {
@@ -43,7 +46,7 @@ inline HashedKey RawKey(Slice bytes, uint16_t key_group) {
 class Table {
  public:
   // Of one key, and of one value with its header.
-  static constexpr size_t kBytesMax = size_t{1} << 30;
+  static constexpr size_t kBytesMax = kStoredBytesMax;
 
   // `complete`: the overlay is everything, a key that is not in it does not exist.
   Table(uint16_t state_id, Versions* versions, bool complete, KeyGroupRange groups)
@@ -165,7 +168,24 @@ class Table {
     return expiry_.expiry.IsExpired(stamped, stamped ? value_header::StampOf(stored) : 0);
   }
 
-  // --- what is read: from the base (mark 0) or from a delta (the mark at hand), as it is stored
+  // --- schemas
+  // That rows leave with. All that comes, of whatever schema, is in the overlay as the newest has it.
+  uint8_t version() const { return version_; }
+  // Before anything is read.
+  void SetEarlier(std::unique_ptr<EarlierRows> earlier) {
+    earlier_ = std::move(earlier);
+    version_ = earlier_->version();
+  }
+
+  // --- what is read: from the base (mark 0) or from a delta (the mark at hand)
+  // As it is stored. Corrupt or Incompatible, naming state and key group, for what cannot be read.
+  Status SetStored(Entry* entry, Slice stored, uint32_t mark) {
+    if (!IsStoredValue(stored, version_)) [[unlikely]]
+      return SetStoredEarlier(entry, stored, mark);
+    SetRead(entry, stored, /*present=*/true, mark);
+    return Status::Ok();
+  }
+  // One that is known to be readable, of the newest schema; or that there is none.
   void SetRead(Entry* entry, Slice value, bool present, uint32_t mark);
 
   // Entries changed since the last take_delta, in the order of their first change.
@@ -224,6 +244,7 @@ class Table {
   void TouchFirst(Entry* entry);
   void Stamp(Entry* entry);
   void Expire(Entry* entry);
+  Status SetStoredEarlier(Entry* entry, Slice stored, uint32_t mark);
   // `value`: a plain header and a row, in two pieces. `stamp` is looked at with kStamped in the entry's flags.
   void Write(Entry* entry, char header, Slice row, int64_t stamp_ms);
   static void SetStamped(Entry* entry, bool stamped) {
@@ -252,6 +273,8 @@ class Table {
   bool has_elements_ = false;  // whether it is of a list or map; heads may all be gone while tombstones stay
   size_t present_ = 0;         // entries with a value
   std::vector<Entry*> changed_;
+  std::unique_ptr<EarlierRows> earlier_;  // none: the state has one schema
+  uint8_t version_ = value_header::kFirstVersion;
   BatchExpiry expiry_;
   size_t expire_from_ = 0;  // where ExpireSome left off
   int64_t expired_count_ = 0;

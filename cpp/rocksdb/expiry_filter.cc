@@ -29,7 +29,7 @@ ExpiryFilter::ExpiryFilter(std::span<const StateExpiry> states) {
 }
 
 bool ExpiryFilter::IsExpired(Slice key, Slice value) const {
-  if (key.size() < store_key::kPrefixBytes || !value_header::IsReadable(value)) return false;
+  if (key.size() < store_key::kPrefixBytes || !value_header::IsWhole(value)) return false;
   const auto found = states_.find(store_key::StateId(key));
   if (found == states_.end()) return false;
   const bool stamped = value_header::IsStamped(value);
@@ -73,7 +73,10 @@ bool MoveMerged(std::span<const StateExpiry> states, std::map<uint16_t, int64_t>
   bool due = false;
   for (const StateExpiry& state : states) {
     if (!state.expiry.any()) continue;
-    const int64_t last_ms = merged->emplace(state.state_id, state.expiry.cutoff_ms).first->second;
+    // A state that was dropped has entries of any age below; one that just got a TTL has none that are expired.
+    const bool dropped = state.expiry.cutoff_ms == std::numeric_limits<int64_t>::max();
+    const int64_t first_ms = dropped ? kNoCutoff : state.expiry.cutoff_ms;
+    const int64_t last_ms = merged->emplace(state.state_id, first_ms).first->second;
     // Unsigned: cutoffs may be far apart.
     const auto moved_ms = static_cast<uint64_t>(state.expiry.cutoff_ms) - static_cast<uint64_t>(last_ms);
     due = due || (state.merge_step_ms > 0 && state.expiry.cutoff_ms > last_ms &&

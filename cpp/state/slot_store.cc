@@ -3,6 +3,7 @@
 
 #include "codec/delta_view.h"
 #include "state/delta_array.h"
+#include "state/resolved_rows.h"
 
 namespace holdfast {
 
@@ -42,6 +43,12 @@ Status SlotStore::ApplyDelta(const OwnedArray& delta, int64_t sequence) {
       return StoredEntry{view.key_group(i), view.state_id(i), view.key(i), present ? view.value(i) : Slice(), present};
     });
   });
+}
+
+Status SlotStore::SetSchemas(int64_t state_id, const ValueSchemas& schemas) {
+  HOLDFAST_RETURN_IF_ERROR(CheckStateId(state_id));
+  HOLDFAST_ASSIGN_OR_RETURN(std::unique_ptr<EarlierRows> earlier, MakeResolvedRows(schemas));
+  return engine_.SetEarlier(static_cast<uint16_t>(state_id), std::move(earlier));
 }
 
 Status SlotStore::SetExpiry(int64_t state_id, const BatchExpiry& expiry) {

@@ -33,6 +33,7 @@ class SlotStore final : public Store {
   Status Load(std::shared_ptr<BaseReader> base) override { return engine_.Load(std::move(base)); }
   Status ApplyDelta(const OwnedArray& delta, int64_t sequence) override;
   Status Begin(int64_t sequence) override { return engine_.Begin(sequence); }
+  Status SetSchemas(int64_t state_id, const ValueSchemas& schemas) override;
   Status SetExpiry(int64_t state_id, const BatchExpiry& expiry) override;
   Result<OwnedArray> TakeDelta() override;
   Status Commit() override { return engine_.Commit(); }

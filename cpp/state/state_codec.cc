@@ -2,6 +2,7 @@
 #include "holdfast/state_codec.h"
 
 #include <array>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,10 @@
 #include "holdfast/key_codec.h"
 #include "holdfast/row_codec.h"
 #include "overlay/layout.h"
+#include "overlay/stored_value.h"
 #include "state/delta_array.h"
 #include "state/key_reader.h"
+#include "state/resolved_rows.h"
 #include "state/timer_key.h"
 
 namespace holdfast {
@@ -40,6 +43,7 @@ struct Parts {
   std::vector<Slice> suffixes;
   std::vector<uint8_t> begins;  // of lists: the element is the first of its key here
   std::vector<Slice> rows;
+  std::deque<std::string> resolved;  // rows that an earlier schema wrote, as the newest has them
   std::vector<int64_t> stamps;
   std::vector<bool> unstamped;
 };
@@ -60,13 +64,14 @@ Status CheckNotNull(const char* name, const ArrayView& view) {
 class EntryCodec final : public StateCodec {
  public:
   EntryCodec(StateCodecOptions options, std::optional<KeyCodec> keys, std::optional<KeyCodec> map_keys,
-             std::optional<RowCodec> values)
+             std::optional<RowCodec> values, std::unique_ptr<EarlierRows> earlier)
       : id_(static_cast<uint16_t>(options.state_id)),
         kind_(options.kind),
         max_parallelism_(options.max_parallelism),
         keys_(std::move(keys)),
         map_keys_(std::move(map_keys)),
-        values_(std::move(values)) {}
+        values_(std::move(values)),
+        earlier_(std::move(earlier)) {}
 
   Result<OwnedArray> Decode(const OwnedArray& entries, const Expiry& expiry) const override {
     static const Type kEntries = [] {
@@ -113,6 +118,7 @@ class EntryCodec final : public StateCodec {
  private:
   bool HasTime() const { return layout::IsOrderedId(id_); }
   bool HasSuffix() const { return kind_ != EntryKind::kValue; }
+  uint8_t version() const { return earlier_ == nullptr ? value_header::kFirstVersion : earlier_->version(); }
 
   Status Damaged(uint16_t key_group, const std::string& what) const {
     return Status::Corrupt("state " + std::to_string(id_) + ", key group " + std::to_string(key_group) + ": " + what +
@@ -122,11 +128,19 @@ class EntryCodec final : public StateCodec {
   // One entry into its parts, unless it is expired.
   Status Take(Slice stored_key, Slice value, const Expiry& expiry, Parts* parts) const {
     const uint16_t key_group = store_key::KeyGroup(stored_key);
-    if (!value_header::IsReadable(value)) return Unreadable(key_group, value);
+    if (!value_header::IsWhole(value) || value_header::VersionOf(value) > version()) {
+      return StoredValueError(value, version(), id_, key_group);
+    }
     const bool stamped = value_header::IsStamped(value);
     const int64_t stamp = stamped ? value_header::StampOf(value) : 0;
     if (expiry.any() && expiry.IsExpired(stamped, stamp)) return Status::Ok();
-    const Slice row = value_header::StoredRow(value);
+    Slice row = value_header::StoredRow(value);
+    if (value_header::VersionOf(value) < version() && row.data() != nullptr) {
+      const Result<Slice> newest =
+          earlier_->ToNewest(value_header::VersionOf(value), row, &parts->resolved.emplace_back());
+      if (!newest.ok()) return Damaged(key_group, newest.status().message());
+      row = newest.value();
+    }
     if (row.data() == nullptr && kind_ == EntryKind::kValue) return Damaged(key_group, "a value is null");
     if (!values_.has_value() && (row.data() == nullptr || !row.empty()))
       return Damaged(key_group, "a timer has a value");
@@ -142,14 +156,6 @@ class EntryCodec final : public StateCodec {
     parts->stamps.push_back(stamp);
     parts->unstamped.push_back(!stamped);
     return Status::Ok();
-  }
-
-  Status Unreadable(uint16_t key_group, Slice value) const {
-    const bool later = !value.empty() && (static_cast<uint8_t>(value[0]) & value_header::kSchemaVersionMask) !=
-                                             value_header::kSchemaVersion;
-    if (!later) return Damaged(key_group, "a stored value ends within its header");
-    return Status::Incompatible("state " + std::to_string(id_) + ", key group " + std::to_string(key_group) +
-                                ": a value has a schema version that this Holdfast does not read; upgrade Holdfast");
   }
 
   // The key and what follows it.
@@ -311,7 +317,7 @@ class EntryCodec final : public StateCodec {
       if (null && kind_ == EntryKind::kValue) {
         return Status::InvalidRequest("row " + std::to_string(i) + ": the value is null; a key without one has no row");
       }
-      const char plain = null ? value_header::kNull : value_header::kRow;
+      const char plain = value_header::WithVersion(null ? value_header::kNull : value_header::kRow, version());
       if (stamps.has_value() && !stamps->IsNull(i)) {
         std::array<char, value_header::kStampBytes> stamp;
         value_header::PutStamp(stamps->Value<int64_t>(i), stamp.data());
@@ -333,6 +339,7 @@ class EntryCodec final : public StateCodec {
   std::optional<KeyCodec> keys_;  // none: the state is of no key
   std::optional<KeyCodec> map_keys_;
   std::optional<RowCodec> values_;
+  std::unique_ptr<EarlierRows> earlier_;  // none: the state has one schema
 };
 
 }  // namespace
@@ -367,8 +374,13 @@ Result<std::unique_ptr<StateCodec>> StateCodec::Make(const Type& key_type, State
   if (options.value.has_value()) {
     HOLDFAST_ASSIGN_OR_RETURN(values, RowCodec::Make(*options.value));
   }
-  return std::unique_ptr<StateCodec>(
-      std::make_unique<EntryCodec>(std::move(options), std::move(keys), std::move(map_keys), std::move(values)));
+  std::unique_ptr<EarlierRows> earlier;
+  if (options.schemas.has_value()) {
+    if (timers) return Status::InvalidRequest("timers have no values, nor schemas");
+    HOLDFAST_ASSIGN_OR_RETURN(earlier, MakeResolvedRows(*options.schemas));
+  }
+  return std::unique_ptr<StateCodec>(std::make_unique<EntryCodec>(
+      std::move(options), std::move(keys), std::move(map_keys), std::move(values), std::move(earlier)));
 }
 
 }  // namespace holdfast

@@ -21,6 +21,7 @@ from holdfast.state import (
     BatchProcessor,
     BroadcastState,
     Context,
+    DroppedState,
     KeyedProcessor,
     ListState,
     MapState,
@@ -30,6 +31,9 @@ from holdfast.state import (
     Timers,
     ValueState,
     broadcast,
+    dropped_field,
+    renamed_from,
+    with_default,
 )
 from holdfast.storage import StorageOptions
 
@@ -61,6 +65,7 @@ __all__ = [
     "Checkpoint",
     "Context",
     "Corrupt",
+    "DroppedState",
     "Fenced",
     "FileSink",
     "HoldfastError",
@@ -89,13 +94,16 @@ __all__ = [
     "await_termination",
     "broadcast",
     "connect",
+    "dropped_field",
     "fork_checkpoint",
     "keyed",
     "metrics",
     "register_sources",
+    "renamed_from",
     "select_output",
     "start",
     "terminal_log",
+    "with_default",
     "write_exactly_once",
 ]
 

@@ -124,6 +124,8 @@ class Store:
     @property
     def sequence(self) -> int: ...
     def begin(self, sequence: int) -> None: ...
+    def set_schemas(self, state_id: int, schemas: ValueSchemas) -> None:
+        """Of a state that had others before, while the Store holds nothing: what was written with them is read as the newest has it."""
     def set_expiry(
         self,
         state_id: int,
@@ -213,6 +215,14 @@ class TimerTable:
         """list<struct<time, namespace>>, one row a key, in order of time. Reads all timers of the keys' key groups."""
 
 @final
+class ValueSchemas:
+    """The schemas that a state's values were written with: of versions 1, 2, …, and the newest. A field of a struct is, in all of them, the one
+    of its name. ``defaults``: numbers of children from the newest down to a field, and the row that values from before the field have there."""
+    def __init__(
+        self, earlier: Sequence[SchemaExportable], newest: SchemaExportable, *, defaults: Sequence[tuple[Sequence[int], bytes]] = ...
+    ) -> None: ...
+
+@final
 class StateCodec:
     """What one state keeps as Arrow columns, and back: for readers and writers of whole versions. Layout: docs/formats/value.md."""
     def __init__(
@@ -225,9 +235,10 @@ class StateCodec:
         null_keys: bool = False,
         map_key: SchemaExportable | None = None,
         value: SchemaExportable | None = None,
+        schemas: ValueSchemas | None = None,
     ) -> None:
         """``kind``: "value" (reducing and aggregating states too), "list" (operator states too), "map" (broadcast states too), "timers".
-        ``value``: value, element or accumulator."""
+        ``value``: value, element or accumulator. ``schemas``: where the state had others before."""
     def decode(self, entries: ArrayExportable, *, cutoff_ms: int | None = None, since_ms: int | None = None) -> ArrowArray:
         """The state's own among entries of a base (key: binary, value: binary), without those that are expired: a struct of those of these
         that the state has: key (struct), time (int64), suffix (uint64 list index; map key; string namespace), value, stamp (int64, null

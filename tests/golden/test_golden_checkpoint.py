@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,10 +17,13 @@ from holdfast.checkpoint import Handle, OperatorRecord, SavepointOrigin, Snapsho
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
+from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.checkpoint.state_log import newest_states
+from holdfast.checkpoint.value_schemas import core_schemas, plain_schema
 from holdfast.errors import Incompatible
 from holdfast.storage import LocalFileStore
 
@@ -143,11 +147,21 @@ def test_handle_of_a_generation_with_an_origin():
     assert BEGUN.to_text().encode() == golden("handle_v3.json")
 
 
-def test_operator_that_began_with_a_savepoint_or_without_some_states():
-    """Version 3, which earlier versions refuse: they would take along what is left behind."""
-    for name, origin in (("operator_v3.json", SAVED), ("operator_dropped_v3.json", ORIGIN.without([2, 5]))):
-        assert OperatorRecord.from_json(golden(name)) == replace(OPERATOR, origin=origin)
-        assert replace(OPERATOR, origin=origin).to_json().encode() == golden(name)
+def test_operator_that_began_with_a_savepoint():
+    """Version 3, which earlier versions refuse."""
+    assert OperatorRecord.from_json(golden("operator_v3.json")) == replace(OPERATOR, origin=SAVED)
+    assert replace(OPERATOR, origin=SAVED).to_json().encode() == golden("operator_v3.json")
+
+
+def test_operator_that_began_without_some_states():
+    """As version 3 said it, by ids alone. Entries of theirs are left behind, and their ids are not given again."""
+    record = OperatorRecord.from_json(golden("operator_dropped_v3.json"))
+    assert replace(record, dropped=()) == replace(OPERATOR, origin=ORIGIN)
+    assert [state.id for state in record.dropped] == [2, 5]
+    again = OperatorRecord.from_json(record.to_json())
+    assert again == record and '"version":4' in record.to_json()
+    new = StateRecord(1, "new", "value", pa.schema([("value", pa.int64())]))
+    assert evolved(record.all_states, (*record.states, new), NO_CHANGES).states[-1].id == 6
 
 
 def test_operator_with_an_origin():
@@ -189,7 +203,7 @@ def test_added_timers(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/timers/32769.json", golden("timers_v1.json"))
     silent = StateRecord(0x8001, "silent ü", "timers", pa.schema([("namespace", pa.string())]), "event")
-    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, silent)) == (silent,)
+    assert added_states(store, "q/op", OPERATOR.states) == (silent,)
 
 
 def test_added_operator_states(tmp_path):
@@ -199,7 +213,119 @@ def test_added_operator_states(tmp_path):
     types = pa.schema([("key", pa.string()), ("value", pa.list_(pa.float64()))])
     rules = StateRecord(0x4000, "rules ü", "broadcast", types)
     held = StateRecord(0x4001, "held", "operator", pa.schema([("element", pa.int64())]), "union")
-    assert added_states(store, "q/op", OPERATOR.states, (*OPERATOR.states, held, rules)) == (rules, held)
+    assert added_states(store, "q/op", OPERATOR.states) == (rules, held)
+
+
+CHANGED = OperatorStates(
+    (
+        replace(OPERATOR.states[0], name="sum ü"),
+        StateRecord(2, "held", "list", pa.schema([("element", pa.struct([("a", pa.int8()), ("ü", pa.string())]))])),
+        StateRecord(0x8000, "due", "timers", pa.schema([("namespace", pa.string())]), "event"),
+    ),
+    (OPERATOR.states[1],),
+)
+
+
+def test_log_of_states(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/states/00001.json", golden("states_v1.json"))
+    assert newest_states(store, "q/op", OPERATOR.all_states) == (1, CHANGED)
+
+
+def test_operator_record_with_dropped_states():
+    record = OperatorRecord.from_json(golden("operator_v4.json"))
+    assert record == replace(OPERATOR, states=CHANGED.states, dropped=CHANGED.dropped, origin=ORIGIN)
+
+
+def numbered(number: int, name: str, kind: pa.DataType, **more: Any) -> pa.Field:
+    default = {"holdfast.default": more.pop("default")} if "default" in more else {}
+    return pa.field(name, kind, metadata={"holdfast.field": str(number), **default}, **more)
+
+
+_WIDER = StateRecord(
+    2,
+    "held",
+    "list",
+    pa.schema(
+        [
+            (
+                "element",
+                pa.struct(
+                    [
+                        numbered(3, "é", pa.string(), nullable=False, default="023f3f"),
+                        numbered(1, "a", pa.int64()),
+                        numbered(4, "in", pa.list_(pa.struct([numbered(5, "x", pa.float64())]))),
+                    ]
+                ),
+            )
+        ]
+    ),
+    earlier=(
+        pa.schema([("element", pa.struct([numbered(1, "a", pa.int8()), numbered(2, "ü", pa.string())]))]),
+        pa.schema([("element", pa.struct([numbered(1, "a", pa.int16())]))]),
+    ),
+)
+WITH_EARLIER = OperatorStates((CHANGED.states[0], _WIDER), CHANGED.dropped)
+
+
+def with_metadata(states: OperatorStates) -> list[str]:
+    """Also what equality leaves out."""
+    return [
+        schema.to_string(show_field_metadata=True)
+        for state in states.states
+        for schema in (*state.earlier, state.schema)
+    ]
+
+
+def test_log_of_states_whose_values_had_other_schemas(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/states/00001.json", golden("states_v2.json"))
+    number, found = newest_states(store, "q/op", OPERATOR.all_states)
+    assert (number, found) == (1, WITH_EARLIER)
+    assert with_metadata(found) == with_metadata(WITH_EARLIER)
+
+
+def test_operator_record_whose_states_had_other_schemas():
+    record = OperatorRecord.from_json(golden("operator_v5.json"))
+    assert record == replace(OPERATOR, states=WITH_EARLIER.states, dropped=WITH_EARLIER.dropped, origin=ORIGIN)
+    assert with_metadata(record.all_states) == with_metadata(WITH_EARLIER)
+
+
+#: Values of the three schemas of `_WIDER`, by user.
+VALUES = {
+    "a": b"\x01\x00\xfb\x02hi",
+    "b": b"\x02\x00\xff\x7f",
+    "c": b"\x03\x00\x01?\xfb\xff\xff\xff\xff\xff\xff\xff\x02\x02\x00\x00\x00\x00\x00\x00\x00\xe0?",
+    "d": b"\x01\x03",
+    "e": b"\x82" + bytes(8) + b"\x00\x00\x80",
+}
+READ = {
+    "a": {"é": "??", "a": -5, "in": None},
+    "b": {"é": "??", "a": 32767, "in": None},
+    "c": {"é": "?", "a": -5, "in": [{"x": 0.5}, None]},
+    "d": {"é": "??", "a": None, "in": None},
+    "e": {"é": "??", "a": -32768, "in": None},
+}
+
+
+def test_values_of_three_schemas():
+    """By the store, as a query reads them, and by the codec of those that read whole versions."""
+    kind = plain_schema(_WIDER).field("element").type
+    schemas = core_schemas(_WIDER)
+    users = pa.schema([("user", pa.string())])
+    codec = _core.StateCodec(users, state_id=2, kind="value", max_parallelism=4096, value=kind, schemas=schemas)
+    keys = pa.record_batch([pa.array(VALUES)], ["user"]).to_struct_array()
+    written = pa.record_batch(codec.encode(keys=keys, values=pa.array(READ.values(), kind)))
+    assert [value[0] for value in written["value"].to_pylist()] == [3] * 5
+    assert written["value"][2].as_py() == VALUES["c"]
+    stored = written.set_column(3, "value", pa.array(VALUES.values(), pa.binary()))
+    slot = _core.Store(users, max_parallelism=4096, first_key_group=0, end_key_group=4096)
+    slot.set_schemas(2, schemas)
+    slot.apply_delta(stored, 1)
+    assert pa.array(slot.value_state(2, kind).get(keys)).to_pylist() == list(READ.values())
+    in_base = [row["key_group"].to_bytes(2, "big") + b"\x00\x02" + row["key"] for row in stored.to_pylist()]
+    entries = pa.record_batch([pa.array(in_base, pa.binary()), stored["value"]], ["key", "value"])
+    assert pa.record_batch(codec.decode(entries))["value"].to_pylist() == list(READ.values())
 
 
 def test_operator_record_with_a_broadcast_input():

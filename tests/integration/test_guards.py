@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.processors import Doubles, Greatest, OneMore, RunningTotal
+from tests.processors import Doubles, Greatest, OtherName, RunningTotal
 from tests.streams import FileStream, Transform
 
 import holdfast as hf
@@ -48,9 +48,9 @@ def failure(stream: FileStream, transform: Transform) -> str:
         ({"null_keys": True}, r"Incompatible: .*null keys: recorded False, declared True"),
         ({"processor": Doubles()}, r"Incompatible: .*state 'total': recorded .*int64.* declared .*double"),
         ({"processor": Greatest()}, r"Incompatible: .*state 'total': recorded .*sum.* declared .*max"),
-        ({"processor": OneMore()}, r"Incompatible: .*state 'first': recorded none"),
+        ({"processor": OtherName()}, r"Incompatible: .*state 'total': recorded .*declared none"),
     ],
-    ids=["slots", "max parallelism", "key", "null keys", "state type", "state function", "another state"],
+    ids=["slots", "max parallelism", "key", "null keys", "state type", "state function", "another name"],
 )
 def test_what_contradicts_the_checkpoint_is_refused(stream: FileStream, changed: dict[str, Any], expected: str) -> None:
     stream.write(EVENTS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.processors import TOTALS, Doubles, Greatest, Mispriced, OneMore, RunningTotal, WithoutTotal
+from tests.processors import TOTALS, Doubles, Greatest, Mispriced, OtherName, RunningTotal, WithoutTotal
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -67,7 +67,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"null_keys": True}, "null keys: recorded False, declared True"),
     ({"processor": Doubles()}, "state 'total': recorded .*int64.* declared .*double"),
     ({"processor": Greatest()}, "state 'total': recorded .*sum.* declared .*max"),
-    ({"processor": OneMore()}, "state 'first': recorded none"),
+    ({"processor": OtherName()}, "state 'total': recorded .*declared none"),
 ]
 
 

@@ -88,7 +88,7 @@ def test_what_is_pushed_is_read_by_the_task_and_the_rest_is_given_back(spark: Sp
     from pyspark.sql import datasource as filters
 
     query = Query(spark, tmp_path)
-    reader = PushedStateReader(StateOptions.parse(query.options()))
+    reader = PushedStateReader(StateOptions.parse(query.options()), StateDataSource(query.options()).schema())
     given = [filters.In(("user",), ("user-7", "user-8", None)), filters.GreaterThan(("value",), 0)]
     assert list(reader.pushFilters(given)) == given[1:]
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

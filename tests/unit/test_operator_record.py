@@ -7,8 +7,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from holdfast.checkpoint import OperatorRecord, StateRecord, check_operator, recorded_operator, register_operator
-from holdfast.checkpoint.state_record import encode_schema
+from holdfast.checkpoint import (
+    OperatorRecord,
+    StateChanges,
+    StateRecord,
+    check_operator,
+    recorded_operator,
+    register_operator,
+)
+from holdfast.checkpoint.evolution import OperatorStates
+from holdfast.checkpoint.state_log import write_states
+from holdfast.checkpoint.state_record import encode_schema, state_fields
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import seal
 from holdfast.storage import LocalFileStore, run_parallel
@@ -82,10 +91,6 @@ LARGE_USER = pa.schema([("user", pa.large_string()), ("at", pa.timestamp("us", "
         ({"key_schema": LARGE_USER}, "key columns"),
         ({"states": (TOTAL,)}, r"'seen': recorded map\(key: string, value: list<item: double>\), declared none"),
         (
-            {"states": (TOTAL, SEEN, replace(TOTAL, id=2, name="new"))},
-            r"'new': recorded none, declared reducing\(value: int64\), sum",
-        ),
-        (
             {"states": (replace(TOTAL, function="max"), SEEN)},
             r"'total': recorded reducing\(value: int64\), sum, declared reducing\(value: int64\), max",
         ),
@@ -145,8 +150,8 @@ def test_timers_are_added_to_an_operator_that_had_none_and_keep_their_id(store):
     assert register_operator(store, with_both) == replace(RECORD, states=(*recorded.states, clock))
     assert [file.name for file in store.list("")] == [
         "totals%20per%2Fuser/operator.json",
-        "totals%20per%2Fuser/timers/32768.json",
-        "totals%20per%2Fuser/timers/32769.json",
+        "totals%20per%2Fuser/states/00001.json",
+        "totals%20per%2Fuser/states/00002.json",
     ]
 
 
@@ -180,13 +185,6 @@ def test_the_driver_compares_timers_too_and_adds_none(store):
             check_operator(store, folder, recorded_operator(store, folder), contradiction)
 
 
-def test_other_states_are_not_added(store):
-    register_operator(store, replace(RECORD, states=(TOTAL,)))
-    with pytest.raises(Incompatible, match="state 'seen': recorded none"):
-        register_operator(store, RECORD)
-    assert len(store.list("")) == 1
-
-
 RULES = StateRecord(0x4000, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())]))
 HELD = StateRecord(0x4001, "held", "operator", pa.schema([("element", pa.int64())]), "split")
 
@@ -197,10 +195,6 @@ def test_states_that_belong_to_no_key_are_added_like_timers_with_ids_of_their_ow
     every = replace(RECORD, states=(*RECORD.states, DUE, RULES, HELD))
     recorded = (*RECORD.states, DUE, replace(HELD, id=0x4000), replace(RULES, id=0x4001))
     assert register_operator(store, every).states == recorded
-    assert [file.name for file in store.list("totals%20per%2Fuser/operator_states/")] == [
-        "totals%20per%2Fuser/operator_states/16384.json",
-        "totals%20per%2Fuser/operator_states/16385.json",
-    ]
     for change, message in (
         (
             replace(RECORD, states=(*RECORD.states, DUE, RULES)),
@@ -215,9 +209,17 @@ def test_states_that_belong_to_no_key_are_added_like_timers_with_ids_of_their_ow
             register_operator(store, change)
 
 
+def earlier_holdfast_adds(store, *states):
+    """Files of their own, as Holdfast wrote before there was a log."""
+    for state in states:
+        folder, form = ("timers", "timers") if state.kind == "timers" else ("operator_states", "operator_state")
+        text = seal(f"holdfast.{form}", 1, state_fields(state))
+        store.put(f"totals%20per%2Fuser/{folder}/{state.id:05d}.json", text.encode())
+
+
 def test_a_state_in_the_folder_of_another_sort_is_corrupt(store, tmp_path):
     register_operator(store, RECORD)
-    register_operator(store, replace(RECORD, states=(*RECORD.states, RULES)))
+    earlier_holdfast_adds(store, RULES)
     folder = tmp_path / "totals%20per%2Fuser"
     text = (folder / "operator_states/16384.json").read_text()
     fields = {"id": 5, "name": "low", "kind": "broadcast", "types": {}, "function": None}
@@ -258,7 +260,7 @@ def test_of_all_that_add_timers_at_once_one_wins(store):
 
 def test_a_damaged_record_of_timers_is_corrupt(store, tmp_path):
     register_operator(store, RECORD)
-    register_operator(store, replace(RECORD, states=(*RECORD.states, DUE)))
+    earlier_holdfast_adds(store, DUE)
     path = tmp_path / "totals%20per%2Fuser/timers/32768.json"
     text = path.read_text()
     path.write_text(text.replace("due", "duo"))
@@ -267,3 +269,184 @@ def test_a_damaged_record_of_timers_is_corrupt(store, tmp_path):
     path.rename(path.with_name("32770.json")).write_text(text)
     with pytest.raises(Corrupt, match="expected timers of an id and a name of their own, found id 32768, name 'due'"):
         register_operator(store, RECORD)
+
+
+def test_what_an_earlier_holdfast_added_goes_on_in_the_log(store):
+    register_operator(store, RECORD)
+    earlier_holdfast_adds(store, DUE, RULES)
+    every = replace(RECORD, states=(*RECORD.states, DUE, RULES))
+    assert register_operator(store, every) == every
+    assert not store.list("totals%20per%2Fuser/states/")
+    more = register_operator(store, replace(every, states=(*every.states, replace(CLOCK, id=0x8000))))
+    assert more.states == (*every.states, replace(CLOCK, id=0x8001))
+    assert recorded_operator(store, "totals%20per%2Fuser") == more
+
+
+def test_an_earlier_holdfast_that_adds_after_the_log_began_is_told_apart(store):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(*RECORD.states, NEW)))
+    earlier_holdfast_adds(store, DUE)
+    with pytest.raises(Incompatible, match="does not know the state 'due', which an earlier Holdfast has added since"):
+        recorded_operator(store, "totals%20per%2Fuser")
+
+
+NEW = replace(TOTAL, id=7, name="new")
+
+
+def test_any_state_may_be_added_under_the_next_id(store):
+    """Also one that is declared before the others: what is recorded keeps its id."""
+    register_operator(store, RECORD)
+    added = register_operator(store, replace(RECORD, states=(NEW, replace(TOTAL, id=8), replace(SEEN, id=9))))
+    assert added.states == (TOTAL, SEEN, replace(NEW, id=2))
+    assert register_operator(store, replace(RECORD, states=(SEEN, NEW, TOTAL))) == added
+    assert [file.name for file in store.list("totals%20per%2Fuser/states/")] == [
+        "totals%20per%2Fuser/states/00001.json"
+    ]
+    with pytest.raises(Incompatible, match=r"state 'new': recorded reducing\(value: int64\), sum, declared none"):
+        register_operator(store, RECORD)
+
+
+def test_a_state_that_a_program_only_leaves_out_is_not_dropped(store):
+    register_operator(store, RECORD)
+    with pytest.raises(Incompatible, match=r"<name> = hf.renamed_from\('seen', …\).*seen = hf.DroppedState\(\)"):
+        register_operator(store, replace(RECORD, states=(TOTAL, replace(SEEN, name="sene"))))
+    assert recorded_operator(store, "totals%20per%2Fuser") == RECORD
+
+
+def test_neither_the_id_nor_the_name_of_a_dropped_state_is_used_again(store):
+    register_operator(store, RECORD)
+    without = replace(RECORD, states=(TOTAL,), changes=StateChanges(dropped=("seen",)))
+    dropped = register_operator(store, without)
+    assert dropped == replace(RECORD, states=(TOTAL,), dropped=(SEEN,))
+    assert register_operator(store, without) == dropped, "the line stays"
+    assert register_operator(store, replace(RECORD, states=(TOTAL,))) == dropped, "the line goes"
+    assert register_operator(store, replace(RECORD, states=(TOTAL, NEW))).states == (TOTAL, replace(NEW, id=2))
+    for states in (RECORD.states, (TOTAL, NEW, replace(NEW, name="seen"))):
+        with pytest.raises(Incompatible, match="state 'seen': was dropped in this checkpoint, for good"):
+            register_operator(store, replace(RECORD, states=states))
+
+
+def test_a_dropped_name_is_not_to_be_had_by_a_rename_either(store):
+    register_operator(store, RECORD)
+    register_operator(store, replace(RECORD, states=(TOTAL,), changes=StateChanges(dropped=("seen",))))
+    renamed = replace(RECORD, states=(replace(TOTAL, name="seen"),), changes=StateChanges(renamed=(("seen", "total"),)))
+    with pytest.raises(Incompatible, match="state 'seen': was dropped in this checkpoint"):
+        register_operator(store, renamed)
+
+
+def test_a_renamed_state_keeps_its_id(store):
+    register_operator(store, RECORD)
+    sum_ = replace(TOTAL, id=1, name="sum")
+    changes = StateChanges(renamed=(("sum", "total"),))
+    renamed = register_operator(store, replace(RECORD, states=(sum_, SEEN), changes=changes))
+    assert renamed == replace(RECORD, states=(replace(TOTAL, name="sum"), SEEN))
+    assert register_operator(store, replace(RECORD, states=(sum_, SEEN), changes=changes)) == renamed, "the line stays"
+    assert register_operator(store, replace(RECORD, states=(sum_, SEEN))) == renamed, "the line goes"
+    with pytest.raises(Incompatible, match="state 'sum': recorded reducing.*declared none"):
+        register_operator(store, RECORD)
+
+
+@pytest.mark.parametrize(
+    ("states", "changes", "message"),
+    [
+        ((replace(TOTAL, name="sum"), SEEN), {"renamed": (("sum", "totla"),)}, "expected a recorded state 'totla'"),
+        ((TOTAL, SEEN), {"renamed": (("total", "seen"),)}, "'total': is recorded, and so is 'seen'"),
+        ((TOTAL, SEEN), {"renamed": (("total", "seen"), ("seen", "total"))}, "'total': is recorded, and so is 'seen'"),
+        (
+            (replace(TOTAL, name="sum", function="max"), SEEN),
+            {"renamed": (("sum", "total"),)},
+            "'sum': recorded .* sum, declared .* max",
+        ),
+    ],
+)
+def test_a_rename_that_cannot_be_meant_is_refused(store, states, changes, message):
+    register_operator(store, RECORD)
+    with pytest.raises(Incompatible, match=message):
+        register_operator(store, replace(RECORD, states=states, changes=StateChanges(**changes)))
+    assert recorded_operator(store, "totals%20per%2Fuser") == RECORD
+
+
+def test_in_a_new_checkpoint_changes_say_nothing(store):
+    changes = StateChanges(dropped=("old",), renamed=(("total", "sum"),))
+    assert register_operator(store, replace(RECORD, changes=changes)) == RECORD
+
+
+def test_all_changes_at_once_make_one_document(store):
+    register_operator(store, RECORD)
+    changes = StateChanges(dropped=("seen",), renamed=(("sum", "total"),))
+    declared = replace(RECORD, states=(NEW, DUE, replace(TOTAL, id=5, name="sum")), changes=changes)
+    records = run_parallel([lambda: register_operator(store, declared) for _ in range(12)], 12)
+    expected = (replace(TOTAL, name="sum"), replace(NEW, id=2), DUE)
+    assert {(record.states, record.dropped) for record in records} == {(expected, (SEEN,))}
+    assert [file.name for file in store.list("totals%20per%2Fuser/states/")] == [
+        "totals%20per%2Fuser/states/00001.json"
+    ]
+
+
+def test_a_log_of_states_that_is_damaged_or_has_a_gap_is_corrupt(store, tmp_path):
+    register_operator(store, RECORD)
+    for more in ((NEW,), (NEW, DUE)):
+        register_operator(store, replace(RECORD, states=(*RECORD.states, *more)))
+    folder = tmp_path / "totals%20per%2Fuser/states"
+    text = (folder / "00002.json").read_text()
+    for damaged in (text[:-9], text.replace("new", "wen"), ""):
+        (folder / "00002.json").write_text(damaged)
+        with pytest.raises(Corrupt, match="states/00002.json"):
+            recorded_operator(store, "totals%20per%2Fuser")
+    (folder / "00002.json").write_text(text)
+    (folder / "00001.json").unlink()
+    with pytest.raises(Corrupt, match="expected documents 1 to 2, found 2"):
+        recorded_operator(store, "totals%20per%2Fuser")
+    (folder / "00001.json").write_text(text)
+    (folder / "other.json").write_text(text)
+    with pytest.raises(Corrupt, match="found 0, 1, 2"):
+        recorded_operator(store, "totals%20per%2Fuser")
+
+
+@pytest.mark.parametrize("twin", [{"id": 0}, {"name": "total"}, {"id": 0x4000}, {"id": -1}, {"id": True}, {"id": "5"}])
+def test_a_log_with_an_id_or_a_name_twice_or_of_another_sort_is_corrupt(store, twin):
+    register_operator(store, RECORD)
+    lies = OperatorStates((*RECORD.states, replace(NEW, **twin)))
+    write_states(store, "totals%20per%2Fuser", 1, lies)
+    with pytest.raises(Corrupt, match="states/00001.json"):
+        recorded_operator(store, "totals%20per%2Fuser")
+
+
+def numbered(number, name, kind, **more):
+    default = {"holdfast.default": more.pop("default")} if "default" in more else {}
+    return pa.field(name, kind, metadata={"holdfast.field": number, **default}, **more)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [numbered("1", "a", pa.string())],
+        [numbered("1", "a", pa.int64()), numbered("1", "b", pa.int8())],
+        [numbered("one", "a", pa.int64())],
+        [pa.field("a", pa.int64())],
+        [numbered("1", "a", pa.float16())],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int8(), nullable=False)],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int8(), default="zz")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.int64(), default="01")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.string(), default="ff01")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.string(), default="02fffe")],
+        [numbered("1", "a", pa.int64()), numbered("2", "b", pa.list_(pa.int8()), default="ff")],
+    ],
+    ids=repr,
+)
+def test_a_log_whose_schemas_do_not_follow_each_other_is_corrupt_and_read_by_nobody(store, fields):
+    """As somebody may write it who knows how to seal: no value is read by it, whatever is in it."""
+    register_operator(store, RECORD)
+    earlier = pa.schema([("value", pa.struct([numbered("1", "a", pa.int8())]))])
+    lies = replace(SEEN, kind="value", schema=pa.schema([("value", pa.struct(fields))]), earlier=(earlier,))
+    write_states(store, "totals%20per%2Fuser", 1, OperatorStates((TOTAL, lies)))
+    with pytest.raises(Corrupt, match="states/00001.json"):
+        recorded_operator(store, "totals%20per%2Fuser")
+
+
+def test_a_record_with_dropped_states_says_so_in_its_version():
+    """So that an earlier Holdfast, which would use their ids again, refuses it."""
+    assert '"version":1}' in RECORD.to_json()
+    dropped = replace(RECORD, states=(TOTAL,), dropped=(SEEN,))
+    assert '"version":4}' in dropped.to_json()
+    assert OperatorRecord.from_json(dropped.to_json()) == dropped

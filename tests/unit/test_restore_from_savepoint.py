@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from holdfast.checkpoint import (
     SavepointOrigin,
     register_operator,
 )
-from holdfast.checkpoint.continued import StateChanges, continued
+from holdfast.checkpoint.continued import continued
+from holdfast.checkpoint.evolution import StateChanges
 from holdfast.checkpoint.generation import begin_together
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
@@ -61,6 +63,12 @@ def saved(folder: Path, tmp_path: Path) -> Path:
     """The newest savepoint, to be damaged."""
     shutil.copytree(folder / "saved-1", tmp_path / "saved")
     return tmp_path / "saved"
+
+
+def said(dropped: Sequence[str] = (), renamed: Mapping[str, str] | None = None, added: Sequence[str] = ()):
+    """As `hf.Restore.operator` is told it."""
+    names = tuple((now, before) for before, now in (renamed or {}).items())
+    return StateChanges(tuple(dropped), names, added=tuple(added))
 
 
 def begun(saved: Path, slots: int, changes: StateChanges | None = None) -> OperatorRecord:
@@ -110,7 +118,7 @@ def test_a_slot_reads_the_files_of_its_own_key_groups_only(saved: Path, tmp_path
 def test_states_are_dropped_renamed_and_added(saved: Path, folder: Path, tmp_path: Path) -> None:
     earlier = EarlierSavepoint(str(saved), StorageOptions())
     recorded, origin = earlier.operator(OPERATOR, "here", None)
-    changes = StateChanges(frozenset({"pair", "buffer"}), {"total": "sum"}, frozenset({"pair", "fresh"}))
+    changes = said(["pair", "buffer"], {"total": "sum"}, ["pair", "fresh"])
     by_name = {state.name: state for state in recorded.states}
     states = [state for state in recorded.states if state.name not in ("pair", "buffer", "total")]
     states += [replace(by_name["total"], name="sum"), replace(by_name["recent"], name="fresh")]
@@ -129,14 +137,14 @@ def test_states_of_a_checkpoint_are_dropped_and_renamed(folder: Path, tmp_path: 
     """Entries of a state that is left behind must not come along: a later state may get its id."""
     earlier = EarlierQuery(str(folder / "checkpoint"), str(folder / "state"), None, StorageOptions(), None)
     recorded, origin = earlier.operator(OPERATOR, "here", None)
-    changes = StateChanges(frozenset({"recent", "alarms", "rules"}), {"total": "sum"})
+    changes = said(["recent", "alarms", "rules"], {"total": "sum"})
     states = [
         replace(state, name={"total": "sum"}.get(state.name, state.name))
         for state in recorded.states
         if state.name not in changes.dropped
     ]
     made = continued(recorded, replace(recorded, slots=3, labels=(0, 1, 2), states=tuple(states)), origin, changes)
-    assert OperatorRecord.from_json(made.to_json()) == made and '"version":3' in made.to_json()
+    assert OperatorRecord.from_json(made.to_json()) == made and '"version":4' in made.to_json()
     with first_versions(made, tmp_path) as checkpoint:
         total = hf.Savepoint(folder / "saved-1").read(OPERATOR, "total").read_all()
         assert rows_of(checkpoint.read(OPERATOR, "sum").read_all()) == rows_of(total)
@@ -151,13 +159,13 @@ def test_states_of_a_checkpoint_are_dropped_and_renamed(folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (StateChanges(frozenset({"nothing"})), "dropped: 'nothing' is no state there"),
-        (StateChanges(renamed={"nothing": "x"}), "renamed: 'nothing' is no state there"),
-        (StateChanges(frozenset({"pair"}), {"pair": "x"}), "'pair' is both dropped and renamed"),
-        (StateChanges(renamed={"pair": "x", "total": "x"}), "renamed: 'x' is the name of another state already"),
-        (StateChanges(renamed={"pair": "total"}), "renamed: 'total' is the name of another state already"),
-        (StateChanges(added=frozenset({"x"})), "added: 'x' is declared by no state"),
-        (StateChanges(added=frozenset({"pair"})), "added: 'pair' is taken over"),
+        (said(["nothing"]), "dropped: 'nothing' is no state there"),
+        (said(renamed={"nothing": "x"}), "renamed: 'nothing' is no state there"),
+        (said(["pair"], {"pair": "x"}), "'pair' is both dropped and renamed"),
+        (said(renamed={"pair": "x", "total": "x"}), "renamed: 'x' is the name of another state already"),
+        (said(renamed={"pair": "total"}), "renamed: 'total' is the name of another state already"),
+        (said(added=["x"]), "added: 'x' is declared by no state"),
+        (said(added=["pair"]), "added: 'pair' is taken over"),
     ],
 )
 def test_changes_that_speak_of_what_is_not_there_are_refused(folder: Path, changes: StateChanges, says: str) -> None:

@@ -28,7 +28,7 @@ struct BatchExpiry {
   bool refresh_on_read = false;  // reads stamp too
 };
 
-// What is left out of a base that is made.
+// What is left out of a base that is made. A state that was dropped has the greatest cutoff that there is.
 struct StateExpiry {
   uint16_t state_id;
   Expiry expiry;

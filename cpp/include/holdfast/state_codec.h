@@ -9,6 +9,7 @@
 
 #include "holdfast/array.h"
 #include "holdfast/expiry.h"
+#include "holdfast/value_schemas.h"
 
 namespace holdfast {
 
@@ -21,6 +22,8 @@ struct StateCodecOptions {
   int32_t max_parallelism = 0;
   std::optional<Type> map_key;  // of maps
   std::optional<Type> value;    // of all but timers: value, element or accumulator
+  // Where the state had others before; `value` is what is stored as in `schemas->newest`. Encode writes the newest.
+  std::optional<ValueSchemas> schemas = std::nullopt;
 };
 
 class StateCodec {

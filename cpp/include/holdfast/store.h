@@ -20,6 +20,7 @@
 #include "holdfast/base.h"
 #include "holdfast/expiry.h"
 #include "holdfast/status.h"
+#include "holdfast/value_schemas.h"
 
 namespace holdfast {
 
@@ -127,6 +128,11 @@ class Store {
   virtual Status ApplyDelta(const OwnedArray& delta, int64_t sequence) = 0;
 
   virtual Status Begin(int64_t sequence) = 0;
+  // Of a state that had others before, right after Make: what was written with them is read as the newest has it, and
+  // what is written bears the newest's version. Without it a state has one schema. Whoever declares the state declares
+  // what is stored as in `schemas.newest`, whose fields may have other names. InvalidRequest where earlier values
+  // cannot be values of the newest.
+  virtual Status SetSchemas(int64_t state_id, const ValueSchemas& schemas) = 0;
   // What becomes of a state's entries with time, from here on: of the version at hand, or, after Begin, in the batch.
   // InvalidRequest for a cutoff before the one that was set last, or a stamp that is not above it:
   // what is expired would come back, what is written be gone.

@@ -4,9 +4,9 @@ Knows storage's interface and the core.
 
 from __future__ import annotations
 
-from holdfast.checkpoint.added_states import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID
 from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.background_work import BackgroundFigures, BackgroundWork
+from holdfast.checkpoint.evolution import StateChanges
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.host import Host
@@ -20,9 +20,11 @@ from holdfast.checkpoint.operator_record import (
 from holdfast.checkpoint.origin import Origin, SavepointOrigin, VersionsOrigin
 from holdfast.checkpoint.restoring import Recovery
 from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.schema_evolution import FieldChange
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_state import SlotState
 from holdfast.checkpoint.slot_work import SlotWork
+from holdfast.checkpoint.state_ids import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID
 from holdfast.checkpoint.state_record import StateRecord
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "BatchTime",
     "CheckpointSettings",
     "DeltaRef",
+    "FieldChange",
     "Handle",
     "Host",
     "Lifetime",
@@ -46,6 +49,7 @@ __all__ = [
     "SlotState",
     "SlotWork",
     "SnapshotRef",
+    "StateChanges",
     "StateRecord",
     "VersionsOrigin",
     "check_operator",

@@ -59,7 +59,9 @@ class BaseMaker:
             if os.path.exists(directory):  # of an earlier call: it is the parent now
                 previous = work.child(f"before-{self._context.ids()}")
                 os.rename(directory, previous)
-            expired = to_writer(expiry, [state.id for state in self._context.record.states])
+            record = self._context.record
+            alive, dropped = [state.id for state in record.states], [state.id for state in record.dropped]
+            expired = to_writer(expiry, alive, dropped)
             writer = BaseWriter(previous or parent_files, directory, options, expired)
             for batch in batches:
                 held_bytes = writer.memory_bytes

@@ -86,18 +86,22 @@ class StateExpiry:
         return made
 
 
-def to_writer(expiry: Iterable[StateExpiry], state_ids: Iterable[int]) -> list[tuple[int, int, int, int]]:
-    """As `BaseWriter` takes it, for a base of these states.
+def to_writer(
+    expiry: Iterable[StateExpiry], state_ids: Iterable[int], dropped: Sequence[int] = ()
+) -> list[tuple[int, int, int, int]]:
+    """As `BaseWriter` takes it, for a base of these states, without those that were dropped.
 
     All tables are merged together, so the state that lives longest says how often, or a small state of a short TTL
-    would have a large one written again and again. One that lives for ever says it once a day.
+    would have a large one written again and again. One that lives for ever says it once a day. What was dropped has
+    them merged once, when a base is first made without it.
     """
-    known = {state.state_id: state for state in expiry}
+    known = {state.state_id: state for state in expiry if state.state_id not in dropped}
     ttls = [state.ttl_ms for state in known.values() if state.ttl_ms is not None]
     step_ms = max(1, max(ttls, default=0) // _MERGES)
     if len(ttls) < len({*known, *state_ids}):
         step_ms = max(step_ms, _DAY_MS)
-    return [(state.state_id, state.cutoff_ms, state.since_ms, step_ms) for state in known.values()]
+    rows = [(state.state_id, state.cutoff_ms, state.since_ms, step_ms) for state in known.values()]
+    return [*rows, *((state_id, _INT64_MAX, _INT64_MIN, 1) for state_id in dropped)]
 
 
 def next_expiry(

@@ -34,7 +34,8 @@ def from_savepoint(context: SlotContext, origin: SavepointOrigin) -> TakenOver:
     """Raises as :meth:`FirstVersion.handle`; what is damaged also while the entries are read."""
     store = context.store_at(origin.store)
     operator = _manifest(store, origin).operator(origin.operator)
-    states = [(operator.state(name), state_id) for name, state_id in origin.states]
+    dropped = {state.id for state in context.record.dropped}
+    states = [(operator.state(name), state_id) for name, state_id in origin.states if state_id not in dropped]
     return TakenOver(
         expiry=_expiry(states, origin),
         entries=_entries(context, origin, store, operator, states),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoint.added_states import of_no_key
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.carried_expiry import Expiry, carried, merged_expiry
 from holdfast.checkpoint.delta_reader import DeltaReader
@@ -19,6 +18,7 @@ from holdfast.checkpoint.restoring import Restoring
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
+from holdfast.checkpoint.state_ids import of_no_key
 from holdfast.checkpoint.stored_entries import NO_KEY, Bounds, DealtOut, Share, as_delta, of_key_groups
 from holdfast.checkpoint.taken_over import TakenOver
 from holdfast.storage import FileStore
@@ -41,7 +41,7 @@ def from_versions(context: SlotContext, origin: VersionsOrigin) -> TakenOver:
     overlapping = origin.overlapping(*context.key_groups, context.record.max_parallelism)
     readers = _readers(context, origin)
     earlier = [one for slot in overlapping if (one := readers(slot)) is not None]
-    found = [_kept(one.handle.expiry, origin) for one in earlier]
+    found = [_kept(context, one.handle.expiry) for one in earlier]
     expiry = merged_expiry(found, f"slot {context.slot} from {origin.where}")
     batches = _entries(context, origin, earlier, readers)
     return TakenOver(
@@ -63,8 +63,8 @@ def _entries(
 ) -> Iterator[Carried]:
     bounds = of_key_groups(*context.key_groups)
     for one in earlier:
-        for batch in _scan(one, bounds, origin):
-            yield batch, _kept(one.handle.expiry, origin), one.handle.where
+        for batch in _scan(context, one, bounds):
+            yield batch, _kept(context, one.handle.expiry), one.handle.where
     yield from _of_no_key(context, origin, earlier, readers)
 
 
@@ -82,7 +82,7 @@ def _of_no_key(
     dealt, broadcast = DealtOut(sorts, origin.sequence), True
     for one in earlier:
         share = share_of(context, one.slot, origin.slots, broadcast=broadcast)
-        for batch in dealt.of_slot(_scan(one, NO_KEY, origin), share, one.handle.where):
+        for batch in dealt.of_slot(_scan(context, one, NO_KEY), share, one.handle.where):
             yield batch, (), one.handle.where
         broadcast = False  # all slots have the same
 
@@ -94,17 +94,21 @@ def share_of(context: SlotContext, earlier: int, slots: int, *, broadcast: bool)
     return Share(broadcast, places.index(context.slot) if context.slot in places else None, len(places))
 
 
-def _scan(one: Earlier, bounds: Bounds, origin: VersionsOrigin) -> Iterator[pa.RecordBatch]:
+def _scan(context: SlotContext, one: Earlier, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    """Without what the operator does not have any more; so an entry of such a state is in no version of its own."""
+    dropped = pa.array(sorted(_dropped(context)), pa.uint16())
     for entries in one.restoring.entries(one.handle, [bounds]):
         batch = as_delta(entries, one.handle.where)
-        if origin.dropped:
-            left = pc.is_in(batch["state"], pa.array(origin.dropped, pa.uint16()))
-            batch = batch.filter(pc.invert(left))
-        yield batch
+        yield batch.filter(pc.invert(pc.is_in(batch["state"], dropped))) if len(dropped) else batch
 
 
-def _kept(expiry: Expiry, origin: VersionsOrigin) -> Expiry:
-    return tuple(state for state in expiry if state.state_id not in origin.dropped)
+def _kept(context: SlotContext, expiry: Expiry) -> Expiry:
+    dropped = _dropped(context)
+    return tuple(state for state in expiry if state.state_id not in dropped)
+
+
+def _dropped(context: SlotContext) -> set[int]:
+    return {state.id for state in context.record.dropped}
 
 
 def _readers(context: SlotContext, origin: VersionsOrigin) -> Callable[[int], Earlier | None]:
@@ -124,9 +128,10 @@ def _readers(context: SlotContext, origin: VersionsOrigin) -> Callable[[int], Ea
 def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, handle: Handle) -> Earlier:
     folder = SlotFolder(context.folder.local_dir, store.uri, origin.prefix, handle.slot, context.ids)
     folder.touch(context.clock.now_ms())
+    # Bases that are made of it here are the earlier query's too: they have what this generation has dropped.
     own = replace(
         context,
-        record=replace(context.record, name=origin.operator, slots=origin.slots, origin=None),
+        record=replace(context.record, name=origin.operator, slots=origin.slots, origin=None, dropped=()),
         slot=handle.slot,
         file_store=store,
         prefix=origin.prefix,

@@ -1,7 +1,8 @@
 """Names of a slot's files, in storage and on the local disk. Whoever reads a name takes it from here.
 
-In storage, under ``<query id>/<operator>/``: ``operator.json``, ``timers/<id>.json``, ``operator_states/<id>.json``,
-``runs/<number>-<run id>.json``, in a generation with an origin ``opened.json``, and, for each slot, a folder
+In storage, under ``<query id>/<operator>/``: ``operator.json``, ``states/<number>.json``, of earlier versions
+``timers/<id>.json`` and ``operator_states/<id>.json``, ``runs/<number>-<run id>.json``, in a generation with an origin
+``opened.json``, and, for each slot, a folder
 ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json``,
 ``sst/<snapshot id>-<file>`` and, with an origin, ``origin.json``.
 """
@@ -21,6 +22,7 @@ OPENED = "opened.json"
 #: In a query's folder, beside its operators: what the names of notes on earlier queries begin with.
 TAKEOVER = "takeover-"
 _RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
+_STATES = re.compile(r"(\d{5,})\.json")
 _ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
 
@@ -57,8 +59,19 @@ def run_name(number: int, run_id: str) -> str:
 
 
 def added_state_name(folder: str, state_id: int | None = None) -> str:
-    """Of the record of a state that was added after the first run; None: what all those of the folder begin with."""
+    """Of the record of one added state, of earlier versions; None: what all those of the folder begin with."""
     return f"{folder}/" if state_id is None else f"{folder}/{state_id:05d}.json"
+
+
+def states_name(number: int | None = None) -> str:
+    """Of a document of the log of states; None: what all of them begin with."""
+    return "states/" if number is None else f"states/{number:05d}.json"
+
+
+def parse_states(name: str) -> int:
+    """The number of a document of the log of states; 0: it is none."""
+    match = _STATES.fullmatch(name.rpartition("/")[2])
+    return int(match.group(1)) if match else 0
 
 
 def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:

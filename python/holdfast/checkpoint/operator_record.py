@@ -1,25 +1,28 @@
-"""operator.json: what an operator was when it first ran, so that a restart that contradicts it is told. Format:
-docs/formats/operator.md.
+"""operator.json: what an operator was when it first ran, so that a restart that contradicts it is told; its states may
+change since, in `state_log.py`. Format: docs/formats/operator.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
-from holdfast.checkpoint.added_states import added_states, may_be_added, recorded_states
+from holdfast.checkpoint.added_states import added_states
+from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, contradictions, evolved
 from holdfast.checkpoint.names import encode_operator
-from holdfast.checkpoint.origin import Origin, VersionsOrigin, origin_of
-from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema, state_fields, state_of
+from holdfast.checkpoint.origin import Origin, SavepointOrigin, left_behind, origin_of
+from holdfast.checkpoint.state_ids import unnamed_state
+from holdfast.checkpoint.state_log import check_states, newest_states, states_fields, states_of, write_states
+from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema
 from holdfast.errors import Corrupt, Incompatible, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.operator"
-VERSION = 3
-_VERSION_OF_VERSIONS = 2
-_VERSION_WITHOUT_ORIGIN = 1
+VERSION = 5
+_WITH_DROPPED, _WITH_SAVEPOINT, _WITH_VERSIONS, _WITHOUT_ORIGIN = 4, 3, 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 
@@ -29,6 +32,8 @@ class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
     key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
     broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
+    ``dropped``: states that it had, or that were left behind as it began. ``changes``: of a declaration alone, what it
+    says of states that it has no more.
     """
 
     name: str
@@ -40,11 +45,18 @@ class OperatorRecord:
     states: tuple[StateRecord, ...]
     inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     origin: Origin | None = None
+    dropped: tuple[StateRecord, ...] = ()
+    changes: StateChanges = NO_CHANGES
+
+    @property
+    def all_states(self) -> OperatorStates:
+        """Those that it has, and those that it had."""
+        return OperatorStates(self.states, self.dropped)
 
     def to_json(self) -> str:
         return seal(
             FORMAT,
-            _version_for(self.origin),
+            self._least_version(),
             {
                 "name": self.name,
                 **({"origin": self.origin.to_fields()} if self.origin else {}),
@@ -55,7 +67,7 @@ class OperatorRecord:
                 "key_columns": {field.name: str(field.type) for field in self.key_schema},
                 "key_schema": encode_schema(self.key_schema),
                 "null_keys": self.null_keys,
-                "states": [state_fields(state) for state in self.states],
+                **states_fields(self.all_states),
             },
         )
 
@@ -64,6 +76,7 @@ class OperatorRecord:
         """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
         fields = unseal(text, FORMAT, VERSION, where)
         try:
+            all_states = _states_of(fields)
             return cls(
                 name=fields["name"],
                 inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
@@ -72,11 +85,22 @@ class OperatorRecord:
                 labels=tuple(fields["labels"]),
                 key_schema=decode_schema(fields["key_schema"]),
                 null_keys=fields["null_keys"],
-                states=tuple(state_of(state) for state in fields["states"]),
+                states=all_states.states,
                 origin=origin_of(fields["origin"], where) if "origin" in fields else None,
+                dropped=all_states.dropped,
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise Corrupt(f"{where} lacks what an operator's record has: {error!r}") from error
+
+    def _least_version(self) -> int:
+        """That says it all: earlier versions of Holdfast read what says nothing that is new to them."""
+        if self.all_states.has_earlier_schemas:
+            return VERSION
+        if self.dropped:
+            return _WITH_DROPPED
+        if self.origin is None:
+            return _WITHOUT_ORIGIN
+        return _WITH_SAVEPOINT if isinstance(self.origin, SavepointOrigin) else _WITH_VERSIONS
 
     def differences(self, declared: OperatorRecord, way_out: str = _NEW) -> list[str]:
         """How ``declared`` contradicts this record: what was expected, what was found, and the way out,
@@ -94,12 +118,7 @@ class OperatorRecord:
             found.append(
                 f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )
-        recorded = {state.name: state for state in self.states}
-        given = {state.name: state for state in declared.states}
-        for name in (*recorded, *(name for name in given if name not in recorded)):
-            old, new = recorded.get(name), given.get(name)
-            if old is None or new is None or not _same(old, new):
-                found.append(f"state {name!r}: recorded {_describe(old)}, declared {_describe(new)} ({way_out})")
+        found += (why for _, why in contradictions(self.all_states, declared.states, declared.changes, way_out))
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
@@ -133,40 +152,44 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
     folder = prefix if prefix is not None else encode_operator(declared.name)
     recorded = _record(store, folder)
     if recorded is None:
-        if store.create_if_absent(_record_name(folder), declared.to_json().encode()):
-            return declared
+        first = replace(declared, changes=NO_CHANGES)
+        if store.create_if_absent(_record_name(folder), first.to_json().encode()):
+            return first
         recorded = _record(store, folder)
     if recorded is None:
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
-    added = added_states(store, folder, recorded.states, declared.states)
-    recorded = replace(recorded, states=(*recorded.states, *added))
-    check_operator(store, folder, recorded, declared)
-    return recorded
+    while True:  # until nobody else has changed the states since they were read
+        number, states = _newest(store, folder, recorded)
+        check_operator(store, folder, _with(recorded, states), declared)
+        changed = evolved(states, declared.states, declared.changes)
+        if changed == states or write_states(store, folder, number + 1, changed):
+            return _with(recorded, changed)
 
 
 def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
-    """What is recorded of the operator in this folder, states that it got later among it; None before its first run."""
+    """What is recorded of the operator in this folder, with the states that it has now; None before its first run."""
     recorded = _record(store, prefix)
-    if recorded is None:
-        return None
-    return replace(recorded, states=(*recorded.states, *recorded_states(store, prefix, recorded.states)))
+    return None if recorded is None else _with(recorded, _newest(store, prefix, recorded)[1])
 
 
 def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
-    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`. States
-    that may be added and are not recorded yet contradict nothing: there is nothing of them.
-    """
+    """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`."""
     where = f"{_record_name(prefix)} in {store.uri}"
-    names = {state.name for state in recorded.states}
-    states = tuple(state for state in declared.states if not may_be_added(state) or state.name in names)
-    declared = replace(declared, states=states)
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
     differences = recorded.differences(declared)
     if differences:
-        raise Incompatible(
-            f"operator {declared.name!r} is not what {where} recorded at its first run:\n  " + "\n  ".join(differences)
-        )
+        raise Incompatible(f"operator {declared.name!r} is not what {where} recorded:\n  " + "\n  ".join(differences))
+
+
+def _newest(store: FileStore, prefix: str, recorded: OperatorRecord) -> tuple[int, OperatorStates]:
+    added = added_states(store, prefix, recorded.states)
+    first = OperatorStates((*recorded.states, *added), recorded.dropped)
+    return newest_states(store, prefix, first)
+
+
+def _with(recorded: OperatorRecord, states: OperatorStates) -> OperatorRecord:
+    return replace(recorded, states=states.states, dropped=states.dropped)
 
 
 def _record(store: FileStore, prefix: str) -> OperatorRecord | None:
@@ -179,11 +202,11 @@ def _record_name(prefix: str) -> str:
     return f"{prefix}/operator.json"
 
 
-def _version_for(origin: Origin | None) -> int:
-    """What says nothing new is written so that earlier versions of Holdfast read it too."""
-    if origin is None:
-        return _VERSION_WITHOUT_ORIGIN
-    return _VERSION_OF_VERSIONS if isinstance(origin, VersionsOrigin) and not origin.dropped else VERSION
+def _states_of(fields: dict[str, Any]) -> OperatorStates:
+    """Version 3 told states that were left behind by their ids alone, in its origin."""
+    found = states_of(fields)
+    left = tuple(unnamed_state(state_id) for state_id in left_behind(fields.get("origin", {})))
+    return check_states(replace(found, dropped=(*found.dropped, *left)))
 
 
 def _text(schema: pa.Schema) -> str:
@@ -192,14 +215,3 @@ def _text(schema: pa.Schema) -> str:
 
 def _inputs_text(inputs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
     return ", ".join(f"{name} ({', '.join(key) or 'broadcast'})" for name, key in inputs) or "one without a name"
-
-
-def _same(old: StateRecord, new: StateRecord) -> bool:
-    return (old.kind, old.function) == (new.kind, new.function) and old.schema.equals(new.schema)
-
-
-def _describe(state: StateRecord | None) -> str:
-    if state is None:
-        return "none"
-    function = f", {state.function}" if state.function else ""
-    return f"{state.kind}{_text(state.schema)}{function}"

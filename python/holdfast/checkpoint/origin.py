@@ -6,8 +6,7 @@ on. Slots have numbers within their generation; those of two generations are com
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeAlias
 
@@ -33,8 +32,6 @@ class VersionsOrigin:
         By slot, as many as the earlier generation has slots; None: the slot was empty.
     operators
         All operators of the earlier query that had state at that batch, in order.
-    dropped
-        Ids of the states that are left behind.
     """
 
     store: str
@@ -43,7 +40,6 @@ class VersionsOrigin:
     batch_id: int
     handles: tuple[Handle | None, ...]
     operators: tuple[str, ...]
-    dropped: tuple[int, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -78,13 +74,8 @@ class VersionsOrigin:
         """Slots of the earlier generation that have key groups from ``first`` up to, but not including, ``end``."""
         return slots_of(first, end, self.slots, max_parallelism)
 
-    def without(self, state_ids: Collection[int]) -> VersionsOrigin:
-        """The same, of which states of these ids are left behind."""
-        return replace(self, dropped=tuple(sorted(state_ids)))
-
     def to_fields(self) -> dict[str, Any]:
         return {
-            **({"dropped": list(self.dropped)} if self.dropped else {}),
             "store": self.store,
             "query_id": self.query_id,
             "operator": self.operator,
@@ -103,7 +94,6 @@ class VersionsOrigin:
             batch_id=fields["batch_id"],
             handles=handles,
             operators=tuple(fields["operators"]),
-            dropped=tuple(map(index, fields.get("dropped", ()))),
         )
 
     def broken_rule(self) -> str | None:
@@ -135,7 +125,7 @@ class SavepointOrigin:
     operator, operators
         Its name there, and those of all operators of the savepoint, in order.
     states
-        Name there, and id here, of the states that are taken over.
+        Name there, and id here, of its states. Those that the operator has dropped are not taken over.
     """
 
     store: str
@@ -164,9 +154,6 @@ class SavepointOrigin:
         """For messages."""
         taken = f" (query {self.query_id}, batch {self.batch_id})" if self.query_id is not None else ""
         return f"operator {self.operator!r} of the savepoint {self.store}{taken}"
-
-    def without(self, state_ids: Collection[int]) -> SavepointOrigin:
-        return replace(self, states=tuple(row for row in self.states if row[1] not in state_ids))
 
     def to_fields(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in ("store", "manifest", "query_id", "batch_id", "operator")}
@@ -201,6 +188,11 @@ def origin_of(fields: dict[str, Any], where: str) -> Origin:
     if broken:
         raise Corrupt(f"{where}: the origin, {origin.where}, contradicts itself: {broken}")
     return origin
+
+
+def left_behind(fields: dict[str, Any]) -> tuple[int, ...]:
+    """Ids of states that are left behind, as version 3 of an operator's record said it."""
+    return tuple(map(index, fields.get("dropped", ())))
 
 
 def key_groups_of(slot: int, slots: int, max_parallelism: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoint.added_states import next_id
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.state_ids import next_id
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.savepoint import SavedOperator
 

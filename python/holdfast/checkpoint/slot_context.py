@@ -16,6 +16,7 @@ from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.checkpoint.slot_folder import SlotFolder
+from holdfast.checkpoint.value_schemas import core_schemas
 from holdfast.clock import Clock, Ids
 from holdfast.storage import FileStore, open_file_store
 
@@ -56,9 +57,9 @@ class SlotContext:
         return f"{slot_prefix(self.prefix, self.slot)}/{name}"
 
     def new_store(self) -> Store:
-        """An empty Store for this slot's key groups."""
+        """An empty Store for this slot's key groups, which reads values of all schemas that its states ever had."""
         first, end = self.key_groups
-        return Store(
+        store = Store(
             self.record.key_schema,
             max_parallelism=self.record.max_parallelism,
             first_key_group=first,
@@ -66,3 +67,8 @@ class SlotContext:
             null_keys=self.record.null_keys,
             complete=self.settings.complete,
         )
+        for state in (*self.record.states, *self.record.dropped):
+            schemas = core_schemas(state)
+            if schemas is not None:
+                store.set_schemas(state.id, schemas)
+        return store

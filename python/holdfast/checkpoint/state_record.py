@@ -13,7 +13,8 @@ import pyarrow as pa
 @dataclass(frozen=True)
 class StateRecord:
     """A declared state.
-    ``schema``: its types by role (value; element; key and value; accumulator and result; namespace).
+    ``schema``: its types by role (value; element; key and value; accumulator and result; namespace). ``earlier``: those
+    that it had before, in their order: values that they wrote are in the store.
     """
 
     id: int
@@ -21,6 +22,7 @@ class StateRecord:
     kind: str
     schema: pa.Schema
     function: str | None = None
+    earlier: tuple[pa.Schema, ...] = ()
 
     @property
     def types(self) -> dict[str, str]:
@@ -36,13 +38,15 @@ def state_fields(state: StateRecord) -> dict[str, Any]:
         "types": state.types,
         "schema": encode_schema(state.schema),
         "function": state.function,
+        **({"earlier": [encode_schema(schema) for schema in state.earlier]} if state.earlier else {}),
     }
 
 
 def state_of(fields: Mapping[str, Any]) -> StateRecord:
     """A state as it is read; KeyError, TypeError, ValueError or ArrowException where it is none."""
     schema = decode_schema(fields["schema"])
-    return StateRecord(fields["id"], fields["name"], fields["kind"], schema, fields["function"])
+    earlier = tuple(decode_schema(text) for text in fields.get("earlier", ()))
+    return StateRecord(fields["id"], fields["name"], fields["kind"], schema, fields["function"], earlier)
 
 
 def encode_schema(schema: pa.Schema) -> str:

@@ -8,8 +8,8 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from holdfast.checkpoint import OperatorRecord
-from holdfast.checkpoint.continued import NO_CHANGES, StateChanges, continued
+from holdfast.checkpoint import OperatorRecord, StateChanges
+from holdfast.checkpoint.continued import NOTHING_SAID, continued
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.earlier import Earlier, EarlierQuery, EarlierSavepoint
 from holdfast.inspect.restore_plan import RestorePlan, plan_of
@@ -73,7 +73,7 @@ class Restore(Beginning):
         self._storage = storage
         self._read: list[Earlier] = []  # shared by all that `operator` gives
         self._name: str | None = None
-        self._changes = NO_CHANGES
+        self._changes = NOTHING_SAID
 
     def operator(
         self,
@@ -94,8 +94,10 @@ class Restore(Beginning):
         renamed
             By the name of a state there the name that it has now.
         added
-            States that were not there and begin with nothing. Of a state whose type has changed, one is dropped and one
-            is added. Timers, broadcast and operator states may be added without a word.
+            States that were not there and begin with nothing. Of a state whose type cannot follow, or whose function is
+            another, one is dropped and one is added. Timers, broadcast and operator states may be added without a word.
+
+        What the processor says of states and fields (`renamed_from`, `DroppedState`, …) holds too, after this.
 
         Returns
         -------
@@ -112,7 +114,8 @@ class Restore(Beginning):
                 raise InvalidRequest(f"{what} is {names!r}; expected names of states: [{names!r}]")
         one = copy.copy(self)
         one._name = name
-        one._changes = StateChanges(frozenset(dropped), dict(renamed or {}), frozenset(added))
+        now_and_before = tuple((now, before) for before, now in (renamed or {}).items())
+        one._changes = StateChanges(dropped=tuple(dropped), renamed=now_and_before, added=tuple(added))
         return one
 
     def operators(self) -> tuple[str, ...]:

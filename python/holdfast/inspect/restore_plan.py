@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from holdfast.checkpoint import OperatorRecord, StateRecord
-from holdfast.checkpoint.continued import StateChanges, continued
+from holdfast.checkpoint import OperatorRecord, StateChanges, StateRecord
+from holdfast.checkpoint.continued import continued, taken_over
+from holdfast.checkpoint.evolution import NO_CHANGES, as_said
 from holdfast.checkpoint.origin import Origin, VersionsOrigin
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.inspect.earlier import Earlier, EarlierSavepoint
-from holdfast.spark.keyed import state_records
+from holdfast.spark.keyed import state_changes, state_records
 from holdfast.state import Processor, declared_states
 
 #: Of a state: it comes along; under another name; it stays behind; it begins with nothing; it stands in the way.
@@ -20,7 +22,9 @@ Fate = Literal["taken over", "renamed", "dropped", "added", "refused"]
 
 @dataclass(frozen=True)
 class StatePlan:
-    """A state. ``was``: its name there, None: it is new. ``becomes``: its name here, None: it is not declared."""
+    """A state. ``was``: its name there, None: it is new. ``becomes``: its name here, None: it is not declared.
+    ``types``: as there, of one that is new as here. ``new_types``: as here, None: they are the same.
+    """
 
     was: str | None
     becomes: str | None
@@ -28,6 +32,7 @@ class StatePlan:
     types: dict[str, str]
     function: str | None
     fate: Fate
+    new_types: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,10 @@ def plan_of(
     slots: int | None,
 ) -> RestorePlan:
     """Of an operator of ``earlier``; without ``processor`` its states are declared as they were."""
-    states = _as_said(recorded, changes) if processor is None else state_records(processor)
-    declared = replace(recorded, slots=recorded.slots if slots is None else slots, states=states, origin=None)
+    said = as_said(recorded.all_states, changes).states if processor is None else state_records(processor)
+    in_program = NO_CHANGES if processor is None else state_changes(processor)
+    slots = recorded.slots if slots is None else slots
+    declared = replace(recorded, slots=slots, states=said, changes=in_program, origin=None)
     refused: tuple[str, ...] = ()
     try:
         continued(recorded, declared, origin, changes)
@@ -107,7 +114,9 @@ def plan_of(
             earlier.check_files(recorded.name)
         except Corrupt as error:
             refused += (str(error),)
-    wrong_times = _other_times(earlier, recorded, origin, changes, processor)
+    taken, wrong = taken_over(recorded, declared, changes)
+    names = {state.id: state.name for state in taken.states}
+    wrong_times = _other_times(earlier, recorded, origin, names, processor)
     refused += tuple(wrong_times.values())
     if declared.slots < 1 or declared.slots > recorded.max_parallelism:
         refused += (f"{declared.slots} slots; expected 1 to {recorded.max_parallelism}, the max parallelism",)
@@ -122,31 +131,26 @@ def plan_of(
         key={field.name: str(field.type) for field in recorded.key_schema},
         null_keys=recorded.null_keys,
         max_parallelism=recorded.max_parallelism,
-        states=tuple(_fates(recorded, declared, changes, set(wrong_times))),
+        states=tuple(_fates(recorded, declared, names, wrong | set(wrong_times))),
         refused=refused,
         sources=earlier.sources,
     )
-
-
-def _as_said(recorded: OperatorRecord, changes: StateChanges) -> tuple[StateRecord, ...]:
-    kept = (state for state in recorded.states if state.name not in changes.dropped)
-    return tuple(replace(state, name=changes.renamed.get(state.name, state.name)) for state in kept)
 
 
 def _other_times(
     earlier: Earlier,
     recorded: OperatorRecord,
     origin: Origin,
-    changes: StateChanges,
+    names: Mapping[int, str],
     processor: Processor | type[Processor] | None,
 ) -> dict[str, str]:
     """By name here, why a state is refused whose time to live counted by another time: its first batch would fail."""
     declared = dict(declared_states(processor)) if processor is not None else {}
     found = {}
-    for was, time in _times(earlier, recorded, origin).items():
-        name = changes.renamed.get(was, was)
-        ttl = declared[name].ttl if name in declared and was not in changes.dropped else None
-        if ttl is not None and ttl.time != time:
+    for state_id, time in _times(earlier, recorded, origin).items():
+        name = names.get(state_id)
+        ttl = declared[name].ttl if name in declared else None
+        if name is not None and ttl is not None and ttl.time != time:
             found[name] = (
                 f"state {name!r} counts its time to live in {time} time, and is declared with {ttl.time} time; go back "
                 f'to time="{time}", or leave it behind: dropped=, added='
@@ -154,50 +158,51 @@ def _other_times(
     return found
 
 
-def _times(earlier: Earlier, recorded: OperatorRecord, origin: Origin) -> dict[str, str]:
-    """By name there, the time by which states have a time to live."""
+def _times(earlier: Earlier, recorded: OperatorRecord, origin: Origin) -> dict[int, str]:
+    """By id, the time by which states have a time to live."""
     if isinstance(earlier, EarlierSavepoint):
-        states = earlier.manifest.operator(recorded.name).states
-        return {state.name: state.ttl.time for state in states if state.ttl is not None}
-    names = {state.id: state.name for state in recorded.states}
+        saved = earlier.manifest.operator(recorded.name)
+        ttls = {state.id: saved.state(state.name).ttl for state in recorded.states}
+        return {state_id: ttl.time for state_id, ttl in ttls.items() if ttl is not None}
     handles = origin.handles if isinstance(origin, VersionsOrigin) else ()
-    known = (expiry for handle in handles if handle is not None for expiry in handle.expiry)
-    return {names[expiry.state_id]: expiry.time for expiry in known if expiry.state_id in names}
+    return {expiry.state_id: expiry.time for handle in handles if handle is not None for expiry in handle.expiry}
 
 
 def _fates(
-    recorded: OperatorRecord, declared: OperatorRecord, changes: StateChanges, wrong: set[str]
+    recorded: OperatorRecord, declared: OperatorRecord, names: Mapping[int, str], refused: set[str]
 ) -> list[StatePlan]:
+    """``names``: here, of what is taken over, by id."""
     here = {state.name: state for state in declared.states}
-    plans, met = [], set()
+    plans = []
     for state in recorded.states:
-        name = changes.renamed.get(state.name, state.name)
-        now = here.get(name)
-        if state.name in changes.dropped:
-            plans.append(_plan(state, state.name, None, "dropped"))
-            continue
-        met.add(name)
-        same = (
-            now is not None
-            and name not in wrong
-            and (now.kind, now.function, now.schema) == (state.kind, state.function, state.schema)
-        )
-        fate: Fate = "refused" if not same else "taken over" if name == state.name else "renamed"
-        plans.append(_plan(state, state.name, name if now is not None else None, fate))
-    for name, state in here.items():
-        if name not in met:
-            free = name in changes.added or state.kind in ("timers", "broadcast", "operator")
-            plans.append(_plan(state, None, name, "added" if free else "refused"))
+        name = names.get(state.id)
+        now = here.get(name) if name is not None else None
+        fate: Fate = "taken over" if name == state.name else "renamed"
+        if name is None or name in refused:
+            fate = "dropped" if name is None else "refused"
+        plans.append(_plan(state, state.name, now, fate))
+    plans += (
+        _plan(state, None, state, "refused" if name in refused else "added")
+        for name, state in here.items()
+        if name not in names.values()
+    )
     return plans
 
 
-def _plan(state: StateRecord, was: str | None, becomes: str | None, fate: Fate) -> StatePlan:
-    return StatePlan(was, becomes, state.kind, state.types, state.function, fate)
+def _plan(state: StateRecord, was: str | None, now: StateRecord | None, fate: Fate) -> StatePlan:
+    new_types = now.types if now is not None and now.types != state.types else None
+    becomes = now.name if now is not None else None
+    return StatePlan(was, becomes, state.kind, state.types, state.function, fate, new_types)
 
 
 def _line(state: StatePlan) -> str:
     function = f", {state.function}" if state.function else ""
-    types = ", ".join(f"{role}: {kind}" for role, kind in state.types.items())
+    types = _types(state.types)
     name = state.was or state.becomes
     other = f" → {state.becomes}" if state.fate == "renamed" else ""
-    return f"{state.fate}: {name}{other}, {state.kind}({types}){function}"
+    after = f" → ({_types(state.new_types)})" if state.new_types is not None else ""
+    return f"{state.fate}: {name}{other}, {state.kind}({types}){function}{after}"
+
+
+def _types(types: Mapping[str, str]) -> str:
+    return ", ".join(f"{role}: {kind}" for role, kind in types.items())

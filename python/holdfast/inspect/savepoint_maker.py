@@ -16,6 +16,7 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
+from holdfast.checkpoint.value_schemas import plain_schema
 from holdfast.clock import SystemClock
 from holdfast.inspect.checkpoint import OF_NO_KEY, Checkpoint, key_groups, not_the_same
 from holdfast.inspect.difference import encoded_rows
@@ -71,7 +72,7 @@ class SavepointMaker:
             SavedState(
                 name=state.name,
                 kind=state.kind,
-                schema=state.schema,
+                schema=plain_schema(state),
                 function=state.function,
                 columns=columns_of(record, state),
                 ttl=ttls[state.id],

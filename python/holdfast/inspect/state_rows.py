@@ -14,6 +14,7 @@ from holdfast import _core
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_record import StateRecord
+from holdfast.checkpoint.value_schemas import core_schemas
 from holdfast.errors import Corrupt
 from holdfast.savepoint import StateColumns
 from holdfast.savepoint.columns import as_type
@@ -42,7 +43,9 @@ class StateRows:
         self.columns = columns_of(record, state)
         self._state = state
         self._slot = handle.slot
-        self._codec = state_codec(self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys)
+        self._codec = state_codec(
+            self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys, core_schemas(state)
+        )
         self._expiry = next((one for one in handle.expiry if one.state_id == state.id), None)
         self._ttl_ms = ttl_ms
         key = self.columns.key

@@ -21,9 +21,16 @@ _ENTRY_KINDS = {"reducing": "value", "aggregating": "value", "broadcast": "map",
 
 
 def state_codec(
-    columns: StateColumns, key_schema: pa.Schema, state_id: int, max_parallelism: int, null_keys: bool
+    columns: StateColumns,
+    key_schema: pa.Schema,
+    state_id: int,
+    max_parallelism: int,
+    null_keys: bool,
+    schemas: _core.ValueSchemas | None = None,
 ) -> _core.StateCodec:
-    """What reads and writes a state's entries. ``state_id``: the one that the entries have, or shall have."""
+    """What reads and writes a state's entries. ``state_id``: the one that the entries have, or shall have.
+    ``schemas``: those that the state had, where there were several.
+    """
     return _core.StateCodec(
         key_schema,
         state_id=state_id,
@@ -32,6 +39,7 @@ def state_codec(
         null_keys=null_keys,
         map_key=columns.kept.get("map_key"),
         value=columns.stored,
+        schemas=schemas,
     )
 
 

@@ -11,7 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from holdfast.checkpoint import FIRST_OPERATOR_STATE_ID, FIRST_TIMERS_ID, OperatorRecord, StateRecord
+from holdfast.checkpoint import (
+    FIRST_OPERATOR_STATE_ID,
+    FIRST_TIMERS_ID,
+    FieldChange,
+    OperatorRecord,
+    StateChanges,
+    StateRecord,
+)
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
@@ -40,6 +47,8 @@ from holdfast.state import (
     check_broadcast,
     check_methods,
     check_side_outputs,
+    declared_changes,
+    declared_field_marks,
     declared_states,
     declared_timers,
 )
@@ -156,6 +165,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
         raise InvalidRequest(
             f"{where}: expected a BatchProcessor or KeyedProcessor, found {processor!r}; a class needs its ()"
         )
+    state_changes(processor)  # what contradicts itself is told here, where it is said
     check_broadcast(processor, inputs, where)
     check_methods(processor, inputs, where)
     if options.output_mode not in _OUTPUT_MODES:
@@ -240,6 +250,7 @@ def _plan(
             null_keys=options.null_keys,
             states=state_records(processor),
             inputs=tuple(sorted((one.met.name, one.key_columns) for one in inputs if one.met.name is not None)),
+            changes=state_changes(processor),
         ),
         slots_given=settings.slots is not None,
         instance=new_id(),
@@ -301,6 +312,12 @@ def state_records(processor: Processor | type[Processor]) -> tuple[StateRecord, 
         )
         for state_name, declaration in declared_states(processor)
     )
+
+
+def state_changes(processor: Processor | type[Processor]) -> StateChanges:
+    """What a processor says of states, and of fields of their values, that it has no more."""
+    fields = (FieldChange(name, *mark) for name, mark in declared_field_marks(processor))
+    return StateChanges(*declared_changes(processor), tuple(fields))
 
 
 def check_name(name: str) -> None:

@@ -13,6 +13,7 @@ from holdfast.state.batch_states import (
     BatchValueState,
 )
 from holdfast.state.bound import BoundProcessor
+from holdfast.state.changes import DroppedState, declared_changes, declared_field_marks, renamed_from
 from holdfast.state.context import Context, Counters
 from holdfast.state.declarations import (
     AggregatingState,
@@ -22,6 +23,7 @@ from holdfast.state.declarations import (
     StateDeclaration,
     ValueState,
 )
+from holdfast.state.fields import dropped_field, with_default
 from holdfast.state.inputs import DROP, KEEP, Broadcast, Input, Late, broadcast, check_methods
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_values import KeyedAggregatingState, KeyedReducingState, KeyedValueState
@@ -60,6 +62,7 @@ __all__ = [
     "BroadcastState",
     "Context",
     "Counters",
+    "DroppedState",
     "Input",
     "KeyedAggregatingState",
     "KeyedBroadcastState",
@@ -87,7 +90,12 @@ __all__ = [
     "check_broadcast",
     "check_methods",
     "check_side_outputs",
+    "declared_changes",
+    "declared_field_marks",
     "declared_states",
     "declared_timers",
+    "dropped_field",
     "fresh_copy",
+    "renamed_from",
+    "with_default",
 ]

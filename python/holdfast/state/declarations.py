@@ -28,6 +28,7 @@ from holdfast.state.batch_states import (
 )
 from holdfast.state.casts import storage_type
 from holdfast.state.columns import KeyColumns
+from holdfast.state.fields import FieldMark, without_marks
 from holdfast.state.folds import AggregatingFold, FoldTable, ReducingFold
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_scope import KeyedState, KeyScope
@@ -73,7 +74,9 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
     kind
         "value", "list", "map", "reducing", "aggregating"; "timers"; "broadcast", "operator".
     name
-        Name of the class attribute; it identifies the state for as long as the operator lives.
+        Name of the class attribute; it identifies the state for as long as the operator lives, or is renamed.
+    earlier_name
+        The name that it had before: :func:`renamed_from`.
     ttl
         How long what it holds lives (:class:`TTL`); None: until it is cleared. It may be added, changed and taken away
         at any restart.
@@ -83,9 +86,18 @@ class StateDeclaration(ABC, Generic[Vectorised, PerKey]):
 
     def __init__(self, ttl: GivenTTL = None) -> None:
         self.name = ""
+        self.earlier_name: str | None = None
         self.ttl = TTL.of(ttl)
+        #: What is said of fields of its values: (path from a role of `types` on, what, earlier name, row of a default).
+        self.field_marks: list[FieldMark] = []
         self._owner = ""
         self.order = next(_declared)  # a pickled class does not keep the order of its attributes
+
+    def _kept(self, kind: Any, role: str, where: str) -> pa.DataType:
+        """The type of a role, if the core keeps it, as values have it; what it says of fields is noted."""
+        plain, marks = without_marks(kind, where)
+        self.field_marks += [((role, *path), what, name, row) for path, what, name, row in marks]
+        return kept_type(plain, where)
 
     @property
     @abstractmethod
@@ -148,7 +160,7 @@ class ValueState(StateDeclaration[BatchValueState, KeyedValueState]):
 
     def __init__(self, type: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
-        self.type = kept_type(type, "ValueState(type)")
+        self.type = self._kept(type, "value", "ValueState(type)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -175,7 +187,7 @@ class ListState(StateDeclaration[BatchListState, KeyedListState]):
 
     def __init__(self, element: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
-        self.element = kept_type(element, "ListState(element)")
+        self.element = self._kept(element, "element", "ListState(element)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -203,7 +215,7 @@ class MapState(StateDeclaration[BatchMapState, KeyedMapState]):
     def __init__(self, key: pa.DataType, value: pa.DataType, *, ttl: GivenTTL = None) -> None:
         super().__init__(ttl)
         self.key = kept_type(key, "MapState(key)", _core.KeyCodec)
-        self.value = kept_type(value, "MapState(value)")
+        self.value = self._kept(value, "value", "MapState(value)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -238,11 +250,11 @@ class ReducingState(StateDeclaration[BatchReducingState, KeyedReducingState]):
         self, type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any], *, ttl: GivenTTL = None
     ) -> None:
         super().__init__(ttl)
-        self.type = kept_type(type, "ReducingState(type)")
+        self.type = self._kept(type, "value", "ReducingState(type)")
         self.function = function
         if isinstance(function, str):
             _check_name(function, REDUCING_FUNCTIONS, "ReducingState", "a Python function of two values")
-            _check_function("ReducingState", _probe().reducing_state, type, function)
+            _check_function("ReducingState", _probe().reducing_state, self.type, function)
         elif not callable(function) or isinstance(function, _CLASS):
             raise InvalidRequest(
                 f"ReducingState: function is {function!r}; "
@@ -339,7 +351,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
                 "AggregatingState: a class needs accumulator= and result=, "
                 "the Arrow types of what is stored and of the result"
             )
-        kept_type(accumulator, "AggregatingState(accumulator)")
+        self.accumulator = self._kept(accumulator, "accumulator", "AggregatingState(accumulator)")
         kept_type(result, "AggregatingState(result)")
 
     @property
@@ -410,6 +422,11 @@ def kept_type(type: Any, where: str, codec: Callable[[pa.DataType], Any] = _core
     """The type, if the core keeps it."""
     if not isinstance(type, pa.DataType):
         raise InvalidRequest(f"{where}: expected an Arrow type such as pyarrow.int64(), found {type!r}")
+    if without_marks(type, where)[1]:
+        raise InvalidRequest(
+            f"{where}: hf.renamed_from, hf.dropped_field and hf.with_default are for fields of stored values; keys and "
+            "map keys stay as they are, and what an aggregating state takes and gives may change without them"
+        )
     try:
         codec(type)
     except HoldfastError as error:

@@ -51,7 +51,7 @@ class BroadcastState(StateDeclaration[BatchBroadcastState, KeyedBroadcastState])
         super().__init__()
         _refuse_ttl("BroadcastState", ttl, "remove entries in the method of the broadcast input")
         self.key = kept_type(key, "BroadcastState(key)", _core.KeyCodec)
-        self.value = kept_type(value, "BroadcastState(value)")
+        self.value = self._kept(value, "value", "BroadcastState(value)")
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -89,7 +89,7 @@ class OperatorState(StateDeclaration[BatchOperatorState, KeyedOperatorState]):
                 f"OperatorState: redistribution is {redistribution!r}; expected one of "
                 f"{', '.join(map(repr, REDISTRIBUTIONS))}"
             )
-        self.element = kept_type(element, "OperatorState(element)")
+        self.element = self._kept(element, "element", "OperatorState(element)")
         self.redistribution = redistribution
 
     @property

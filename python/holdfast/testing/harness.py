@@ -30,7 +30,7 @@ from holdfast.checkpoint import (
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
-from holdfast.spark.keyed import check_ttls, state_records
+from holdfast.spark.keyed import check_ttls, state_changes, state_records
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.spark.slot_metrics import SlotMetrics
@@ -440,6 +440,7 @@ class Harness:
             key_schema=self._inputs.key_schema,
             null_keys=self._null_keys,
             states=state_records(processor),
+            changes=state_changes(processor),
         )
         self._record = register_operator(self._store, declared, prefix=operator_prefix(QUERY_ID, self._name))
         self._processor = processor

@@ -137,7 +137,7 @@ TEST(StateCodec, RefusesWhatDoesNotParse) {
   expect(other_group, value, Code::kCorrupt, "another key group");
   expect(key, "", Code::kCorrupt, "header");
   expect(key, "\x41", Code::kCorrupt, "null");
-  expect(key, "\x02" + value.substr(1), Code::kIncompatible, "upgrade");
+  expect(key, "\x02" + value.substr(1), Code::kIncompatible, "a later program wrote it");
   expect(key, value + "x", Code::kCorrupt, "state 1");
   const std::string too_short = store_key::Make(0, 1, "\x01");
   ExpectError(Codec(1, EntryKind::kList)->Decode(EntriesOf({{too_short, value}}), {}).status(), Code::kCorrupt,
@@ -145,6 +145,25 @@ TEST(StateCodec, RefusesWhatDoesNotParse) {
   const std::string in_a_group = store_key::Make(0, 0x4000, std::string(8, '\0'));
   ExpectError(Codec(0x4000, EntryKind::kList)->Decode(EntriesOf({{in_a_group, value}}), {}).status(), Code::kCorrupt,
               "of no key");
+}
+
+TEST(StateCodec, ReadsAllSchemasAndWritesTheNewest) {
+  const Type int32 = Primitive(TypeId::kInt32, 4);
+  const auto store = NewStore();
+  ExpectOk(Value(store->ValueState(1, int32))->Put(Keys({7}), Fixed<int32_t>(int32, {-70})));
+  const Entries earlier = Taken(store.get());
+  const auto codec = Value(
+      StateCodec::Make(KeyType(), {1, EntryKind::kValue, false, 128, {}, Int64(), ValueSchemas{{int32}, Int64(), {}}}));
+  EXPECT_EQ(Int64s(Value(codec->Decode(EntriesOf(earlier), {})), "value"), (std::vector<int64_t>{-70}));
+  const OwnedArray keys = Keys({7});
+  const OwnedArray values = Ints({-71});
+  Entries newest;
+  FoldInto(Value(codec->Encode({&keys, nullptr, nullptr, &values, nullptr})), &newest);
+  EXPECT_EQ(newest.begin()->second, std::string("\x02\xB9\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 9));
+  EXPECT_EQ(Int64s(Value(codec->Decode(EntriesOf(newest), {})), "value"), (std::vector<int64_t>{-71}));
+  Entries torn = earlier;
+  torn.begin()->second.pop_back();
+  ExpectError(codec->Decode(EntriesOf(torn), {}).status(), Code::kCorrupt, "cut off");
 }
 
 TEST(StateCodec, RefusesColumnsThatTheStateHasNot) {

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint, state_of
 from holdfast.inspect.spark_logs import committed_batch, committed_batches
 from holdfast.inspect.spark_state import unreadable
@@ -85,10 +85,11 @@ class SlotPartition(InputPartition):
 
 
 class StateReader(DataSourceReader):
-    """Behind ``spark.read``."""
+    """Behind ``spark.read``. ``schema``: the columns that Spark goes by."""
 
-    def __init__(self, options: StateOptions) -> None:
+    def __init__(self, options: StateOptions, schema: StructType) -> None:
         self.options = options
+        self.schema = schema
         self.pushed: list[tuple[str, str, Any]] = []
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -117,7 +118,13 @@ class StateReader(DataSourceReader):
                 columns=options.columns,
                 filter=_condition(opened.record(options.operator).key_schema, self.pushed),
             )
-            schema, _ = table_schema(rows.schema)
+            schema, found = table_schema(rows.schema)
+            if found != self.schema:  # Spark would take fields of structs by their places
+                raise Incompatible(
+                    f"state {options.state!r} of operator {options.operator!r}: expected {self.schema.simpleString()}, "
+                    f"found {found.simpleString()}: a new program has changed its types since Spark planned to read "
+                    "it; load it anew"
+                )
             for batch in rows:
                 yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
 
@@ -159,10 +166,11 @@ class StateDataSource(DataSource):
         fixed = self.schema()
         if schema != fixed:
             raise InvalidRequest(
-                f"A state has fixed columns, {fixed.simpleString()}; found {schema.simpleString()}. Remove schema(...)"
+                f"A state has fixed columns, {fixed.simpleString()}; found {schema.simpleString()}. Remove "
+                "schema(...), or load it anew where a new program has changed the state's types since load()"
             )
         options = StateOptions.parse(self.options)
-        return PushedStateReader(options) if options.pushdown else StateReader(options)
+        return PushedStateReader(options, fixed) if options.pushdown else StateReader(options, fixed)
 
 
 def _is_exact(kind: pa.DataType) -> bool:

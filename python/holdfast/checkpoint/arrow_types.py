@@ -1,0 +1,56 @@
+"""Arrow types taken apart and put together again, and what is one type to the core. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as is_type
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether its values are lists, of whatever layout."""
+    kinds = (is_type.is_list, is_type.is_large_list, is_type.is_fixed_size_list)
+    views = (is_type.is_list_view, is_type.is_large_list_view)
+    return any(of_kind(kind) for of_kind in (*kinds, *views))
+
+
+def nested(kind: pa.DataType) -> bool:
+    """Whether it has fields, elements or entries; storage variants of others have not."""
+    return is_type.is_struct(kind) or is_type.is_map(kind) or is_list(kind)
+
+
+def children(kind: pa.DataType) -> list[pa.Field]:
+    """Of a struct its fields, of a list its element, of a map key and value; of others none."""
+    if is_type.is_struct(kind):
+        return [kind.field(at) for at in range(kind.num_fields)]
+    if is_type.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.value_field] if is_list(kind) else []
+
+
+def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """The nested type with others in the place of its own; of lists the plain kind, but for those of a fixed size."""
+    if is_type.is_struct(kind):
+        return pa.struct(list(fields))
+    if is_type.is_map(kind):
+        return pa.map_(fields[0], fields[1], keys_sorted=kind.keys_sorted)
+    if is_type.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return pa.list_(fields[0])
+
+
+def logical(kind: pa.DataType) -> pa.DataType:
+    """The type without what is storage alone: extensions, dictionaries, views, large variants."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return logical(kind.storage_type)
+    if is_type.is_dictionary(kind):
+        return logical(kind.value_type)
+    if is_type.is_large_string(kind) or is_type.is_string_view(kind):
+        return pa.string()
+    if is_type.is_large_binary(kind) or is_type.is_binary_view(kind):
+        return pa.binary()
+    fields = [field.with_type(logical(field.type)) for field in children(kind)]
+    if is_list(kind) and not is_type.is_fixed_size_list(kind):
+        return pa.list_(fields[0])
+    return with_children(kind, fields) if nested(kind) else kind
