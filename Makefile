@@ -28,7 +28,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test test-fast python-test cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan wheel wheels oldest docs clean
+.PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short faults nightly asan tsan azurite wheel wheels oldest docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,8 +62,8 @@ $(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py | $(VE
 	$(BIN)/python -m tests.spark_jvm
 	@touch $@
 
-# Files of tests side by side, each process with a JVM and a broker of its own where it needs them. In the order of their
-# folders: long ones come early, where xdist would begin with the files that have many tests, and end with one process at work.
+# Files of tests side by side, each process with a JVM and a broker of its own where it needs them. The longest come first
+# (tests/file_times.py), where xdist would begin with the files that have many tests, and end with one process at work.
 PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Folders whose tests start no JVM, but for those that are marked.
@@ -84,6 +84,9 @@ test: maven dev $(VENV)/spark-classes.stamp  ## the tests, short forms: C++ (whe
 # --- checks -------------------------------------------------------------------------------------------------------
 python-test: maven dev $(VENV)/spark-classes.stamp  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
 	$(PYTEST) -m "not slow" $(ARGS)
+
+file-times: maven dev $(VENV)/spark-classes.stamp  ## the Python tests, and how long each file took, by which `make test` begins with the longest
+	$(PYTEST) -m "not slow" --record-file-times $(ARGS)
 
 # For the loop of edit and run.
 test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
@@ -157,6 +160,12 @@ docs: $(VENV)/docs.stamp  ## the pages and the reference made from docstrings, a
 $(VENV)/docs.stamp: $(VENV)/built.stamp
 	$(BIN)/python .ci/requirements.py docs >$(VENV)/docs-requirements.txt
 	$(BIN)/python -m pip install --quiet --requirement $(VENV)/docs-requirements.txt
+	@touch $@
+
+azurite: $(VENV)/azurite.stamp  ## Azure's emulator from npm into .venv: without it the tests of Azure's store are left out
+
+$(VENV)/azurite.stamp: $(VENV)/environment.stamp
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/azurite azurite@3
 	@touch $@
 
 wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment

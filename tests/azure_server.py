@@ -1,7 +1,7 @@
 """Azure's blob store in a process of its own: its emulator, azurite, from npm. Tests without it are left out.
 
-It is looked for on the path, or where HOLDFAST_AZURITE says: `npm install azurite`, then
-`HOLDFAST_AZURITE=node_modules/.bin/azurite-blob`.
+`make azurite` puts it into the environment, where npm is. Elsewhere it is looked for on the path, or where
+HOLDFAST_AZURITE says.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 import uuid
@@ -33,7 +34,8 @@ _START_S = 60
 
 def azurite() -> str | None:
     """The program; None where there is none."""
-    return os.environ.get("HOLDFAST_AZURITE") or shutil.which("azurite-blob")
+    own = Path(sys.prefix) / "azurite" / "node_modules" / ".bin" / "azurite-blob"
+    return os.environ.get("HOLDFAST_AZURITE") or (str(own) if own.exists() else shutil.which("azurite-blob"))
 
 
 class AzureServer:

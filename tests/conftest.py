@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from tests import azure_server, hdfs_server, s3_server
+from tests import azure_server, file_times, hdfs_server, left_out, s3_server
 from tests.spark_jvm import jvm_options
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("holdfast")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka-version", metavar="RELEASE", help="run Kafka's brokers in this release: 3.9, 4.0, …")
+    parser.addoption("--record-file-times", action="store_true", help="write tests/file_times.json anew")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,12 +49,24 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update({**s3_server.CREDENTIALS, **azure_server.CREDENTIALS})
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    file_times.by_time(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in left_out.told(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
+    if config.getoption("--record-file-times"):
+        stats = terminalreporter.stats.values()
+        file_times.record(one for told in stats for one in told if isinstance(one, pytest.TestReport))
+
+
 @pytest.fixture(scope="session")
 def spark_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from tests.spark_sessions import start_session
+    from tests.spark_sessions import ONE_DRIVER, start_session
 
     # Tasks may fail once: a test of retries needs it, and the others do not notice.
-    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"))
+    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"), **ONE_DRIVER)
     yield session
     session.stop()
 
@@ -96,6 +109,7 @@ def nothing_open_outlives_its_tests() -> Iterator[None]:
     stay open for as long as their process lives are too many in a process of two thousand tests: py4j's server ends
     without a word where a socket gets a number of 1,024 or more, and whoever waits for a call-back waits for ever.
     """
+    gc.freeze()  # what is there now stays; to look through it again takes 80 ms, after each test of some folders
     yield
     gc.collect()
     wire = sys.modules.get("holdfast.kafka.wire")
@@ -137,7 +151,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure_server.Azu
     """Azure's emulator, where it is installed."""
     program = azure_server.azurite()
     if program is None:
-        pytest.skip("azurite is not installed: npm install azurite, and name azurite-blob by HOLDFAST_AZURITE")
+        pytest.skip("azurite is not installed: `make azurite`, which needs npm")
     with azure_server.azure_server(program, tmp_path_factory.mktemp("azure") / "server.log") as server:
         yield server
 

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -135,7 +136,6 @@ def test_while_the_query_runs(query: Query, tmp_path: Path) -> None:
 def test_pandas_duckdb_and_spark_read_a_savepoint_in_one_line(
     query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:
-    duckdb = pytest.importorskip("duckdb")
     query.run(3)
     saved = hf.Savepoint.create(checkpoint=query.stream.checkpoint, to=tmp_path / "saved")
     folder = saved.path("running totals", "total")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,17 @@ _SKIPPED = {".git", ".venv", "build", "dist", "demo-output", "demo-output-kafka"
 def files(*suffixes: str, under: str = ".") -> list[Path]:
     """Source files below a folder of the tree, without what is built or ignored."""
     folder = ROOT / under
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix in suffixes and path.is_file() and not _SKIPPED.intersection(path.relative_to(ROOT).parts)
-    )
+    return [path for path in _all_files() if path.suffix in suffixes and path.is_relative_to(folder)]
+
+
+@cache
+def _all_files() -> list[Path]:
+    """Looked for once, and not where the environment lies: that alone has more files than all the rest."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [one for one in folders if one not in _SKIPPED]
+        found += [Path(folder, one) for one in names]
+    return sorted(path for path in found if path.is_file())
 
 
 def python_files() -> list[Path]:

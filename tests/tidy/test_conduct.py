@@ -101,3 +101,17 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     names = [path.name for path in files(".py", under="tests") if path.name.startswith("test_")]
     twins = sorted({one for one in names if names.count(one) > 1})
     assert not twins, twins
+
+
+def test_no_test_is_skipped_by_an_import_that_fails() -> None:
+    """What the tests need stands in pyproject.toml; a module of our own that can no longer be imported is no reason. A
+    library of the machine's that is not there is one: Python tells it apart, as an OSError.
+    """
+    found = [
+        f"{name(path)}:{line}"
+        for path in files(".py", under="tests")
+        if "importorskip" in text(path)
+        for line, called, call in _calls(path)
+        if called.endswith("importorskip") and "exc_type=OSError" not in ast.unparse(call)
+    ]
+    assert not found, f"skip by SPARK_RELEASE, or not at all: {found}"

@@ -205,6 +205,18 @@ def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -
     assert not list(tmp_path.glob("stranger-*")), "a stranger leaves nothing behind"
 
 
+def test_ci_tells_at_the_end_what_a_section_left_out_and_that_it_failed(tmp_path: Path) -> None:
+    section = "".join(re.findall(r"^section\(\) {\n.*?^}\n", text(ROOT / ".ci/run"), re.M | re.S))
+    fails = "sh -c 'echo left out: 3 tests: no server; echo to the end >&2; exit 4'"
+    told = 'printf "%s\\n" "${times[@]}" "${failed[*]}"'
+    script = (
+        f"set -euo pipefail; work=$0 times=() failed=()\n{section}\nsection tests {fails}\nsection lint true\n{told}\n"
+    )
+    said = subprocess.run(["bash", "-c", script, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    assert "to the end" in said
+    assert re.search(r"s  tests, FAILED\n +left out: 3 tests: no server\n.*s  lint\ntests\n$", said), said
+
+
 @pytest.mark.parametrize("name", ["SPARK_HOME", "SPARK_CONF_DIR", "PYTHONPATH", "PYTHONHOME"])
 def test_another_spark_of_the_user_is_not_run(name: str) -> None:
     """Who works with Spark often has one set up: pyspark runs the one of SPARK_HOME, whatever its version."""

@@ -418,7 +418,6 @@ class Counted(hf.BatchProcessor):
 
 
 def test_a_sketch_has_its_count_beside_it(tmp_path: Path) -> None:
-    pytest.importorskip("datasketches")
     key = pa.schema([("user", pa.string())])
     saved = _taken(tmp_path, Counted(), key, [{"user": "a"}, {"user": "b"}])
     rows = saved.read("of types: _ä/ö", "users").read_all()

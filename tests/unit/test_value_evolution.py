@@ -276,8 +276,6 @@ def test_a_state_has_63_types_at_most() -> None:
 
 
 def test_what_counts_distinct_values_keeps_their_type() -> None:
-    pytest.importorskip("datasketches")
-
     def program(kind: pa.DataType) -> hf.KeyedProcessor:
         state = hf.AggregatingState(kind, "approx_count_distinct")
         made: hf.KeyedProcessor = type("Program", (Keeps,), {"value": state})()
