@@ -206,6 +206,10 @@ class WorldStore:
         for name in names:
             self._world.files.pop(name, None)
 
+    def sweep(self, prefix: str, before_ms: int) -> int:
+        self._world.step(f"sweep {prefix}")
+        return 0  # what is being written is no file here
+
 
 class WorldSink:
     """Transactions as Kafka has them: an id has generations, and a new one ends the one before."""

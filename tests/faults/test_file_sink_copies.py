@@ -270,3 +270,16 @@ def test_of_two_copies_that_stand_still_anywhere_one_goes_on(tmp_path: Path, mon
         if not stood[0]:
             break
     assert pairs > 400
+
+
+def test_what_killed_drivers_left_half_written_is_cleared_by_a_later_start(tmp_path: Path) -> None:
+    one = Copy(tmp_path / "checkpoint", tmp_path / "out", "one")
+    assert one.run(2) is None
+    folders = [tmp_path / "checkpoint" / "holdfast" / QUERY / folder for folder in ("records", "epochs")]
+    for folder in folders:
+        (folder / ".tmp-killed").write_bytes(b"half")
+        os.utime(folder / ".tmp-killed", (0, 0))
+        (folder / ".tmp-writing").write_bytes(b"half")
+    assert one.run(3) is None
+    left = [path.name for folder in folders for path in folder.glob(".tmp-*")]
+    assert left == [".tmp-writing"] * 2, "somebody may be writing these"

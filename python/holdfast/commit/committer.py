@@ -26,6 +26,7 @@ from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
 from holdfast.storage import FileStore
 
+_WRITING_MAX_MS = 3_600_000
 #: Runs the batch's job, exactly one full action, and gives the results of all its sink tasks.
 Job = Callable[["Replay | None"], Sequence[TaskResult]]
 
@@ -156,8 +157,11 @@ class Committer:
             self._sweeps.start()
         try:
             self._epochs.trim()
+            # What drivers that were killed were writing. A live one may be writing too: it has an hour.
+            before_ms = self._retries.clock.now_ms() - _WRITING_MAX_MS
+            self._store.sweep(f"{query_prefix(self._query_id)}/", before_ms)
         except HoldfastError as error:
-            self._logger.warning("old epochs are forgotten later: %s", error)
+            self._logger.warning("old epochs and half-written files are cleared at the next start: %s", error)
 
     def close(self) -> None:
         """The query has ended: nothing is looked after any more."""
