@@ -165,7 +165,7 @@ $(VENV)/docs.stamp: $(VENV)/built.stamp
 azurite: $(VENV)/azurite.stamp  ## Azure's emulator from npm into .venv: without it the tests of Azure's store are left out
 
 $(VENV)/azurite.stamp: $(VENV)/environment.stamp
-	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/azurite azurite@3
+	npm install --loglevel=error --no-audit --no-fund --ignore-scripts --prefix $(VENV)/azurite azurite@3
 	@touch $@
 
 wheel: maven $(VENV)/wheel.stamp  ## a manylinux wheel in dist/ for .venv's Python, installed and run in a fresh environment
