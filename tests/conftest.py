@@ -63,10 +63,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def spark_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from tests.spark_sessions import ONE_DRIVER, start_session
+    from tests.spark_sessions import start_session
 
     # Tasks may fail once: a test of retries needs it, and the others do not notice.
-    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"), **ONE_DRIVER)
+    session = start_session("local[2,2]", tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

@@ -21,16 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Of Spark, as (4, 3): a test of what came later than 4.0 is skipped by this, and never because an import failed.
 SPARK_RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
-#: For streams whose checkpoint never has two drivers. Spark's own way of writing into a checkpoint in a folder starts a
-#: process, `readlink`, for each name that it looks at: 40 for a batch of one operator, and a quarter of its processor
-#: time. This one starts none, but of two drivers that create one file both may win. What the programs prove that are
-#: killed is proven in Spark's own way, as users have it.
-ONE_DRIVER: dict[str, str] = {}
-if SPARK_RELEASE >= (4, 3):  # before, the class has another name
-    ONE_DRIVER["spark__sql__streaming__checkpointFileManagerClass"] = (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
-
 
 def worker_path() -> str:
     """PYTHONPATH for Spark's Python workers: the tests, the package as this process has it, and what was there."""
