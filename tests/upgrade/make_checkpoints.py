@@ -74,9 +74,8 @@ class Run:
             time.sleep(0.02)
 
     def wait(self) -> int:
-        assert self._process.stdout is not None
-        self._process.stdout.read()
-        return self._process.wait()
+        self._process.communicate()
+        return self._process.returncode
 
     def said(self) -> str:
         return (self._folder / "log.txt").read_text()[-4000:]
@@ -89,7 +88,7 @@ class Run:
                     process.send_signal(signal.SIGKILL)
             except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
                 continue
-        self._process.wait()
+        self._process.communicate()
 
 
 def older_code_dies(python: str, folder: Path, servers: str, step: str, *source: str) -> None:
