@@ -74,8 +74,10 @@ class Run:
             time.sleep(0.02)
 
     def wait(self) -> int:
-        self._process.communicate()
-        return self._process.returncode
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            said.read()
+        return self._process.wait()
 
     def said(self) -> str:
         return (self._folder / "log.txt").read_text()[-4000:]
@@ -88,7 +90,9 @@ class Run:
                     process.send_signal(signal.SIGKILL)
             except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
                 continue
-        self._process.communicate()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 def older_code_dies(python: str, folder: Path, servers: str, step: str, *source: str) -> None:
