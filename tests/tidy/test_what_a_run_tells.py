@@ -42,7 +42,7 @@ def _run(folder: Path, text: str, *arguments: str) -> str:
     (folder / "test_them.py").write_text(text, encoding="utf-8")
     options = ["-q", "-p", "no:benchmark", "-o", f"cache_dir={folder / 'cache'}", "-c", str(ROOT / "pyproject.toml")]
     command = [sys.executable, "-m", "pytest", *options, "-p", "tests.conftest", *arguments, str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500).stdout
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
