@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.figures import ROOT, arguments, at_least, figure, machine, ratio, spread, work_folder
+from benchmarks.figures import ROOT, Measured, arguments, at_least, figure, in_turns, ratio, spread
+from benchmarks.records import recorded
 
 from holdfast import _core, rocksdb_library
 
@@ -129,7 +130,7 @@ def cold(folder: Path, stored: int, touched: int, rounds: int) -> None:
     for name, rates in theirs.items():
         print(f"{touched:,} of {stored:,} keys: RocksDB, {name} {spread(rates)} rows/s")
     best = max(theirs, key=lambda name: statistics.median(theirs[name]))
-    ratio("core_ops.vs_rocksdb", ours, theirs[best], at_least(1.0), f"RocksDB at its best: {best}")
+    ratio("core_ops.vs_rocksdb", in_turns(ours, theirs[best]), at_least(1.0), f"RocksDB at its best: {best}")
 
 
 def hot(rows: int, distinct: int, rounds: int) -> None:
@@ -149,16 +150,15 @@ def hot(rows: int, distinct: int, rounds: int) -> None:
         if batch >= 2:
             rates.append(rows / seconds)
     note = f"quartiles {spread(rates)}; {rows:,} rows over {distinct:,} keys"
-    figure("core_ops.hot_rows_per_s", statistics.median(rates), at_least(5e6), note)
+    figure("core_ops.hot_rows_per_s", statistics.median(rates), at_least(5e6), note, Measured.again(rates))
 
 
 def main() -> None:
     """480,000 of 5M keys; 1M rows over 20,000 keys."""
     parser = arguments(__doc__, stored=5_000_000, touched=480_000, rounds=10)
     given = parser.parse_args()
-    machine()
     rocksdb_library.load()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         if given.short:
             cold(folder, 200_000, 20_000, 5)
             hot(200_000, 20_000, 5)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.figures import arguments, at_least, at_most, figure, machine, percentile, ratio, spread, work_folder
+from benchmarks.figures import Measured, arguments, at_least, at_most, figure, in_turns, percentile, ratio, spread
+from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
 
 import holdfast as hf
@@ -77,8 +78,7 @@ def main() -> None:
     """10M keys and timers, 1M of which fire; 200 pairs of small batches."""
     given = arguments(__doc__, keys=10_000_000, due=1_000_000, batches=200).parse_args()
     keys, due, batches = (200_000, 50_000, 30) if given.short else (given.keys, given.due, given.batches)
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         measure(folder, keys, due, batches)
 
 
@@ -95,7 +95,7 @@ def measure(folder: Path, keys: int, due: int, batches: int) -> None:
         slots = [(plain, Totals(), without), (timed, TotalsWithTimers(0), idle)]
         for slot, processor, series in slots[:: 1 if number % 2 else -1]:
             series.append(run(slot, processor, some)[0])
-    ratio("timers.idle_cost", idle[10:], without[10:], at_most(1.05), f"{ROWS} rows a batch, {keys:,} timers")
+    ratio("timers.idle_cost", in_turns(idle[10:], without[10:]), at_most(1.05), f"{ROWS} rows a batch, {keys:,} timers")
     print(f"small batches: without {spread(without[10:], ' ms')}, with {spread(idle[10:], ' ms')}")
 
     fresh = timed.worker()
@@ -109,7 +109,7 @@ def measure(folder: Path, keys: int, due: int, batches: int) -> None:
         start = time.perf_counter()
         table.next_due()
         asked.append((time.perf_counter() - start) * 1e6)
-    figure("timers.next_due_us", percentile(asked, 50), note="in a worker that knows it")
+    figure("timers.next_due_us", percentile(asked, 50), None, "in a worker that knows it", Measured.again(asked))
     figure(
         "timers.next_due_first_ms", (sought - opened) * 1000, note=f"new worker; open {(opened - began) * 1000:.0f} ms"
     )

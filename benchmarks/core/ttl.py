@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.figures import arguments, at_least, at_most, figure, machine, ratio, work_folder
+from benchmarks.figures import arguments, at_least, at_most, figure, in_turns, ratio
+from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, TOTAL, Slot, payloads
 
 from holdfast._core import Base, BaseOptions, BaseWriter
@@ -36,7 +37,8 @@ def cost(folder: Path, rows: int, keys: int, measured: int) -> None:
             slots[name].settle()
             if batch >= 3:
                 rates[name].append(rows / ms * 1000)
-    ratio("ttl.cost", rates["with"], rates["without"], at_least(0.9), f"{rows:,} rows over {keys:,} keys a batch")
+    compared = in_turns(rates["with"], rates["without"])
+    ratio("ttl.cost", compared, at_least(0.9), f"{rows:,} rows over {keys:,} keys a batch")
 
 
 def disk(folder: Path, keys: int) -> None:
@@ -87,8 +89,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows, given.keys, given.measured, given.fresh = 20_000, 20_000, 4, 500
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         disk(Path(folder) / "disk", given.fresh)
         cost(Path(folder) / "cost", given.rows, given.keys, given.measured)
 

@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.conditions import descendants
+from benchmarks.figures import arguments, at_most, figure
+from benchmarks.records import recorded
 from benchmarks.stream.ways import holdfast, spark_sql
 from benchmarks.stream.workload import made_rows, run, start_session
 from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +45,7 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.05):
-            for process in self._descendants(os.getpid()):
+            for process in descendants(os.getpid()):
                 with contextlib.suppress(OSError):
                     # A process that the JVM has forked and that is not another program yet has the JVM's memory.
                     program, *arguments = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
@@ -61,15 +63,6 @@ class PeakMemory:
                 return int(line.split()[1]) * 1024
         return 0
 
-    @classmethod
-    def _descendants(cls, process: int) -> list[int]:
-        found = []
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with contextlib.suppress(OSError):
-                for child in (task / "children").read_text(encoding="utf-8").split():
-                    found += [int(child), *cls._descendants(int(child))]
-        return found
-
 
 def main() -> None:
     """6M keys, some of them in every batch, under a budget of 64 MiB of changes and 64 MiB of cache a worker."""
@@ -78,13 +71,12 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows, given.keys, given.batches, given.budget_mib, given.large_batch = 100_000, 400_000, 4, 8, 1_000_000
-    machine()
     settings = {
         "memory.batch.max": given.budget_mib * MIB,
         "memory.cache.max": given.budget_mib * MIB,
         "memory.spool.max": given.budget_mib * MIB // 4,
     }
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         spark = start_session(folder)
         if given.only in (None, "budget"):
             _budget(spark, folder, given.rows, given.keys, given.batches, settings)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
-from benchmarks.figures import arguments, at_least, figure, machine, spread, work_folder
+from benchmarks.figures import Measured, arguments, at_least, figure
+from benchmarks.records import recorded
 from benchmarks.recovery.stored import PUTS, stored
 
 import holdfast as hf
@@ -31,7 +32,7 @@ def read(folder: Path, measured: int) -> None:
         wanted = first["key"][0].as_py()
         found = checkpoint.read(*PUTS, filter=pc.field("key") == wanted).read_all()
         assert found.num_rows == 1
-    figure("read.rows_per_s", float(np.median(rates)), at_least(1_000_000), f"{rows:,} rows; {spread(rates)}")
+    figure("read.rows_per_s", float(np.median(rates)), at_least(1_000_000), f"{rows:,} rows", Measured.again(rates))
     figure("read.bring_s", brought, None, "the snapshot checked and linked, two deltas folded in")
 
 
@@ -40,8 +41,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows, given.measured = 40_000, 2
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         stored(folder, given.rows)
         read(folder, given.measured)
 

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import ROOT, arguments, at_most, figure, machine, spread, work_folder
+from benchmarks.figures import IN_TURNS, ROOT, Measured, arguments, at_most, figure
+from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, Slot, payloads
 from benchmarks.stream.workload import start_session
 from pyspark.sql import DataFrame
@@ -77,8 +78,8 @@ def slot_recovery(folder: Path, stored: int, rounds: int) -> None:
         cold.append(_open_and_read(slot, str(elsewhere), wanted))
         shutil.rmtree(elsewhere)
     note = f"{stored * (8 + VALUE_BYTES) / 1e9:.2f} GB"
-    figure("recovery.warm_s", statistics.median(warm), at_most(0.5), f"{note}; {spread(warm, ' s')}")
-    figure("recovery.cold_s", statistics.median(cold), at_most(3), f"{note}; {spread(cold, ' s')}")
+    figure("recovery.warm_s", statistics.median(warm), at_most(0.5), note, Measured.again(warm, IN_TURNS))
+    figure("recovery.cold_s", statistics.median(cold), at_most(3), note, Measured.again(cold, IN_TURNS))
 
 
 def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array) -> float:
@@ -163,11 +164,10 @@ def main() -> None:
     if given.child:
         run_engine(given.folder, given.child)
         return
-    machine()
     gigabytes = 0.02 if given.short else given.gigabytes
     large_rows = 50_000 if given.short else 1_000_000
     stored = max(1, int(gigabytes * 1e9 / (8 + VALUE_BYTES) / large_rows)) * large_rows
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         if given.only in (None, "slot"):
             slot_recovery(folder / "slot", stored, given.rounds)
         if given.only in (None, "query"):

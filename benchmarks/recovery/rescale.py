@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.figures import arguments, at_most, figure
+from benchmarks.records import recorded
 from benchmarks.recovery.stored import PUTS, begun, first_versions, stored
 from tests.spark_files import SparkFiles
 
@@ -56,8 +57,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows = 40_000
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         stored(folder, given.rows)
         rescale(folder)
 

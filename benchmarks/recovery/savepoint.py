@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from benchmarks.figures import arguments, at_least, at_most, figure, machine, ratio, spread, work_folder
+from benchmarks.figures import Measured, arguments, at_least, at_most, figure, in_turns, ratio
+from benchmarks.records import recorded
 from benchmarks.recovery.stored import PUTS, begun, first_versions, stored
 
 import holdfast as hf
@@ -35,9 +36,9 @@ def create(folder: Path, measured: int) -> None:
             if number:
                 made.append(size / 1e6 / seconds)
                 read.append(rows / (time.process_time() - start))
-    note = f"{size / 1e6:.0f} MB of Parquet; {spread(made)}"
-    figure("savepoint.create_mb_per_s", float(np.median(made)), at_least(100), note)
-    figure("savepoint.read_rows_per_s", float(np.median(read)), None, spread(read))
+    note = f"{size / 1e6:.0f} MB of Parquet"
+    figure("savepoint.create_mb_per_s", float(np.median(made)), at_least(100), note, Measured.again(made))
+    figure("savepoint.read_rows_per_s", float(np.median(read)), None, "", Measured.again(read))
 
 
 def restore(folder: Path, measured: int) -> None:
@@ -53,7 +54,7 @@ def restore(folder: Path, measured: int) -> None:
         if number:
             rates.append(size / 1e6 / seconds)
         shutil.rmtree(folder / "begun")
-    figure("savepoint.restore_mb_per_s", float(np.median(rates)), at_least(100), spread(rates))
+    figure("savepoint.restore_mb_per_s", float(np.median(rates)), at_least(100), "", Measured.again(rates))
 
 
 def native(folder: Path, measured: int) -> None:
@@ -75,7 +76,7 @@ def native(folder: Path, measured: int) -> None:
             uploaded.append(time.perf_counter() - start)
     size = sum(path.stat().st_size for path in new)
     note = f"{saved.bytes / 1e6:.0f} MB of state, {size / 1e6:.0f} MB of them new"
-    ratio("savepoint.native_create", made, uploaded, at_most(1), note)
+    ratio("savepoint.native_create", in_turns(made, uploaded), at_most(1), note)
 
 
 def main() -> None:
@@ -83,8 +84,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows, given.measured = 40_000, 2
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         stored(folder, given.rows)
         create(folder, given.measured)
         restore(folder, given.measured)

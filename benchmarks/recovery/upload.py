@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.figures import arguments, at_most, figure
+from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, Slot, payloads
 
 VALUE_BYTES = 100
@@ -23,8 +24,7 @@ def main() -> None:
     state_bytes = int((0.02 if given.short else given.gigabytes) * 1e9)
     # The smallest snapshot worth an upload is a setting of 64 MiB: a small form needs a smaller one.
     settings: dict[str, Any] = {"snapshot_bytes_min": 1 << 20} if state_bytes < 1e9 else {}
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         slot = Slot(folder, PAYLOAD, **settings)
         generator = np.random.default_rng(7)
         stored = state_bytes // (8 + VALUE_BYTES)

@@ -18,18 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from benchmarks.figures import (
-    Goal,
-    arguments,
-    at_least,
-    at_most,
-    figure,
-    machine,
-    percentile,
-    ratio,
-    spread,
-    work_folder,
-)
+from benchmarks.figures import Goal, Measured, arguments, at_least, at_most, figure, in_turns, percentile, ratio, spread
+from benchmarks.records import recorded
 from benchmarks.stream.eos_probe import PARTITIONS, Pace, latencies
 from benchmarks.stream.workload import Batches, made_rows, start_session, watch
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -83,7 +73,7 @@ def commit_phase(name: str, times: list[CommitTimes], note: str, goals: tuple[Go
     record, ends = (percentile(part, 50) for part in ([t.record_ms for t in times], [t.commit_ms for t in times]))
     note = f"{len(ms)} batches {note}, {PARTITIONS} transactions each; medians: record {record:.1f}, ends {ends:.1f}"
     for percent, goal in zip((50, 99), goals):
-        figure(f"{name}_p{percent}_ms", percentile(ms, percent), goal, note)
+        figure(f"{name}_p{percent}_ms", percentile(ms, percent), goal, note, Measured.among(ms))
 
 
 def new_topic(servers: str) -> str:
@@ -121,10 +111,15 @@ def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, ro
             rates[mode] += one_query(
                 spark, servers, folder, mode, rows, measured=measured, warm_up=measured // 3
             ).rows_per_s
-    ratio("eos.vs_alo", rates[MODES[0]], rates[MODES[1]], at_least(0.85), f"{rows:,} rows a batch")
-    ratio("eos.vs_plain", rates[MODES[0]], rates[PLAIN], note="against mode none: no transaction, no header")
-    ratio("eos.vs_unwitnessed", rates[MODES[0]], rates[UNWITNESSED], at_least(0.95), "against witness_topic=None")
-    figure("eos.rows_per_s", statistics.median(rates[MODES[0]]))
+    ratio("eos.vs_alo", in_turns(rates[MODES[0]], rates[MODES[1]]), at_least(0.85), f"{rows:,} rows a batch")
+    ratio("eos.vs_plain", in_turns(rates[MODES[0]], rates[PLAIN]), note="against mode none: no transaction, no header")
+    ratio(
+        "eos.vs_unwitnessed",
+        in_turns(rates[MODES[0]], rates[UNWITNESSED]),
+        at_least(0.95),
+        "against witness_topic=None",
+    )
+    figure("eos.rows_per_s", statistics.median(rates[MODES[0]]), measured=Measured.again(rates[MODES[0]]))
 
 
 def latency(
@@ -168,7 +163,7 @@ def small_batches(spark: SparkSession, servers: str, folder: Path, pace: Pace) -
         ms, times = latency(spark, servers, folder, mode, pace)
         note = f"{len(ms)} rows, {pace.per_s} a second, as fast as batches come"
         for percent in (50, 99):
-            figure(f"eos.e2e{infix}_p{percent}_ms", percentile(ms, percent), note=note)
+            figure(f"eos.e2e{infix}_p{percent}_ms", percentile(ms, percent), None, note, Measured.among(ms))
         if mode == MODES[0]:
             commit_phase("eos.commit_in_query", times, "of that query", (None, None))
 
@@ -238,8 +233,7 @@ def main() -> None:
     rows, rounds, measured, batches = given.rows, given.rounds, given.measured, given.batches
     if given.short:
         rows, rounds, measured, batches, pace = 20_000, 1, 3, 120, Pace(100, warm_up_s=2, per_s=25)
-    machine()
-    with work_folder(given.folder) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
+    with recorded(given) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
         servers = broker.bootstrap_servers
         if given.only in (None, "ids"):
             many_batches(servers, folder, batches)

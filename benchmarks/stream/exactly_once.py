@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.figures import arguments, at_most, figure
+from benchmarks.records import recorded
 from tests.faults import eos_spark_pattern
 from tests.faults.eos_harness import KAFKA, STEPS, impossible, run, show
 from tests.faults.eos_oracle import Differences
@@ -38,8 +39,7 @@ def strike(name: str, world: str, folder: Path, coverage: Coverage, seed: int) -
 
 def main() -> None:
     given = arguments(__doc__, kills=3, pattern_kills=2, seed=1).parse_args()
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         every = Coverage(STEPS, WHO, impossible(KAFKA), given.kills)
         found = strike("exactly_once.", KAFKA, folder / "eos", Coverage.of(SHORT) if given.short else every, given.seed)
         figure("exactly_once.lost", found.lost, at_most(0))

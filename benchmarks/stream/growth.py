@@ -5,7 +5,8 @@ Batches of 1M rows that touch 100k keys each: all the keys there are, or 100k ot
 
 from __future__ import annotations
 
-from benchmarks.figures import arguments, at_least, machine, ratio, spread, work_folder
+from benchmarks.figures import arguments, at_least, one_after_the_other, ratio, spread
+from benchmarks.records import recorded
 from benchmarks.stream.ways import WAYS
 from benchmarks.stream.workload import Batches, made_rows, run, start_session
 
@@ -26,8 +27,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.short:
         given.rows, given.touched, given.stored, given.measured, given.warm_up = 50_000, 5_000, 200_000, 4, 2
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         spark = start_session(folder)
         for name in ["holdfast"] if given.ours_only else ["holdfast", "Spark SQL"]:
             way, output_mode = WAYS[name]
@@ -44,11 +44,11 @@ def main() -> None:
                     output_mode=output_mode,
                 )
                 print(f"{name}, {stored:,} keys stored: {spread(found[stored].rows_per_s)} rows/s", flush=True)
-            large, small = found[given.stored].rows_per_s, found[given.touched].rows_per_s
+            compared = one_after_the_other(found[given.stored].rows_per_s, found[given.touched].rows_per_s)
             if name == "holdfast":
-                ratio("growth.10m_vs_100k", large, small, at_least(0.6), f"{given.stored:,} ÷ {given.touched:,} keys")
+                ratio("growth.10m_vs_100k", compared, at_least(0.6), f"{given.stored:,} ÷ {given.touched:,} keys")
             else:
-                ratio("growth.spark_sql_10m_vs_100k", large, small, note="the same of Spark SQL")
+                ratio("growth.spark_sql_10m_vs_100k", compared, note="the same of Spark SQL")
         spark.stop()
 
 

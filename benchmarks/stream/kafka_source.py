@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import arguments, at_least, figure, machine, spread, work_folder
+from benchmarks.figures import Measured, arguments, at_least, figure, in_turns, ratio
+from benchmarks.records import recorded
 from benchmarks.stream.workload import start_session
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -110,11 +111,10 @@ def main() -> None:
     rows, batch_rows, rounds = given.rows, given.batch_rows, given.rounds
     if given.short:
         rows, batch_rows, rounds = 400_000, 100_000, 1
-    machine()
     ours: list[float] = []
     theirs: list[float] = []
     tuned: list[float] = []
-    with work_folder(given.folder) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
+    with recorded(given) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
         servers = broker.bootstrap_servers
         fill(servers, rows)
         spark = start_session(folder)
@@ -124,15 +124,16 @@ def main() -> None:
             tuned.append(bare(servers, rows, dict(SOURCE_SETTINGS)))
             ours += in_spark(spark, servers, batch_rows, folder / f"checkpoint-{turn}")
         spark.stop()
-    median = statistics.median(ours)
-    figure("kafka_source.rows_per_s", median, at_least(350_000), f"batches of {batch_rows}: {spread(ours)}")
-    note = f"bare, default settings: {spread(theirs)} rows/s; bare, the source's settings: {spread(tuned)} rows/s"
-    figure("kafka_source.vs_bare_client", median / statistics.median(theirs), at_least(0.8), note)
-    figure(
-        "kafka_source.vs_tuned_client",
-        median / statistics.median(tuned),
-        note="the same, against the faster of the two",
-    )
+        measured = Measured.again(ours)
+        figure(
+            "kafka_source.rows_per_s",
+            statistics.median(ours),
+            at_least(350_000),
+            f"batches of {batch_rows:,}",
+            measured,
+        )
+        ratio("kafka_source.vs_bare_client", in_turns(ours, theirs), at_least(0.8), "librdkafka's default settings")
+        ratio("kafka_source.vs_tuned_client", in_turns(ours, tuned), note="the source's own settings")
 
 
 if __name__ == "__main__":

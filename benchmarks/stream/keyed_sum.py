@@ -10,7 +10,20 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 
-from benchmarks.figures import Goal, arguments, at_least, at_most, figure, machine, ratio, spread, work_folder
+from benchmarks.figures import (
+    IN_TURNS,
+    Goal,
+    Measured,
+    arguments,
+    at_least,
+    at_most,
+    figure,
+    in_turns,
+    one_after_the_other,
+    ratio,
+    spread,
+)
+from benchmarks.records import recorded
 from benchmarks.stream.ways import WAYS
 from benchmarks.stream.workload import Batches, made_rows, run, start_session
 from pyspark.sql import SparkSession
@@ -63,19 +76,19 @@ def cost(name: str, pipe: list[list[float]], way: list[list[float]], goal: Goal)
     by rounds, since a machine's speed changes more from round to round than state costs.
     """
     by_round = [median(empty) / median(full) - 1 for empty, full in zip(pipe, way)]
-    figure(name, median(by_round), goal, f"rounds {', '.join(f'{found:.2f}' for found in sorted(by_round))}")
+    figure(name, median(by_round), goal, measured=Measured.again(by_round, IN_TURNS))
 
 
 def main_size(spark: SparkSession, folder: Path, rows: int, keys: int, measured: int, warm_up: int) -> None:
     """1M rows and 200k keys, the size of the goals."""
     fast = compare(spark, folder, FAST, rows, keys, measured=measured, warm_up=warm_up)
     ours, theirs = all_rounds(fast["holdfast"]), all_rounds(fast["Spark SQL"])
-    ratio("keyed_sum.vs_spark_sql", ours, theirs, at_least(1.5))
-    ratio("keyed_sum.vs_spark_sql_each_row", all_rounds(fast["holdfast, a total for each row"]), theirs)
+    ratio("keyed_sum.vs_spark_sql", in_turns(ours, theirs), at_least(1.5))
+    ratio("keyed_sum.vs_spark_sql_each_row", in_turns(all_rounds(fast["holdfast, a total for each row"]), theirs))
     pipe = fast["empty pipe"]
     cost("keyed_sum.state_cost", pipe, fast["holdfast, no output"], at_most(0.25))
     cost("keyed_sum.state_cost_hashmap", pipe, fast["holdfast, no output, hashmap"], at_most(0.10))
-    figure("keyed_sum.rows_per_s", median(ours))
+    figure("keyed_sum.rows_per_s", median(ours), measured=Measured.again(ours))
 
 
 def slow_ways(
@@ -93,8 +106,13 @@ def slow_ways(
     }
     rates += ours()
     note = f"theirs at {slow_rows:,} rows a batch and {slow_keys:,} keys"
-    ratio("keyed_sum.vs_apply_in_pandas", rates, theirs[SLOW[0]], at_least(120.0), note)
-    ratio("keyed_sum.vs_transform_with_state_in_pandas", rates, theirs[SLOW[1]], at_least(180.0), note)
+    ratio("keyed_sum.vs_apply_in_pandas", one_after_the_other(rates, theirs[SLOW[0]]), at_least(120.0), note)
+    ratio(
+        "keyed_sum.vs_transform_with_state_in_pandas",
+        one_after_the_other(rates, theirs[SLOW[1]]),
+        at_least(180.0),
+        note,
+    )
 
 
 def many_keys(spark: SparkSession, folder: Path, rows: int, keys: int, stored: int, measured: int) -> None:
@@ -104,7 +122,8 @@ def many_keys(spark: SparkSession, folder: Path, rows: int, keys: int, stored: i
     for name in ("holdfast", "Spark SQL"):
         rates[name] = measure(spark, folder, name, rows, keys, measured=measured, warm_up=warm_up).rows_per_s
     note = f"{rows:,} rows a batch drawn from {keys:,} keys, after {warm_up} batches"
-    ratio("keyed_sum.vs_spark_sql_many_keys", rates["holdfast"], rates["Spark SQL"], at_least(2.5), note)
+    compared = one_after_the_other(rates["holdfast"], rates["Spark SQL"])
+    ratio("keyed_sum.vs_spark_sql_many_keys", compared, at_least(2.5), note)
 
 
 def grid(spark: SparkSession, folder: Path) -> None:
@@ -118,20 +137,20 @@ def grid(spark: SparkSession, folder: Path) -> None:
             }
             note = "map-side combine leaves Spark one row a key to shuffle" if rows > 10 * keys else ""
             name = f"keyed_sum.vs_spark_sql.{rows // 1000}k_rows_{keys // 1000}k_keys"
-            ratio(name, rates["holdfast"], rates["Spark SQL"], note=note)
+            ratio(name, one_after_the_other(rates["holdfast"], rates["Spark SQL"]), note=note)
 
 
 def main() -> None:
-    """The goals' sizes; with --grid all sizes; with --short small ones."""
+    """The goals' sizes; with --only grid all sizes; with --short small ones."""
     parser = arguments(__doc__, measured=8, warm_up=4)
-    parser.add_argument("--grid", action="store_true", help="all sizes instead: half an hour")
-    parser.add_argument("--only", choices=["main", "slow", "many-keys"], help="one part")
+    parser.add_argument(
+        "--only", choices=["main", "slow", "many-keys", "grid"], help="one part; grid takes half an hour"
+    )
     parser.add_argument("--slow-rows", type=int, default=1_000_000, help="rows a batch of Spark's Python operators")
     given = parser.parse_args()
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         spark = start_session(folder)
-        if given.grid:
+        if given.only == "grid":
             grid(spark, folder)
         elif given.short:
             main_size(spark, folder, 100_000, 20_000, 3, 2)

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import arguments, at_most, figure, machine, percentile, quartile, ratio, spread, work_folder
+from benchmarks.figures import Measured, arguments, at_most, figure, one_after_the_other, percentile, ratio, spread
+from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
 from benchmarks.stream.ways import WAYS
 from benchmarks.stream.workload import start_session
@@ -37,8 +38,8 @@ def slot_cost(folder: Path, stored: int, batches: int) -> None:
     slot.settle()
     ms = [slot.add(pa.array(generator.integers(0, stored, ROWS)), ones) for _ in range(batches)]
     note = f"{batches} batches of {ROWS} rows over {stored:,} keys, two workers by turns"
-    figure("small_batch.p50_ms", percentile(ms, 50), at_most(20), note)
-    figure("small_batch.p99_ms", percentile(ms, 99), at_most(40), note)
+    figure("small_batch.p50_ms", percentile(ms, 50), at_most(20), note, Measured.again(ms))
+    figure("small_batch.p99_ms", percentile(ms, 99), at_most(40), note, Measured.among(ms))
 
 
 def write_files(folder: Path, stored: int, batches: int) -> None:
@@ -79,8 +80,7 @@ def main() -> None:
     stored, batches, query_batches = given.stored, given.batches, given.query_batches
     if given.short:
         stored, batches, query_batches = 50_000, 60, 8
-    machine()
-    with work_folder(given.folder) as folder:
+    with recorded(given) as folder:
         slot_cost(folder, stored, batches)
         write_files(folder / "input", stored, query_batches)
         spark = start_session(folder)
@@ -88,10 +88,15 @@ def main() -> None:
         theirs = query_cost(spark, folder, "Spark SQL", query_batches)
         python = query_cost(spark, folder, "applyInPandasWithState", query_batches)
         spark.stop()
-        figure("small_batch.query_p50_ms", statistics.median(ours), note=f"third quartile {quartile(ours, 3):.0f} ms")
+        figure("small_batch.query_p50_ms", statistics.median(ours), measured=Measured.again(ours))
         note = "time ÷ time: below 1 is faster than"
-        ratio("small_batch.query_vs_spark", ours, theirs, at_most(1.25), f"{note} Spark SQL")
-        ratio("small_batch.query_vs_apply", ours, python, at_most(1.0), f"{note} Spark's own Python state")
+        ratio("small_batch.query_vs_spark", one_after_the_other(ours, theirs), at_most(1.25), f"{note} Spark SQL")
+        ratio(
+            "small_batch.query_vs_apply",
+            one_after_the_other(ours, python),
+            at_most(1.0),
+            f"{note} Spark's own Python state",
+        )
 
 
 if __name__ == "__main__":

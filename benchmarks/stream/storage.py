@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.figures import arguments, at_most, figure, machine, work_folder
+from benchmarks.figures import arguments, at_most, figure, work_folder
+from benchmarks.records import recorded
 from tests.fault_proxy import Asked, FaultProxy, fault_proxy
 from tests.processors import TOTALS, RunningTotal
 from tests.s3_server import CREDENTIALS, s3_server
@@ -32,23 +33,27 @@ def main() -> None:
     given = arguments(__doc__, batches=30).parse_args()
     batches = 6 if given.short else given.batches
     os.environ.update(CREDENTIALS)
-    machine()
-    quiet = _run(given.folder, batches, {"fold.deltas.max": 100_000, "snapshot.deltas.max": 100_000})
+    with recorded(given) as folder:
+        _figures(folder, batches, short=given.short)
+
+
+def _figures(folder: Path, batches: int, *, short: bool) -> None:
+    quiet = _run(folder, batches, {"fold.deltas.max": 100_000, "snapshot.deltas.max": 100_000})
     deltas = [match.groups() for asked in quiet if asked.kind == "put" and (match := _DELTA.search(asked.path))]
     figure("storage.puts_per_slot", len(deltas) / max(1, len(set(deltas))), at_most(1), f"{len(deltas)} deltas")
     lists = [asked for asked in quiet if asked.kind == "list" and _part(asked) != "output"]
     figure("storage.lists_per_batch", len(lists) / _batches(quiet), at_most(0), f"{_batches(quiet)} batches, no fold")
     _table("between folds", quiet)
-    if given.short:
+    if short:
         return
-    folding = _run(given.folder, 3 * batches, {"fold.deltas.max": 8, "snapshot.deltas.max": 16})
+    folding = _run(folder, 3 * batches, {"fold.deltas.max": 8, "snapshot.deltas.max": 16})
     lists = [asked for asked in folding if asked.kind == "list" and _part(asked) != "output"]
     note = f"{_batches(folding)} batches, a fold each 8, a snapshot each 16: the defaults are 32 and 64"
     figure("storage.lists_per_batch_folding", len(lists) / _batches(folding), None, note)
     _table("with folds and snapshots", folding)
 
 
-def _run(folder: Path | None, batches: int, settings: dict[str, int]) -> list[Asked]:
+def _run(folder: Path, batches: int, settings: dict[str, int]) -> list[Asked]:
     """What is asked in so many batches."""
     with work_folder(folder) as work, s3_server(work / "server.log") as server, fault_proxy(server.url) as proxy:
         (work / "checkpoint").mkdir()

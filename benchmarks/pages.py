@@ -1,0 +1,244 @@
+"""The pages that are made from records: the table in README.md, between two marks, and docs/figures.md.
+
+`make figures` writes them; tests/tidy/test_figures.py says when they do not agree with the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import IN_TURNS, ONE_AFTER_THE_OTHER, ROOT, Figure
+from benchmarks.records import OTHERS_QUIET_MAX, Record, newest, read_all
+
+BEGIN = "<!-- figures: `make figures` writes from here -->"
+END = "<!-- figures: to here -->"
+README = ROOT / "README.md"
+FIGURES = ROOT / "docs" / "figures.md"
+NOT_RECORDED = "not recorded"
+_HOW = {IN_TURNS: "in turns", ONE_AFTER_THE_OTHER: "one run, one after the other", None: "alone"}
+_GRID_SAYS = """\
+All sizes of the running sum, rows/s ÷ Spark SQL's; below 1 Spark wins, whose map side leaves one row a key and task
+to shuffle (`make bench BENCH=keyed_sum ARGS="--only grid"`):"""
+_PAGE_SAYS = """\
+Made by `make figures` from the records in `benchmarks/recorded`, which `make bench BENCH=… ARGS=--record` writes:
+change nothing here. What each figure compares and how it can lie: [benchmarks/README.md](../benchmarks/README.md).
+Ratios travel to other machines, absolute figures do not. ° stands where other processes had more than a twentieth of
+the machine, \\* where changes were not committed."""
+GRID_ROWS, GRID_KEYS = (100_000, 1_000_000, 20_000_000), (20_000, 200_000, 20_000_000)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the README's table: what was measured, the figures' names, the arguments that measure them."""
+
+    text: str
+    names: Sequence[str]
+    arguments: str = ""
+
+    @property
+    def command(self) -> str:
+        """What measures it again."""
+        bench = self.names[0].split(".", 1)[0]
+        return f"`make bench BENCH={bench}" + (f' ARGS="{self.arguments}"`' if self.arguments else "`")
+
+
+ROWS = (
+    Row("running sum, 1M rows a batch, 200k keys, ÷ Spark SQL on RocksDB", ["keyed_sum.vs_spark_sql"], "--only main"),
+    Row("the same ÷ applyInPandasWithState", ["keyed_sum.vs_apply_in_pandas"], "--only slow"),
+    Row("the same ÷ transformWithStateInPandas", ["keyed_sum.vs_transform_with_state_in_pandas"], "--only slow"),
+    Row(
+        "nearly all keys distinct, over 5M stored, ÷ Spark SQL",
+        ["keyed_sum.vs_spark_sql_many_keys"],
+        "--only many-keys",
+    ),
+    Row(
+        "what state costs over the empty pipe, part of its time: rocksdb, hashmap",
+        ["keyed_sum.state_cost", "keyed_sum.state_cost_hashmap"],
+        "--only main",
+    ),
+    Row("read-modify-write ÷ bare RocksDB, cold", ["core_ops.vs_rocksdb"]),
+    Row("the same on hot keys, rows/s on one core", ["core_ops.hot_rows_per_s"]),
+    Row("a slot's batch of 100 rows over 1M keys, ms: p50, p99", ["small_batch.p50_ms", "small_batch.p99_ms"]),
+    Row("the same as a whole query, time ÷ Spark SQL's", ["small_batch.query_vs_spark"]),
+    Row("rate at 10M stored keys ÷ at 100k", ["growth.10m_vs_100k"]),
+    Row(
+        "bytes uploaded ÷ bytes changed, 5 GB of state: between snapshots, over a cycle",
+        ["upload.delta_ratio", "upload.cycle_ratio"],
+    ),
+    Row("1 GB of state opened again, s: warm, cold", ["recovery.warm_s", "recovery.cold_s"]),
+    Row("a query started again without local files, time ÷ Spark's RocksDB provider's", ["recovery.vs_spark"]),
+    Row("Kafka source, 100-byte messages, rows/s", ["kafka_source.rows_per_s"]),
+    Row(
+        "the same ÷ a consumer process a core: tuned, as it comes",
+        ["kafka_source.vs_tuned_client", "kafka_source.vs_bare_client"],
+    ),
+    Row(
+        "kill -9 from Kafka to Kafka: kills, pairs of step and who dies left out, rows lost, rows twice",
+        ["exactly_once.kills", "exactly_once.pairs_missing", "exactly_once.lost", "exactly_once.twice"],
+    ),
+    Row("exactly-once ÷ at-least-once into Kafka, 100k rows a batch", ["eos.vs_alo"]),
+    Row("the same ÷ mode none: no transaction, no record", ["eos.vs_plain"]),
+    Row("the same ÷ without [witnesses](docs/guide/kafka_sink.md)", ["eos.vs_unwitnessed"]),
+    Row(
+        "commit of a batch, ms: alone p50, p99; in the query p50, p99",
+        ["eos.commit_p50_ms", "eos.commit_p99_ms", "eos.commit_in_query_p50_ms", "eos.commit_in_query_p99_ms"],
+    ),
+    Row(
+        "from produce to visible, small batches, ms: p50, p99; at-least-once p50, p99",
+        ["eos.e2e_p50_ms", "eos.e2e_p99_ms", "eos.e2e_alo_p50_ms", "eos.e2e_alo_p99_ms"],
+    ),
+    Row("a sum with a time to live ÷ without; bytes on disk ÷ bytes alive", ["ttl.cost", "ttl.disk_ratio"]),
+    Row(
+        "10M timers, none due: a small batch ÷ without; fired a second and core",
+        ["timers.idle_cost", "timers.fired_per_s"],
+    ),
+    Row("peak memory of a worker ÷ its budget", ["memory.of_budget"]),
+)
+
+
+def readable(value: float) -> str:
+    """Three digits; thousands and millions as k and M."""
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * unit:
+            return f"{_digits(value / unit)}{letter}"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Three of them, never as a power of ten."""
+    return (
+        f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-3 or not value else f"{value:.6f}"
+    )
+
+
+def cell(found: tuple[Figure, Record] | None) -> str:
+    """A figure as it stands in a table: value, spread, and what is to be said against it."""
+    if found is None:
+        return NOT_RECORDED
+    figure, record = found
+    text = readable(figure.value)
+    if figure.measured.spread is not None:
+        low, high = figure.measured.spread
+        text += f" ({readable(low)} to {readable(high)})"
+    if figure.goal is not None and not figure.goal.met(figure.value):
+        text += ", **missed**"
+    return text + ("" if record.quiet else "°") + ("" if record.clean else "*")
+
+
+def readme_part(figures: Mapping[str, tuple[Figure, Record]]) -> str:
+    """What stands between the marks of README.md."""
+    lines = ["| | goal | measured (between quartiles) | compared | command |", "| --- | --- | --- | --- | --- |"]
+    for row in ROWS:
+        found = [figures.get(name) for name in row.names]
+        goals = ", ".join(str(one[0].goal) for one in found if one and one[0].goal)
+        how = dict.fromkeys(_HOW[one[0].measured.how] for one in found if one)
+        values = "; ".join(dict.fromkeys([NOT_RECORDED]) if not any(found) else map(cell, found))
+        lines.append(f"| {row.text} | {goals} | {values} | {', '.join(how)} | {row.command} |")
+    return "\n".join([*lines, "", _marks(figures), "", *_grid(figures)])
+
+
+def _marks(figures: Mapping[str, tuple[Figure, Record]]) -> str:
+    cells = " ".join(cell(one) for one in figures.values())
+    said = [
+        f"° other processes had more than {OTHERS_QUIET_MAX:.0%} of the machine meanwhile." if "°" in cells else "",
+        "\\* measured on changes that were not committed." if "*" in cells.replace("**missed**", "") else "",
+        f'"{NOT_RECORDED.capitalize()}": no run of this has been kept yet.',
+        "Commit, versions, machine and load of each: [docs/figures.md](docs/figures.md).",
+    ]
+    return " ".join(filter(None, said))
+
+
+def grid_name(rows: int, keys: int) -> str:
+    """The figure of one size: Holdfast ÷ Spark SQL."""
+    return f"keyed_sum.vs_spark_sql.{rows // 1000}k_rows_{keys // 1000}k_keys"
+
+
+def _grid(figures: Mapping[str, tuple[Figure, Record]]) -> list[str]:
+    """All sizes, those where Spark wins too."""
+    head = " | ".join(f"{readable(keys)} keys" for keys in GRID_KEYS)
+    lines = [
+        _GRID_SAYS,
+        "",
+        f"| rows a batch | {head} |",
+        f"| --- |{' --- |' * len(GRID_KEYS)}",
+    ]
+    for rows in GRID_ROWS:
+        cells = " | ".join(cell(figures.get(grid_name(rows, keys))) for keys in GRID_KEYS)
+        lines.append(f"| {readable(rows)} | {cells} |")
+    return lines
+
+
+def figures_page(records: Sequence[Record]) -> str:
+    """docs/figures.md: every record, whole."""
+    lines = [
+        "# Figures",
+        "",
+        _PAGE_SAYS,
+        "",
+    ]
+    if not records:
+        lines += ["Nothing has been recorded yet.", ""]
+    for record in sorted(records, key=lambda one: one.name):
+        lines += _section(record)
+    return "\n".join(lines)
+
+
+def _section(record: Record) -> list[str]:
+    load, machine = record.load, record.machine
+    gib = int(machine["memory_bytes"]) / (1 << 30)
+    shares = f"other processes had {load['others']:.1%} of the machine, other virtual machines {load['stolen']:.1%}"
+    commit = f"`{record.commit[:12]}`" + ("" if record.clean else ", with changes that were not committed")
+    arguments = ", ".join(f"{name} {value}" for name, value in record.arguments.items())
+    lines = [
+        f"## {record.name}",
+        "",
+        f"- {record.begun}, {record.seconds:.0f} s, commit {commit}; {arguments or 'no arguments'}",
+        f"- {machine['processor']}, {machine['cores']} cores, {gib:.0f} GiB, {machine['system']}",
+        f"- {', '.join(f'{name} {version}' for name, version in sorted(record.versions.items()))}",
+        f"- load {load['before']} before, {load['after']} after; {shares}",
+        "",
+        "| figure | goal | value (between quartiles) | n | compared | |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for figure in record.figures:
+        n = ", ".join(f"{name} {series.n}" for name, series in figure.measured.series.items()) or "once"
+        cells = (
+            f"`{figure.name}`",
+            figure.goal or "",
+            cell((figure, record)),
+            n,
+            _HOW[figure.measured.how],
+            figure.note,
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return [*lines, ""]
+
+
+def pages(records: Sequence[Record]) -> dict[Path, str]:
+    """The whole text of each page, as the records want it.
+
+    Raises
+    ------
+    ValueError
+        README.md has not both marks.
+    """
+    readme = README.read_text(encoding="utf-8")
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{README}: expected the lines {BEGIN!r} and {END!r}, between which the table stands")
+    part = readme_part(newest(list(records)))
+    return {README: f"{before}{BEGIN}\n\n{part}\n\n{END}{after}", FIGURES: figures_page(records)}
+
+
+def main() -> None:
+    """Writes the pages."""
+    for path, text in pages(read_all()).items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
