@@ -11,19 +11,19 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from benchmarks.conditions import descendants
 from benchmarks.figures import arguments, at_most, figure
 from benchmarks.records import recorded
-from benchmarks.stream.ways import holdfast, spark_sql
+from benchmarks.stream.rivals import RIVALS
+from benchmarks.stream.ways import Way, holdfast
 from benchmarks.stream.workload import made_rows, run, start_session
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 MIB = 1 << 20
-Way = Callable[[DataFrame], DataFrame]
 
 
 class PeakMemory:
@@ -91,7 +91,7 @@ def _budget(spark: SparkSession, folder: Path, rows: int, keys: int, batches: in
     budget = sum(settings.values()) + settings["memory.batch.max"] + 3 * 32 * MIB
     idle = _measure_ours(spark, folder, 1000, 100, 3, settings)
     ours = _measure_ours(spark, folder, rows, keys, batches, settings)
-    theirs = _measure(spark, folder, rows, keys, batches, spark_sql, "update")
+    theirs = _measure(spark, folder, rows, keys, batches, RIVALS["Spark SQL, RocksDB as it comes"])
     worker = ours.worker_bytes - idle.worker_bytes
     note = f"peak {ours.worker_bytes / MIB:.0f} MiB, {idle.worker_bytes / MIB:.0f} MiB of them without state"
     figure("memory.worker_mib", worker / MIB, note=note)
@@ -114,13 +114,13 @@ def _large_batch(spark: SparkSession, folder: Path, rows: int, keys: int, settin
 def _measure_ours(
     spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, settings: Mapping[str, int]
 ) -> PeakMemory:
-    return _measure(spark, folder, rows, keys, batches, lambda made: holdfast(made, **settings), "append")
+    return _measure(spark, folder, rows, keys, batches, Way(lambda made: holdfast(made, None, **settings)))
 
 
-def _measure(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, way: Way, mode: str) -> PeakMemory:
+def _measure(spark: SparkSession, folder: Path, rows: int, keys: int, batches: int, way: Way) -> PeakMemory:
     source = made_rows(spark, rows, f"pmod(xxhash64(value), {keys})")
     with PeakMemory() as peak:
-        run(way(source), rows, folder, measured=batches, warm_up=0, output_mode=mode)
+        run(way, source, rows, folder, measured=batches, warm_up=0)
         time.sleep(0.2)
     return peak
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from benchmarks.figures import arguments, at_least, one_after_the_other, ratio, spread
 from benchmarks.records import recorded
-from benchmarks.stream.ways import WAYS
+from benchmarks.stream.rivals import RIVALS
+from benchmarks.stream.ways import OURS
 from benchmarks.stream.workload import Batches, made_rows, run, start_session
 
 # Has no common divisor with powers of ten, so it scatters the keys of a batch over all keys, each once.
 STRIDE = 1_000_003
+
+
+WAYS = {"holdfast": OURS["holdfast"], "Spark SQL, tuned": RIVALS["Spark SQL, RocksDB tuned"]}
 
 
 def key_sql(rows: int, touched: int, stored: int, filling: int) -> str:
@@ -29,19 +33,18 @@ def main() -> None:
         given.rows, given.touched, given.stored, given.measured, given.warm_up = 50_000, 5_000, 200_000, 4, 2
     with recorded(given) as folder:
         spark = start_session(folder)
-        for name in ["holdfast"] if given.ours_only else ["holdfast", "Spark SQL"]:
-            way, output_mode = WAYS[name]
+        for name, way in list(WAYS.items())[: 1 if given.ours_only else None]:
             found: dict[int, Batches] = {}
             for stored in (given.touched, given.stored):
                 filling = -(-stored // given.rows)
                 key = key_sql(given.rows, given.touched, stored, filling * given.rows)
                 found[stored] = run(
-                    way(made_rows(spark, given.rows, key)),
+                    way,
+                    made_rows(spark, given.rows, key),
                     given.rows,
                     folder,
                     measured=given.measured,
                     warm_up=filling + given.warm_up,
-                    output_mode=output_mode,
                 )
                 print(f"{name}, {stored:,} keys stored: {spread(found[stored].rows_per_s)} rows/s", flush=True)
             compared = one_after_the_other(found[given.stored].rows_per_s, found[given.touched].rows_per_s)

@@ -4,8 +4,8 @@ The topic is written in transactions, some of one to five messages, with aborted
 
 Spark: local[2], `holdfast-kafka` into the noop sink, Trigger.AvailableNow, the batches after the first. The bare
 client: one process a core with a plain confluent-kafka consumer on half of the partitions, `consume(10_000)` and each
-message's value; and, for a note, the same with the source's own client settings. All of them share the machine with
-the broker, in turns.
+message's value; and the same with the source's own client settings. Where Maven has Spark's own connector for this
+Spark, that too. All of them share the machine with the broker, in turns.
 
 Figures: kafka_source.rows_per_s, kafka_source.vs_bare_client.
 """
@@ -16,12 +16,15 @@ import multiprocessing
 import os
 import statistics
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import Measured, arguments, at_least, figure, in_turns, ratio
+from benchmarks.figures import IN_TURNS, Measured, arguments, at_least, figure, in_turns, ratio
 from benchmarks.records import recorded
+from benchmarks.stream.kafka_rivals import connector_jars
 from benchmarks.stream.workload import start_session
+from benchmarks.turns import turns
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
@@ -39,6 +42,9 @@ PARTITIONS = 4
 PROCESSES = 2
 MESSAGE_BYTES = 100
 FEED_ROWS = 100_000  # at a time
+OURS, CONNECTOR = "holdfast-kafka", "Spark's connector"
+SOURCES = {OURS: "holdfast-kafka", CONNECTOR: "kafka"}
+CLIENTS: dict[str, dict[str, Any]] = {"bare": {}, "tuned": dict(SOURCE_SETTINGS)}
 
 
 def fill(servers: str, rows: int) -> None:
@@ -87,11 +93,12 @@ def bare(servers: str, rows: int, settings: dict[str, Any]) -> float:
     return rows / (max(end for _, end, _ in ran) - min(start for start, _, _ in ran))
 
 
-def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Path) -> list[float]:
-    """Rows a second of each batch after the first, whole triggers."""
+def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Path, source: str) -> float:
+    """Rows a second: the median of the batches after the first, whole triggers."""
     stream = (
-        spark.readStream.format("holdfast-kafka")
+        spark.readStream.format(source)
         .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", batch_rows)
@@ -101,39 +108,48 @@ def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Pat
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = [batch for batch in query.recentProgress if batch["numInputRows"] >= batch_rows * 0.9]
-    return [batch["numInputRows"] / batch["durationMs"]["triggerExecution"] * 1000 for batch in progress[1:]]
+    return statistics.median(
+        batch["numInputRows"] / batch["durationMs"]["triggerExecution"] * 1000 for batch in progress[1:]
+    )
+
+
+def measure(folder: Path, servers: str, rows: int, batch_rows: int, rounds: int) -> dict[str, list[float]]:
+    """Rows a second of each way in each round."""
+    jars = connector_jars(folder)
+    settings = {"spark__jars": ",".join(jars)} if jars else {}
+    spark = start_session(folder, **settings)
+    hf.register_sources(spark)
+
+    def once(way: str) -> float:
+        if way in CLIENTS:
+            found = bare(servers, rows, CLIENTS[way])
+        else:
+            found = in_spark(spark, servers, batch_rows, folder / f"checkpoint-{uuid.uuid4().hex}", SOURCES[way])
+        print(f"{way:<18} {found:,.0f} rows/s", flush=True)
+        return found
+
+    found = turns([*CLIENTS, OURS, *([CONNECTOR] if jars else [])], rounds, once)
+    spark.stop()
+    return found
 
 
 def main() -> None:
-    """Turns: bare, Spark, bare, Spark, …"""
-    parser = arguments(__doc__, rows=4_000_000, batch_rows=1_000_000, rounds=3)
+    """Turns: bare, tuned, Holdfast, Spark's connector; and back."""
+    parser = arguments(__doc__, rows=4_000_000, batch_rows=1_000_000, rounds=6)
     given = parser.parse_args()
     rows, batch_rows, rounds = given.rows, given.batch_rows, given.rounds
     if given.short:
         rows, batch_rows, rounds = 400_000, 100_000, 1
-    ours: list[float] = []
-    theirs: list[float] = []
-    tuned: list[float] = []
     with recorded(given) as folder, KafkaBroker(folder / "broker", heap="1g") as broker:
-        servers = broker.bootstrap_servers
-        fill(servers, rows)
-        spark = start_session(folder)
-        hf.register_sources(spark)
-        for turn in range(rounds):
-            theirs.append(bare(servers, rows, {}))
-            tuned.append(bare(servers, rows, dict(SOURCE_SETTINGS)))
-            ours += in_spark(spark, servers, batch_rows, folder / f"checkpoint-{turn}")
-        spark.stop()
-        measured = Measured.again(ours)
-        figure(
-            "kafka_source.rows_per_s",
-            statistics.median(ours),
-            at_least(350_000),
-            f"batches of {batch_rows:,}",
-            measured,
-        )
-        ratio("kafka_source.vs_bare_client", in_turns(ours, theirs), at_least(0.8), "librdkafka's default settings")
-        ratio("kafka_source.vs_tuned_client", in_turns(ours, tuned), note="the source's own settings")
+        fill(broker.bootstrap_servers, rows)
+        rates = measure(folder, broker.bootstrap_servers, rows, batch_rows, rounds)
+        ours, note = rates[OURS], f"batches of {batch_rows:,}"
+        measured = Measured.again(ours, IN_TURNS)
+        figure("kafka_source.rows_per_s", statistics.median(ours), at_least(350_000), note, measured)
+        ratio("kafka_source.vs_bare_client", in_turns(ours, rates["bare"]), at_least(0.8), "librdkafka's own settings")
+        ratio("kafka_source.vs_tuned_client", in_turns(ours, rates["tuned"]), note="the source's own settings")
+        if CONNECTOR in rates:
+            ratio("kafka_source.vs_spark_connector", in_turns(ours, rates[CONNECTOR]), note="nothing of it in Python")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import Measured, arguments, at_most, figure, one_after_the_other, percentile, ratio, spread
+from benchmarks.figures import IN_TURNS, Measured, arguments, at_most, figure, percentile, spread
 from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
-from benchmarks.stream.ways import WAYS
-from benchmarks.stream.workload import start_session
+from benchmarks.stream.rivals import RIVALS, SLUGS
+from benchmarks.stream.ways import OURS
+from benchmarks.stream.workload import configured, start_session
+from benchmarks.turns import against, turns
 from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 100
+WARM_UP = 3
+WAYS = {"holdfast": OURS["holdfast"], **RIVALS}
 FILE_SCHEMA = "key long, amount long"
 
 
@@ -42,61 +46,74 @@ def slot_cost(folder: Path, stored: int, batches: int) -> None:
     figure("small_batch.p99_ms", percentile(ms, 99), at_most(40), note, Measured.among(ms))
 
 
-def write_files(folder: Path, stored: int, batches: int) -> None:
-    """One large file that fills the state, then small ones; Spark reads them in order of their time."""
-    generator = np.random.default_rng(7)
-    folder.mkdir()
-    for number in range(batches + 1):
-        keys = np.arange(stored) if number == 0 else generator.integers(0, stored, ROWS)
-        path = folder / f"{number:05d}.parquet"
-        pq.write_table(pa.table({"key": keys, "amount": np.ones(len(keys), np.int64)}), path)
-        os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+def write_file(folder: Path, number: int, keys: np.ndarray) -> None:
+    """The next input file; Spark reads them in order of their time."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{number:05d}.parquet"
+    pq.write_table(pa.table({"key": keys, "amount": np.ones(len(keys), np.int64)}), path)
+    os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-def query_cost(spark: SparkSession, folder: Path, name: str, batches: int) -> list[float]:
-    """Milliseconds of whole batches, without the first which fills, and ten of warm-up."""
-    way, output_mode = WAYS[name]
+def new_batches(spark: SparkSession, folder: Path, name: str) -> list[float]:
+    """Milliseconds of whole batches of the files that a way has not read yet; it goes on in its own checkpoint."""
+    way = WAYS[name]
     rows: DataFrame = (
         spark.readStream.schema(FILE_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "input"))
     )
-    query = (
-        way(rows)
-        .writeStream.format("noop")
-        .outputMode(output_mode)
-        .option("checkpointLocation", str(folder / f"checkpoint-{name}"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    ms = [float(batch.durationMs["triggerExecution"]) for batch in query.recentProgress if batch.numInputRows == ROWS]
-    print(f"{len(ms)} batches of {ROWS} rows, {name}: {spread(ms, ' ms')}")
-    return ms[min(10, batches // 2) :]
+    with configured(spark, way.conf):
+        writer = way.build(rows).writeStream.format("noop").outputMode(way.output_mode)
+        checkpoint = folder / f"checkpoint-{SLUGS.get(name, name)}"
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+    batches = [batch for batch in query.recentProgress if batch.numInputRows]
+    return [float(batch.durationMs["triggerExecution"]) for batch in batches]
+
+
+def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches: int) -> None:
+    """Every way over the same files: filled once, then some files a round, in turns. The first batches of a round, when
+    a query starts, do not count.
+    """
+    generator = np.random.default_rng(7)
+    write_file(folder / "input", 0, np.arange(stored))
+    for name in WAYS:
+        print(f"{name}: filled in {sum(new_batches(spark, folder, name)) / 1000:.1f} s", flush=True)
+    files, written = 0, 0
+
+    def once(name: str) -> float:
+        nonlocal files, written
+        if written % len(WAYS) == 0:
+            for _ in range(batches + WARM_UP):
+                files += 1
+                write_file(folder / "input", files, generator.integers(0, stored, ROWS))
+        written += 1
+        ms = new_batches(spark, folder, name)[WARM_UP:]
+        if len(ms) != batches:
+            raise RuntimeError(f"{name}: expected {batches} batches, found {len(ms)}")
+        print(f"{len(ms)} batches of {ROWS} rows, {name}: {spread(ms, ' ms')}", flush=True)
+        return statistics.median(ms)
+
+    found = turns(list(WAYS), rounds, once)
+    ours = found.pop("holdfast")
+    figure("small_batch.query_p50_ms", statistics.median(ours), measured=Measured.again(ours, IN_TURNS))
+    theirs = {SLUGS[name]: ms for name, ms in found.items()}
+    against("small_batch.query_vs", ours, theirs, faster=min, best=at_most(1.25))
 
 
 def main() -> None:
-    """1M keys; 500 batches of a slot, 60 of each query."""
-    parser = arguments(__doc__, stored=1_000_000, batches=500, query_batches=60)
+    """1M keys; 500 batches of a slot, six rounds of ten batches of each query."""
+    parser = arguments(__doc__, stored=1_000_000, batches=500, rounds=6, query_batches=10)
+    parser.add_argument("--only", choices=["slot", "query"], help="one part")
     given = parser.parse_args()
-    stored, batches, query_batches = given.stored, given.batches, given.query_batches
+    stored, batches, rounds, query_batches = given.stored, given.batches, given.rounds, given.query_batches
     if given.short:
-        stored, batches, query_batches = 50_000, 60, 8
+        stored, batches, rounds, query_batches = 5_000, 60, 2, 2
     with recorded(given) as folder:
-        slot_cost(folder, stored, batches)
-        write_files(folder / "input", stored, query_batches)
-        spark = start_session(folder)
-        ours = query_cost(spark, folder, "holdfast", query_batches)
-        theirs = query_cost(spark, folder, "Spark SQL", query_batches)
-        python = query_cost(spark, folder, "applyInPandasWithState", query_batches)
-        spark.stop()
-        figure("small_batch.query_p50_ms", statistics.median(ours), measured=Measured.again(ours))
-        note = "time ÷ time: below 1 is faster than"
-        ratio("small_batch.query_vs_spark", one_after_the_other(ours, theirs), at_most(1.25), f"{note} Spark SQL")
-        ratio(
-            "small_batch.query_vs_apply",
-            one_after_the_other(ours, python),
-            at_most(1.0),
-            f"{note} Spark's own Python state",
-        )
+        if given.only in (None, "slot"):
+            slot_cost(folder, stored, batches)
+        if given.only in (None, "query"):
+            spark = start_session(folder, scala=True)
+            queries(spark, folder, stored, rounds, query_batches)
+            spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""A running sum by key in each of the ways that PySpark has, and the empty pipe that moves rows and keeps nothing.
+"""A running sum by key as Holdfast keeps it, and the empty pipe that moves rows and keeps nothing.
 
-All take rows (key long, amount long). Those that keep state give one row for each key that changed and batch, but for
-Holdfast, which gives one for each key and 65,536 rows at most: never less.
+All take rows (key long, amount long). Holdfast gives one row for each key and 65,536 rows at most, where the rivals
+(benchmarks/stream/rivals.py) give one for each key that changed and batch: never less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import holdfast as hf
 from holdfast.spark import blobs, pack
@@ -91,57 +91,19 @@ def _move(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupStat
         yield pd.DataFrame({"rows": [count]})
 
 
-def spark_sql(rows: DataFrame) -> DataFrame:
-    """Spark's own aggregation; nothing goes to Python."""
-    return rows.groupBy("key").agg({"amount": "sum"})
+@dataclass(frozen=True)
+class Way:
+    """How totals are kept: the query, its output mode, and Spark's settings for it."""
+
+    build: Callable[[DataFrame], DataFrame]
+    output_mode: str = "append"
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def apply_in_pandas(rows: DataFrame) -> DataFrame:
-    """What PySpark's users write: one group a key."""
-    return rows.groupBy("key").applyInPandasWithState(_add, TOTALS, "total long", "update", "NoTimeout")
-
-
-def _add(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    total = state.get[0] if state.exists else 0
-    for frame in frames:
-        total += int(frame["amount"].sum())
-    state.update((total,))
-    yield pd.DataFrame({"key": [key[0]], "total": [total]})
-
-
-class SumProcessor(StatefulProcessor):
-    """The same for transformWithStateInPandas."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._total = handle.getValueState("total", "total long")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        total = (self._total.get() or (0,))[0]
-        for frame in rows:
-            total += int(frame["amount"].sum())
-        self._total.update((total,))
-        yield pd.DataFrame({"key": [key[0]], "total": [total]})
-
-    def close(self) -> None:
-        pass
-
-
-def transform_with_state(rows: DataFrame) -> DataFrame:
-    """Spark 4's own operator for Python."""
-    return rows.groupBy("key").transformWithStateInPandas(SumProcessor(), TOTALS, "Update", "None")
-
-
-# Output mode that each way takes.
-WAYS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "empty pipe": (empty_pipe, "append"),
-    "holdfast": (holdfast, "append"),
-    "holdfast, a total for each row": (lambda rows: holdfast(rows, SumsForEachRow()), "append"),
-    "holdfast, no output": (lambda rows: holdfast(rows, SilentSums()), "append"),
-    "holdfast, no output, hashmap": (
-        lambda rows: holdfast(rows, SilentSums(), **{"state.backend": "hashmap"}),
-        "append",
-    ),
-    "Spark SQL": (spark_sql, "update"),
-    "applyInPandasWithState": (apply_in_pandas, "update"),
-    "transformWithStateInPandas": (transform_with_state, "update"),
+OURS = {
+    "empty pipe": Way(empty_pipe),
+    "holdfast": Way(holdfast),
+    "holdfast, a total for each row": Way(lambda rows: holdfast(rows, SumsForEachRow())),
+    "holdfast, no output": Way(lambda rows: holdfast(rows, SilentSums())),
+    "holdfast, no output, hashmap": Way(lambda rows: holdfast(rows, SilentSums(), **{"state.backend": "hashmap"})),
 }
