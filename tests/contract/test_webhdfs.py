@@ -17,7 +17,7 @@ from tests.fault_proxy import HANG_S, fault_proxy
 from tests.s3_server import free_port
 
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import LocalFileStore, StorageOptions, open_file_store
 from holdfast.storage.trial import try_out
 from holdfast.storage.webhdfs import TOKEN_VARIABLE
 from holdfast.storage.webhdfs_store import PART_BYTES
@@ -323,6 +323,20 @@ def test_a_copy_of_what_is_deleted_meanwhile_says_so_and_leaves_nothing(world):
     world.direct.put("staged", b"rows")
     before(world, "open", lambda _: world.direct.delete(["staged"]))
     assert world.store.copy_if_absent("staged", "published") is None
+    assert world.there() == []
+
+
+def test_a_copy_of_a_file_that_may_not_be_read_here_says_so_and_leaves_nothing(world, tmp_path, monkeypatch):
+    """A PermissionError came as it was, and said nothing of what was being done."""
+    source = LocalFileStore(str(tmp_path))
+    source.put("staged", b"rows")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("holdfast.storage.webhdfs_store.open", refuse, raising=False)
+    with pytest.raises(Unavailable, match=r"the local file /.*/staged cannot be read, to be stored as 'published'"):
+        world.store.copy_if_absent("staged", "published", source)
     assert world.there() == []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
@@ -19,7 +20,7 @@ from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Damage, Verification
 from holdfast.inspect.slot_versions import SlotVersions
 from holdfast.sealed import CHECKSUM_DIGITS
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, local_file
 
 Slots = Callable[[OperatorRecord, int], SlotVersions]
 #: What may be wrong with a checkpoint; anything else is wrong with this machine or its network, and is raised.
@@ -124,21 +125,10 @@ class _Files:
         whole = True
         for file in self._manifests[key].files:
             stored = slot.context.stored(str(file.stored_as))
-            expected = (file.size_bytes, file.checksum)
-            read = lambda stored=stored, expected=expected: self._compare(stored, expected, slot)  # noqa: E731
+            folder = slot.context.folder.local_dir
+            read = partial(compare_stored, self._store, stored, (file.size_bytes, file.checksum), folder)
             whole = self._once(f"{stored} {file.checksum}", stored, file.size_bytes, read) and whole
         return whole
-
-    def _compare(self, name: str, expected: tuple[int, str], slot: SlotVersions) -> None:
-        path = self._store.local_path(name)
-        if path is not None:
-            compare_file(path, name, expected)
-            return
-        with slot.context.folder.new_work() as work:
-            copy = work.child("file")
-            if not self._store.fetch(name, copy):
-                raise Corrupt(f"{name} is missing")
-            compare_file(copy, name, expected)
 
     def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
         if key not in self._problems:
@@ -157,8 +147,13 @@ class _Files:
         return problem is None
 
 
-def compare_file(path: str, name: str, expected: tuple[int, str]) -> None:
-    """Corrupt where a local file has not this size and checksum. ``name``: of which it is a copy, or itself."""
+def compare_stored(store: FileStore, name: str, expected: tuple[int, str], folder: str) -> None:
+    """Corrupt where a stored file has not this size and checksum. ``folder``: where it is brought, if it must be."""
+    with local_file(store, name, folder) as path:
+        _compare(path, name, expected)
+
+
+def _compare(path: str, name: str, expected: tuple[int, str]) -> None:
     if not os.path.isfile(path):
         raise Corrupt(f"{name} is missing")
     try:

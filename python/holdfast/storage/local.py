@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from holdfast.clock import Ids, new_id
-from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.storage.file_store import (
     TEMPORARY_PREFIX,
     Data,
@@ -26,6 +26,8 @@ from holdfast.storage.file_store import (
     StoredFile,
     check_folder,
     check_name,
+    exists_already,
+    is_temporary,
 )
 
 _COPY_BYTES = 1 << 20
@@ -46,11 +48,11 @@ class LocalFileStore:
     def put(self, name: str, data: Data) -> None:
         view = memoryview(data)
         if not self._publish(name, lambda file: _write(file, view)):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+            raise exists_already(name, self.uri)
 
     def put_file(self, name: str, path: str) -> None:
         if not self._publish(name, lambda file: _copy(path, file)):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+            raise exists_already(name, self.uri)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         view = memoryview(data)
@@ -103,13 +105,13 @@ class LocalFileStore:
 
     def list(self, prefix: str) -> Listing:
         with self._errors("listing", prefix):
-            found = [file for file in self._walk(prefix) if not _is_temporary(file.name)]
+            found = [file for file in self._walk(prefix) if not is_temporary(file.name)]
         return sorted(found, key=lambda file: file.name)
 
     def names(self, folder: str) -> Names:
         with self._errors("listing", folder), suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(os.path.join(self.root, check_folder(folder))) as entries:
-                found = [entry.name for entry in entries if not entry.is_dir() and not _is_temporary(entry.name)]
+                found = [entry.name for entry in entries if not entry.is_dir() and not is_temporary(entry.name)]
             return [folder + name for name in sorted(found)]
         return []
 
@@ -120,7 +122,7 @@ class LocalFileStore:
 
     def sweep(self, prefix: str, before_ms: int) -> int:
         with self._errors("sweeping", prefix):
-            left = [f for f in self._walk(prefix) if _is_temporary(f.name) and f.modified_ms < before_ms]
+            left = [f for f in self._walk(prefix) if is_temporary(f.name) and f.modified_ms < before_ms]
             for file in left:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.root, file.name))
@@ -267,10 +269,6 @@ def _copy(path: str, file: BinaryIO) -> None:
 def _write(file: BinaryIO, view: memoryview) -> None:
     while view:
         view = view[file.write(view) :]
-
-
-def _is_temporary(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
 
 
 def _sync_folder(folder: str) -> bool:
