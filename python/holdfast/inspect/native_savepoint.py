@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from holdfast.checkpoint.names import query_folder
 from holdfast.errors import Corrupt, InvalidRequest
-from holdfast.inspect.native_manifest import NativeFile, NativeManifest, NativeOperator
+from holdfast.inspect.native_manifest import NativeManifest, NativeOperator
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.verification import compare_stored
+from holdfast.inspect.version_files import VersionFile
 from holdfast.inspect.versions import Versions, Wanted
 from holdfast.savepoint.reading import missing, refuse_links, wrong_size
 from holdfast.storage import FileStore
@@ -75,9 +76,10 @@ class NativeSavepoint:
                         files = versions.snapshots.read_manifest(ref).files
                     except Corrupt:
                         continue  # said already, of the file
-                    named = (NativeFile(str(file.stored_as), file.size_bytes, file.checksum) for file in files)
                     yield from (
-                        f"{handle.where} needs {file}, which is not there" for file in named if file not in there
+                        f"{handle.where} needs {file}, which is not there"
+                        for file in map(VersionFile.of_table, files)
+                        if file not in there
                     )
 
 
