@@ -19,7 +19,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.descriptions import Disposal
-from holdfast.inspect.disposal import disposal_of, dispose
+from holdfast.inspect.disposal import dispose
 from holdfast.inspect.native_maker import NativeMaker
 from holdfast.inspect.native_manifest import NativeManifest, NativeOperator, opened_manifest
 from holdfast.inspect.native_of_tables import native_of_tables
@@ -256,11 +256,7 @@ class Savepoint:
         Unavailable
             Storage does not answer. Some of it may be deleted.
         """
-        store = open_file_store(os.fspath(path), storage)
-        found = disposal_of(store)
-        if apply:
-            dispose(store, found)
-        return replace(found, deleted=apply)
+        return dispose(open_file_store(os.fspath(path), storage), apply)
 
     # --- what it holds
     @property
