@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tests.first_versions import slots_of
 from tests.kept_states import DOES, OUTPUT, ROWS, RULES, KeepsAll
 from tests.spark_files import SparkFiles
 
@@ -22,19 +23,15 @@ import holdfast as hf
 from holdfast import savepoint
 from holdfast.checkpoint import (
     FIRST_OPERATOR_STATE_ID,
-    CheckpointSettings,
     Handle,
     OperatorRecord,
-    SlotState,
     StateRecord,
-    operator_prefix,
-    register_operator,
 )
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.savepoint.entries import state_codec
 from holdfast.sealed import seal
-from holdfast.storage import LocalFileStore, open_file_store
+from holdfast.storage import open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 OPERATOR = "under-test"
@@ -332,7 +329,7 @@ def test_a_row_in_another_key_group_than_its_keys_is_refused(saved: hf.Savepoint
 # --- states that belong to no key, in several slots
 
 
-def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFiles:
+def _slots(folder: Path, rules: list[list[tuple[str, float]]]) -> SparkFiles:
     """A checkpoint of an operator of two slots, each with these rules and a buffer with its number."""
     record = OperatorRecord(
         name="rules",
@@ -353,19 +350,8 @@ def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFile
             ),
         ),
     )
-    store = LocalFileStore(str(folder / "state"))
-    prefix = operator_prefix(QUERY_ID, "rules")
-    register_operator(store, record, prefix=prefix)
     texts = []
-    for slot, put in rules.items():
-        state = SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(folder / "local"),
-            settings=CheckpointSettings(),
-        )
+    for state, slot, put in zip(slots_of(record, folder, QUERY_ID), range(2), rules):
         live = state.open(None)
         state.begin(0)
         none = pa.nulls(len(put))
@@ -382,7 +368,7 @@ def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFile
 
 def test_states_of_no_key_broadcast_once_and_lists_by_slot(tmp_path: Path) -> None:
     alike = [("nan", float("nan")), ("a", 1.0)]
-    _slots(tmp_path, {0: alike, 1: alike[::-1]})
+    _slots(tmp_path, [alike, alike[::-1]])
     saved = hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
     assert saved.read("rules", "rules").read_all()["map_key"].to_pylist() == ["a", "nan"]
     assert [file.slot for file in saved.manifest.operator("rules").state("buffer").files] == [0, 1]
@@ -391,7 +377,7 @@ def test_states_of_no_key_broadcast_once_and_lists_by_slot(tmp_path: Path) -> No
 
 
 def test_a_broadcast_state_that_slots_have_not_alike_is_refused(tmp_path: Path) -> None:
-    _slots(tmp_path, {0: [("a", 1.0)], 1: [("a", 2.0)]})
+    _slots(tmp_path, [[("a", 1.0)], [("a", 2.0)]])
     with pytest.raises(Corrupt, match=r"not the same in all slots: slots \[1\] have another than slot 0"):
         hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
     with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
@@ -403,7 +389,7 @@ def test_a_broadcast_state_that_slots_have_not_alike_is_refused(tmp_path: Path) 
 
 def test_the_room_of_a_slot_is_given_back_before_the_next(tmp_path: Path) -> None:
     alike = [("a", 1.0)]
-    _slots(tmp_path, {0: alike, 1: alike})
+    _slots(tmp_path, [alike, alike])
     (tmp_path / "temporary").mkdir()
     with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
         hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")
