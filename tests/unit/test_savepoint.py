@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,8 @@ from holdfast.checkpoint import (
     StateRecord,
 )
 from holdfast.cli import main
-from holdfast.errors import Corrupt, Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
+from holdfast.inspect.savepoint import Format
 from holdfast.savepoint.entries import state_codec
 from holdfast.sealed import seal
 from holdfast.storage import open_file_store
@@ -151,6 +152,24 @@ def test_a_folder_that_holds_something_is_refused(saved: hf.Savepoint, kept: Pat
         hf.Savepoint(tmp_path / "saved")
     with pytest.raises(InvalidRequest, match=r"holds \d+ files already.*may be deleted"):
         hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "saved")
+
+
+@pytest.mark.parametrize("format", get_args(Format))
+def test_a_file_where_its_folder_should_be_is_told(kept: Path, tmp_path: Path, format: Format) -> None:
+    """It was told of the first file that was written: not a directory."""
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(InvalidRequest, match="/file is a file: expected a folder that does not exist or is empty"):
+        hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "file", format=format)
+    with pytest.raises(Unavailable, match="Not a directory; expected a folder, found a file in the path"):
+        hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "file/below", format=format)
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_a_folder_where_its_manifest_should_be_is_told(saved: hf.Savepoint, tmp_path: Path) -> None:
+    (tmp_path / "saved" / savepoint.MANIFEST).unlink()
+    (tmp_path / "saved" / savepoint.MANIFEST).mkdir()
+    with pytest.raises(Unavailable, match=r"savepoint\.json' in .*; expected a file, found a folder"):
+        hf.Savepoint(tmp_path / "saved")
 
 
 def test_what_is_made_beside_another_does_not_replace_it(saved: hf.Savepoint, tmp_path: Path) -> None:

@@ -351,6 +351,9 @@ def _about(of: Manifest | None) -> Manifest:
 def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
     """Where a savepoint shall be; InvalidRequest where something is."""
     target = open_file_store(os.fspath(to), storage)
+    place = os.path.dirname(target.local_path(savepoint.MANIFEST) or "")
+    if os.path.exists(place) and not os.path.isdir(place):
+        raise InvalidRequest(f"{target.uri} is a file: expected a folder that does not exist or is empty")
     left = target.list("")
     if left:
         what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"

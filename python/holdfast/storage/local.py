@@ -288,4 +288,8 @@ def _explain(error: OSError, root: str) -> str:
         return text + "; free space there, or set spark.holdfast.checkpoint.dir to a larger place"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return text + "; give this user write access there, or set spark.holdfast.checkpoint.dir to another place"
+    if error.errno == errno.ENOTDIR:
+        return text + "; expected a folder, found a file in the path"
+    if error.errno == errno.EISDIR:
+        return text + "; expected a file, found a folder"
     return text
