@@ -299,8 +299,10 @@ class Collecting(Command):
         return [*self.past.changes(folder, "checkpoint"), *oracle.changed(before, after, may_go=may_go)]
 
     def ended(self, folder: Path) -> list[str]:
-        """It leaves what it leaves when nobody kills it."""
-        left = set(oracle.content(folder / "store"))
+        """It leaves what it leaves when nobody kills it, and the file by which the killed one told the time: the next
+        one deletes that when it is an hour old.
+        """
+        left = {name for name in oracle.content(folder / "store") if not name.startswith(f"{EARLIER}/gc-time-")}
         self._left = left if self._left is None else self._left
         differs = [f"{name} is left, or gone, where it was killed" for name in left ^ self._left]
         stray = f"{SLOT}/sst/{'f' * 32}-000009.sst"

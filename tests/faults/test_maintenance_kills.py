@@ -141,7 +141,8 @@ class Campaign:
         command, cell, folder = self.commands[pair.who], coverage.cells[pair], self._new()
         given = command.prepare(folder)
         if pair.step == RANDOM:
-            found = self.processes.live(folder, given, after_s=self.draw.uniform(0, self.seconds[pair.who]))
+            soon_s = self.draw.uniform(0, self.seconds[pair.who] / 2)  # nobody learned it on a machine at rest
+            found = self.processes.live(folder, given, after_s=soon_s)
         else:
             count = self.draw.randint(1, self.steps[pair.who][pair.step])
             found = self.processes.live(folder, given, pair.step, count)
