@@ -58,7 +58,7 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	@touch $@
 
 # Spark's classes, as the tests' JVMs start with them: tests/spark_jvm.py.
-$(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py | $(VENV)/built.stamp
+$(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py tests/java/QuietLocalFs.java | $(VENV)/built.stamp
 	$(BIN)/python -m tests.spark_jvm
 	@touch $@
 
