@@ -153,9 +153,11 @@ def readme_part(figures: Mapping[str, tuple[Figure, Record]]) -> str:
     lines = ["| | goal | measured (between quartiles) | compared | command |", "| --- | --- | --- | --- | --- |"]
     for row in ROWS:
         found = [figures.get(name) for name in row.names]
+        if not any(found):
+            continue  # docs/figures.md names it among what has not been recorded
         goals = ", ".join(str(one[0].goal) for one in found if one and one[0].goal)
         how = dict.fromkeys(_HOW[one[0].measured.how] for one in found if one)
-        values = "; ".join(dict.fromkeys([NOT_RECORDED]) if not any(found) else map(cell, found))
+        values = "; ".join(map(cell, found))
         lines.append(f"| {row.text} | {goals} | {values} | {', '.join(how)} | {row.command} |")
     return "\n".join([*lines, "", _marks(figures), "", *_grid(figures)])
 
@@ -165,8 +167,7 @@ def _marks(figures: Mapping[str, tuple[Figure, Record]]) -> str:
     said = [
         f"° other processes had more than {OTHERS_QUIET_MAX:.0%} of the machine meanwhile." if "°" in cells else "",
         "\\* measured on changes that were not committed." if "*" in cells.replace("**missed**", "") else "",
-        f'"{NOT_RECORDED.capitalize()}": no run of this has been kept yet.',
-        "Commit, versions, machine and load of each: [docs/figures.md](docs/figures.md).",
+        "Commit, versions, machine and load of each, and what is not recorded yet: [docs/figures.md](docs/figures.md).",
     ]
     return " ".join(filter(None, said))
 
@@ -177,7 +178,9 @@ def grid_name(rows: int, keys: int) -> str:
 
 
 def _grid(figures: Mapping[str, tuple[Figure, Record]]) -> list[str]:
-    """All sizes, those where Spark wins too."""
+    """All sizes, those where Spark wins too; nothing before the first is recorded."""
+    if not any(grid_name(rows, keys) in figures for rows in GRID_ROWS for keys in GRID_KEYS):
+        return []
     head = " | ".join(f"{readable(keys)} keys" for keys in GRID_KEYS)
     lines = [
         _GRID_SAYS,
@@ -199,11 +202,22 @@ def figures_page(records: Sequence[Record]) -> str:
         _PAGE_SAYS,
         "",
     ]
-    if not records:
-        lines += ["Nothing has been recorded yet.", ""]
+    lines += _missing({figure.name for record in records for figure in record.figures})
     for record in sorted(records, key=lambda one: one.name):
         lines += _section(record)
     return "\n".join(lines)
+
+
+def _missing(recorded: set[str]) -> list[str]:
+    """Which rows of the README's table, and which of its sizes, no run has been kept of."""
+    rows = [
+        f"- {', '.join(f'`{name}`' for name in row.names)}: {row.command}"
+        for row in ROWS
+        if not recorded.intersection(row.names)
+    ]
+    if not all(grid_name(many, keys) in recorded for many in GRID_ROWS for keys in GRID_KEYS):
+        rows.append('- the running sum at all sizes: `make bench BENCH=keyed_sum ARGS="--only grid"`')
+    return ["Not recorded yet:", "", *rows, ""] if rows else []
 
 
 def _section(record: Record) -> list[str]:

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-FILES = 24  # of two hours each
+#: Of two hours each: two days, or as many as are asked for.
+FILES = int(sys.argv[sys.argv.index("--files") + 1]) if "--files" in sys.argv else 24
 
 
 def session(folder):

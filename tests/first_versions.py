@@ -27,8 +27,9 @@ def begun(saved: Path, operator: str, slots: int, changes: StateChanges | None =
     return made
 
 
-def slots_of(record: OperatorRecord, folder: Path) -> Iterator[SlotState]:
-    prefix, store = operator_prefix(QUERY, record.name), open_file_store(str(folder / "state"))
+def slots_of(record: OperatorRecord, folder: Path, query: str = QUERY) -> Iterator[SlotState]:
+    """Those of an operator that is registered now."""
+    prefix, store = operator_prefix(query, record.name), open_file_store(str(folder / "state"))
     register_operator(store, record, prefix=prefix)
     for slot in range(record.slots):
         yield SlotState(

@@ -9,20 +9,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from benchmarks.slot import payloads
+from tests.first_versions import slots_of
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast.checkpoint import (
-    CheckpointSettings,
     Handle,
     OperatorRecord,
     SlotState,
-    operator_prefix,
-    register_operator,
 )
 from holdfast.checkpoint.continued import continued
 from holdfast.inspect.earlier import Earlier
-from holdfast.storage import open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 ROWS = pa.schema([("key", pa.string()), ("payload", pa.binary())])
@@ -62,22 +59,11 @@ def begun(earlier: Earlier, slots: int) -> OperatorRecord:
 
 def first_versions(record: OperatorRecord, folder: Path, threads: int) -> list[Handle]:
     """What the slots of a new query do in its first batch, as many at once: in ``folder``, with an empty local disk."""
-    store = open_file_store(str(folder / "state"))
-    prefix = operator_prefix(QUERY_ID, record.name)
-    register_operator(store, record, prefix=prefix)
 
-    def first(slot: int) -> Handle:
-        state = SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(folder / "local"),
-            settings=CheckpointSettings(),
-        )
+    def first(state: SlotState) -> Handle:
         handle = state.first_version()
         assert handle is not None
         return handle
 
     with ThreadPoolExecutor(threads) as workers:
-        return list(workers.map(first, range(record.slots)))
+        return list(workers.map(first, slots_of(record, folder, QUERY_ID)))

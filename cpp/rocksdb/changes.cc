@@ -37,10 +37,40 @@ Status Check(const Change& change) {
 
 Status Changes::Add(std::span<const Change> changes) {
   for (const Change& change : changes) HOLDFAST_RETURN_IF_ERROR(Check(change));
-  for (size_t begin = 0; begin < changes.size(); begin += kBlockChanges) {
+  for (size_t begin = AddInOrder(changes); begin < changes.size(); begin += kBlockChanges) {
     AddBlock(changes.subspan(begin, std::min(kBlockChanges, changes.size() - begin)));
   }
   return Status::Ok();
+}
+
+// Takes changes for as long as their keys ascend; how many.
+size_t Changes::AddInOrder(std::span<const Change> changes) {
+  if (!in_order_) return 0;
+  Slice last = records_.empty() ? Slice() : records_.back()->key();  // no key is empty
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (changes[i].key <= last) {
+      in_order_ = false;
+      IndexAll();
+      return i;
+    }
+    Record* const record = MakeRecord(changes[i].key, changes[i].value.size());
+    SetValue(changes[i], record);
+    last = record->key();
+  }
+  return changes.size();
+}
+
+void Changes::IndexAll() {
+  index_.Reserve(records_.size());
+  for (size_t begin = 0; begin < records_.size(); begin += kBlockChanges) {
+    const size_t end = std::min(begin + kBlockChanges, records_.size());
+    std::array<uint64_t, kBlockChanges> hashes;
+    for (size_t i = begin; i < end; ++i) {
+      hashes[i - begin] = IndexHash(records_[i]->key());
+      index_.Prefetch(hashes[i - begin]);
+    }
+    for (size_t i = begin; i < end; ++i) index_.InsertNew(hashes[i - begin], records_[i]);
+  }
 }
 
 size_t Changes::memory_bytes() const {

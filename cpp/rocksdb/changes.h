@@ -1,12 +1,14 @@
 // The changes that make a base out of its parent: the last of each key, given out once, sorted by key. A key that every
 // batch changes comes once a delta, so a hash table keeps the last one: memory and sorting go by keys, not by changes.
 // In blocks: what a change will touch is asked for from memory while the others of its block are hashed, or each would
-// wait for memory twice (docs/rfcs/0005). Not thread-safe.
+// wait for memory twice (docs/rfcs/0005). Keys that come in order, as those of a savepoint or of other slots do, are
+// neither looked up nor sorted: the table is made when the first one comes that is not above the last. Not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "container/arena.h"
@@ -27,6 +29,11 @@ class Changes {
   // there are no changes afterwards.
   template <typename Visitor>
   Status Drain(Visitor visit) {
+    if (in_order_) {
+      const std::vector<Record*> records = std::exchange(records_, {});
+      for (const Record* record : records) HOLDFAST_RETURN_IF_ERROR(visit(Read(*record)));
+      return Status::Ok();
+    }
     const std::vector<Entry> entries = Sort();
     for (size_t i = 0; i < entries.size(); ++i) {
       if (i + kPrefetchDistance < entries.size()) __builtin_prefetch(entries[i + kPrefetchDistance].record);
@@ -63,6 +70,8 @@ class Changes {
     size_t begin, end, depth;
   };
 
+  size_t AddInOrder(std::span<const Change> changes);
+  void IndexAll();
   void AddBlock(std::span<const Change> block);
   Record* MakeRecord(Slice key, size_t value_size);
   void SetValue(const Change& change, Record* record);
@@ -74,6 +83,7 @@ class Changes {
   static void SortRange(const Range& range, std::span<Entry> entries, std::vector<Range>* open);
   static std::vector<size_t> SplitByFirstBytes(std::span<Entry> entries);
 
+  bool in_order_ = true;  // each key so far was above the one before: the index is empty
   Arena arena_;
   HashIndex<Record> index_;
   std::vector<Record*> records_;  // in the order of the keys' first changes, which is that of the arena

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.contract.remote_stores import one_of_many
 from tests.faulty_file_store import FaultyFileStore
 
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
@@ -144,21 +144,8 @@ def test_create_if_absent_says_who_was_first(store):
 
 
 def test_of_many_that_create_one_wins_and_all_see_its_bytes(store):
-    wins = []
-    barrier = threading.Barrier(8)
-
-    def create(i):
-        barrier.wait()
-        if store.create_if_absent("record", b"%d" % i):
-            wins.append(i)
-
-    threads = [threading.Thread(target=create, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert store.get("record") == b"%d" % wins[0]
+    won = one_of_many(store, 8)
+    assert store.get("record") == won
 
 
 def test_list_gives_names_sizes_and_times_in_order(store):

@@ -7,15 +7,17 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import subprocess
-import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
-from tests.fault_proxy import HANG_S, fault_proxy
+from tests.contract.remote_stores import (
+    all_texts,
+    ends_within_its_limit,
+    lists_whole_or_not_at_all,
+    one_of_many,
+    reads_whole_or_not_at_all,
+)
+from tests.fault_proxy import fault_proxy
 from tests.s3_server import CREDENTIALS
 
 from holdfast.commit.timeline import fork_checkpoint
@@ -36,8 +38,9 @@ class World:
     def __init__(self, s3, proxy, **options):
         self.proxy, self.bucket = proxy, s3.bucket()
         self.options = StorageOptions(endpoint=proxy.url, **{**OPTIONS, **options})
-        self.store = open_file_store(f"s3://{self.bucket}/folder", self.options)
-        self.direct = open_file_store(f"s3://{self.bucket}/folder", StorageOptions(endpoint=s3.url))
+        self.uri = f"s3://{self.bucket}/folder"
+        self.store = open_file_store(self.uri, self.options)
+        self.direct = open_file_store(self.uri, StorageOptions(endpoint=s3.url))
 
 
 @pytest.fixture
@@ -85,32 +88,12 @@ def test_a_put_whose_answer_was_lost_is_no_name_that_exists_already(world, fault
 def test_of_many_that_create_through_lost_answers_one_wins(world):
     number = iter(range(1000))
     world.proxy.rule = lambda asked: ("lose", "pass", "fail")[next(number) % 3] if asked.kind == "put" else "pass"
-    wins, barrier = [], threading.Barrier(6)
-
-    def create(i):
-        barrier.wait()
-        if world.store.create_if_absent("record", b"%d" % i):
-            wins.append(i)
-
-    threads = [threading.Thread(target=create, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert world.direct.get("record") == b"%d" % wins[0]
+    won = one_of_many(world.store, 6)
+    assert world.direct.get("record") == won
 
 
 def test_a_store_that_hangs_is_unavailable_within_its_limit_and_nothing_of_the_file_is_there(world):
-    world.proxy.rule = lambda _: "hang"
-    hasty = open_file_store(f"s3://{world.bucket}/folder", replace(world.options, request_timeout_ms=500))
-    started = time.monotonic()
-    with pytest.raises(Unavailable, match=r"writing 'delta' in s3://.*spark\.holdfast\.storage\.retry\.max"):
-        hasty.put("delta", b"whole")
-    assert time.monotonic() - started < 4 * HANG_S
-    world.proxy.rule = lambda _: "pass"
-    assert world.store.get("delta") is None
-    world.store.put("delta", b"whole")
+    ends_within_its_limit(world, world.proxy)
 
 
 def test_a_store_that_refuses_for_long_is_unavailable_and_says_what_it_answered(world, caplog):
@@ -145,32 +128,11 @@ def test_a_copy_whose_answer_was_lost_says_that_its_target_is_there(world, fault
 
 
 def test_a_file_is_read_whole_or_not_at_all(world, tmp_path):
-    world.direct.put("delta", b"whole" * 1000)
-    world.proxy.first(2, "cut", "get")
-    assert world.store.get("delta") == b"whole" * 1000
-    world.proxy.first(2, "cut", "get")
-    assert world.store.fetch("delta", str(tmp_path / "here")) is True
-    assert (tmp_path / "here").read_bytes() == b"whole" * 1000
-    world.proxy.rule = lambda asked: "cut" if asked.kind == "get" else "pass"
-    with pytest.raises(Unavailable, match="reading 'delta'"):
-        world.store.get("delta")
-    with pytest.raises(Unavailable, match="reading 'delta'"):
-        world.store.fetch("delta", str(tmp_path / "there"))
-    assert os.listdir(tmp_path) == ["here"]
+    reads_whole_or_not_at_all(world, world.proxy, "get", tmp_path)
 
 
 def test_a_listing_is_whole_or_not_at_all(world):
-    """A list that misses files would make retention, and the search for versions, believe in what is not so."""
-    for i in range(7):
-        world.direct.put(f"delta/{i}", b"x")
-    world.proxy.first(2, "cut", "list")
-    assert len(world.store.list("delta/")) == 7
-    world.proxy.first(2, "cut", "list")
-    assert len(world.store.names("delta/")) == 7
-    world.proxy.rule = lambda asked: "cut" if asked.kind == "list" else "pass"
-    for look in (world.store.list, world.store.names):
-        with pytest.raises(Unavailable, match="listing"):
-            look("delta/")
+    lists_whole_or_not_at_all(world, world.proxy, "list")
 
 
 def test_a_listing_of_many_pages_is_whole(world):
@@ -264,7 +226,7 @@ def test_what_is_forbidden_is_told_at_once_and_without_secrets(world, caplog):
         for act in (lambda: world.store.get("x"), lambda: world.store.put("x", b""), lambda: world.store.list("")):
             with pytest.raises(Unavailable, match=r"403.*SignatureDoesNotMatch.*the right to read") as caught:
                 act()
-            told = "".join(_all_texts(caught.value))
+            told = "".join(all_texts(caught.value))
             assert not any(secret in told for secret in (*_secrets(), "StringToSign", "Authorization", "Signature="))
     assert len(world.proxy.asked) == 3  # trying again would help nobody
     assert not any(secret in caplog.text for secret in _secrets())
@@ -321,21 +283,6 @@ def test_a_checkpoint_in_a_bucket_is_forked_by_the_environment(s3, monkeypatch):
     assert [file.name for file in store.list("holdfast/forks/")] == ["holdfast/forks/000001.json"]
 
 
-def test_without_the_package_the_extra_is_named(tmp_path):
-    """As it is on a driver whose environment lacks it."""
-    (tmp_path / "obstore.py").write_text("raise ImportError('No module named obstore')\n")
-    program = "from holdfast.storage import open_file_store; open_file_store('s3://bucket/x')"
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "InvalidRequest: s3://bucket/x is an object store" in ran.stderr
-    assert "pip install 'holdfast-spark[cloud]'" in ran.stderr
-
-
 # --- URIs ------------------------------------------------------------------------------------------------------------
 
 
@@ -379,9 +326,3 @@ def test_what_names_no_bucket_is_refused(text, expected):
 
 def _secrets():
     return (CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
-
-
-def _all_texts(error):
-    while error is not None:
-        yield f"{error} {error!r} {getattr(error, '__notes__', '')}"
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -7,17 +7,23 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 import time
 import urllib.request
 from dataclasses import replace
 
 import pytest
-from tests.fault_proxy import HANG_S, fault_proxy
+from tests.contract.remote_stores import (
+    all_texts,
+    ends_within_its_limit,
+    lists_whole_or_not_at_all,
+    one_of_many,
+    reads_whole_or_not_at_all,
+)
+from tests.fault_proxy import fault_proxy
 from tests.s3_server import free_port
 
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import LocalFileStore, StorageOptions, open_file_store
 from holdfast.storage.trial import try_out
 from holdfast.storage.webhdfs import TOKEN_VARIABLE
 from holdfast.storage.webhdfs_store import PART_BYTES
@@ -114,35 +120,14 @@ def test_of_many_that_create_through_lost_answers_one_wins(world):
     number = iter(range(1000))
     faults = ("lose", "pass", "fail")
     world.names.rule = lambda asked: faults[next(number) % 3] if asked.kind == "rename" else "pass"
-    wins, barrier = [], threading.Barrier(6)
-
-    def create(i):
-        barrier.wait()
-        if world.store.create_if_absent("record", b"%d" % i):
-            wins.append(i)
-
-    threads = [threading.Thread(target=create, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert world.direct.get("record") == b"%d" % wins[0]
+    won = one_of_many(world.store, 6)
+    assert world.direct.get("record") == won
     assert world.there() == ["record"]
 
 
 @pytest.mark.parametrize("which", ["names", "data"])
 def test_a_server_that_hangs_is_unavailable_within_its_limit_and_nothing_of_the_file_is_there(world, which):
-    getattr(world, which).rule = lambda _: "hang"
-    hasty = open_file_store(world.uri, replace(world.options, request_timeout_ms=500))
-    started = time.monotonic()
-    with pytest.raises(Unavailable, match=r"writing 'delta' in hdfs://.*spark\.holdfast\.storage\.retry\.max"):
-        hasty.put("delta", b"whole")
-    assert time.monotonic() - started < 4 * HANG_S
-    getattr(world, which).rule = lambda _: "pass"
-    assert world.store.get("delta") is None
-    assert world.store.list("") == []
-    world.store.put("delta", b"whole")
+    ends_within_its_limit(world, getattr(world, which))
 
 
 def test_a_namenode_that_refuses_for_long_is_unavailable_and_says_what_it_answered(world, caplog):
@@ -326,34 +311,29 @@ def test_a_copy_of_what_is_deleted_meanwhile_says_so_and_leaves_nothing(world):
     assert world.there() == []
 
 
+def test_a_copy_of_a_file_that_may_not_be_read_here_says_so_and_leaves_nothing(world, tmp_path, monkeypatch):
+    """A PermissionError came as it was, and said nothing of what was being done."""
+    source = LocalFileStore(str(tmp_path))
+    source.put("staged", b"rows")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("holdfast.storage.webhdfs_store.open", refuse, raising=False)
+    with pytest.raises(Unavailable, match=r"the local file /.*/staged cannot be read, to be stored as 'published'"):
+        world.store.copy_if_absent("staged", "published", source)
+    assert world.there() == []
+
+
 # --- answers that are not whole --------------------------------------------------------------------------------------
 
 
 def test_a_file_is_read_whole_or_not_at_all(world, tmp_path):
-    world.direct.put("delta", b"whole" * 1000)
-    world.data.first(2, "cut", "open")
-    assert world.store.get("delta") == b"whole" * 1000
-    world.data.first(2, "cut", "open")
-    assert world.store.fetch("delta", str(tmp_path / "here")) is True
-    assert (tmp_path / "here").read_bytes() == b"whole" * 1000
-    world.data.rule = lambda _: "cut"
-    with pytest.raises(Unavailable, match="reading 'delta'"):
-        world.store.get("delta")
-    with pytest.raises(Unavailable, match="reading 'delta'"):
-        world.store.fetch("delta", str(tmp_path / "there"))
-    assert os.listdir(tmp_path) == ["here"]
+    reads_whole_or_not_at_all(world, world.data, "open", tmp_path)
 
 
 def test_a_listing_is_whole_or_not_at_all(world):
-    for i in range(7):
-        world.direct.put(f"delta/{i}", b"x")
-    for look in (world.store.list, world.store.names):
-        world.names.first(2, "cut", "liststatus")
-        assert len(look("delta/")) == 7
-    world.names.rule = lambda asked: "cut" if asked.kind == "liststatus" else "pass"
-    for look in (world.store.list, world.store.names):
-        with pytest.raises(Unavailable, match="listing"):
-            look("delta/")
+    lists_whole_or_not_at_all(world, world.names, "liststatus")
 
 
 def test_a_listing_of_many_pages_is_whole(world):
@@ -433,12 +413,12 @@ def test_a_token_is_told_to_the_servers_and_to_nobody_else(world, tmp_path, monk
                     try:
                         act()
                     except Unavailable as error:
-                        texts.append("".join(_all_texts(error)))
+                        texts.append("".join(all_texts(error)))
                 proxy.rule = lambda _: "pass"
         gone = open_file_store(world.uri, replace(world.options, endpoint=f"http://127.0.0.1:{free_port()}"))
         with pytest.raises(Unavailable) as caught:
             gone.get("x")
-        texts.append("".join(_all_texts(caught.value)))
+        texts.append("".join(all_texts(caught.value)))
     assert len(texts) > 10
     assert "op=CREATE" in caplog.text and "delegation=***" in caplog.text
     assert not any(TOKEN in text for text in (*texts, caplog.text))
@@ -481,9 +461,3 @@ def test_a_checkpoint_in_hdfs_is_reached_by_the_port_of_its_uri(world):
     assert world.direct.get("record") == b"mine"
     with pytest.raises(InvalidRequest, match="names no NameNode"):
         open_file_store("webhdfs:///folder")
-
-
-def _all_texts(error):
-    while error is not None:
-        yield f"{error} {error!r} {getattr(error, '__notes__', '')}"
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

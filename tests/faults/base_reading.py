@@ -8,6 +8,7 @@ Writes all entries of each FOLDER into the Arrow file OUT: key and value, as the
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import platform
 import sys
 import tempfile
@@ -15,7 +16,6 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
 _ERROR = ctypes.POINTER(ctypes.c_char_p)
@@ -38,7 +38,9 @@ _SIGNATURES = {
 
 def library(folder: Path) -> ctypes.CDLL:
     """RocksDB, unpacked into a folder."""
-    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("rocksdbjni-*.jar")
+    spark = importlib.util.find_spec("pyspark")  # its folder alone: to load it takes longer than to read
+    assert spark is not None and spark.origin is not None
+    (jar,) = (Path(spark.origin).parent / "jars").glob("rocksdbjni-*.jar")
     name = {"x86_64": "librocksdbjni-linux64.so", "aarch64": "librocksdbjni-linux-aarch64.so"}[platform.machine()]
     with zipfile.ZipFile(jar) as packed:
         loaded = ctypes.CDLL(packed.extract(name, folder))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 #: The process that stands at the step; the driver's Python alone; its JVM alone; both; every process at once;
-#: an executor (in Spark's local cluster); the broker, which comes back.
+#: an executor (in Spark's local cluster); the broker, which comes back. Where commands die, each is a
+#: column of its own.
 WHO = ("worker", "python", "jvm", "driver", "group", "executor", "broker")
 #: At no step: a moment that nobody chose.
 RANDOM = "random"
@@ -123,10 +124,12 @@ class Coverage:
     def table(self) -> str:
         """A row for each step: how often each pair occurred; - where it cannot be, with the reasons below."""
         steps = list(dict.fromkeys(pair.step for pair in (*self.cells, *self.impossible)))
-        who = [one for one in WHO if any(pair.who == one for pair in (*self.cells, *self.impossible))]
-        lines = [f"{'step':20}" + "".join(f"{one:>9}" for one in who)]
+        found = list(dict.fromkeys(pair.who for pair in (*self.cells, *self.impossible)))
+        who = [*(one for one in WHO if one in found), *(one for one in found if one not in WHO)]
+        first, width = max(20, *(len(step) + 1 for step in steps)), max(9, *(len(one) + 1 for one in who))
+        lines = [f"{'step':{first}}" + "".join(f"{one:>{width}}" for one in who)]
         for step in steps:
-            lines.append(f"{step:20}" + "".join(f"{self._told(Pair(step, one)):>9}" for one in who))
+            lines.append(f"{step:{first}}" + "".join(f"{self._told(Pair(step, one)):>{width}}" for one in who))
         missed = sum(cell.missed for cell in self.cells.values())
         lines.append(f"{self.kills} kills of {len(self.cells)} pairs; {missed} tries did not come to their step")
         for reason in dict.fromkeys(self.impossible.values()):

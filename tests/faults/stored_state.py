@@ -1,7 +1,7 @@
 """What Spark's last handles name in storage, read as docs/formats says, by JSON, Arrow and RocksDB themselves: nothing
 of Holdfast reads here. Every entry is decoded, so what is stored and should not be there is seen as well.
 
-Knows the types that crash_stream.py declares: keys of strings, values of int64, and what an average is made of.
+Knows the types that its streams declare: keys of strings and int64, values of int64, and what an average is made of.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +22,59 @@ import pyarrow as pa
 from tests.faults import base_reading
 
 #: By operator and state: what each key has.
-States = dict[str, dict[str, dict[tuple[str, ...], Any]]]
+States = dict[str, dict[str, dict[tuple[Any, ...], Any]]]
 _Entries = dict[tuple[int, bytes], bytes]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A state folder, or a savepoint that is laid out as one; handles; the operator's record, where it has no file."""
+
+    store: Path
+    handles: tuple[str, ...]
+    record: str | None = None
 
 
 def read_states(store: Path, handles: Iterable[str]) -> States:
     """All states of all slots. A list in the order of its elements, a map by its keys."""
-    found: States = {}
+    return read_each([Stored(store, tuple(handles))])[0]
+
+
+def read_each(stored: Sequence[Stored]) -> list[States]:
+    """The same of each; RocksDB is loaded once for all."""
     with tempfile.TemporaryDirectory() as work:
-        slots = [_Slot(store, json.loads(text), Path(work, str(number))) for number, text in enumerate(handles)]
-        bases = [f"{slot.base}={slot.dump}" for slot in slots if slot.base is not None]
+        slots = [
+            [_Slot(one, json.loads(text), Path(work, f"{at}-{number}")) for number, text in enumerate(one.handles)]
+            for at, one in enumerate(stored)
+        ]
+        bases = [f"{slot.base}={slot.dump}" for found in slots for slot in found if slot.base is not None]
         if bases:
             subprocess.run([sys.executable, base_reading.__file__, *bases], check=True, timeout=300)
-        for slot in slots:
-            of_operator = found.setdefault(slot.operator, {state["name"]: {} for state in slot.states.values()})
-            for name, held in slot.decoded().items():
-                assert not held.keys() & of_operator[name].keys(), f"{name}: a key in two slots"
-                of_operator[name].update(held)
+        return [_together(found) for found in slots]
+
+
+def _together(slots: Iterable[_Slot]) -> States:
+    found: States = {}
+    for slot in slots:
+        of_operator = found.setdefault(slot.operator, {state["name"]: {} for state in slot.states.values()})
+        for name, held in slot.decoded().items():
+            assert not held.keys() & of_operator[name].keys(), f"{name}: a key in two slots"
+            of_operator[name].update(held)
     return found
 
 
 class _Slot:
     """One handle, and where its newest snapshot lies for RocksDB."""
 
-    def __init__(self, store: Path, handle: dict[str, Any], work: Path) -> None:
+    def __init__(self, stored: Stored, handle: dict[str, Any], work: Path) -> None:
         self.operator: str = handle["operator"]
-        (self._query,) = [path for path in store.iterdir() if (path / self.operator).is_dir()]
-        record = json.loads((self._query / self.operator / "operator.json").read_bytes())
+        inside = f"{self.operator}/slot-{handle['slot']:05d}"
+        (self._query,) = [path for path in stored.store.iterdir() if (path / inside).is_dir()]
+        text = stored.record or (self._query / self.operator / "operator.json").read_bytes()
+        record = json.loads(text)
         self.states: dict[int, dict[str, Any]] = {state["id"]: state for state in record["states"]}
-        self._columns = len(record["key_columns"])
-        self._folder = self._query / self.operator / f"slot-{handle['slot']:05d}"
+        self._columns = list(record["key_columns"].values())
+        self._folder = self._query / inside
         self._handle = handle
         self._from = 0
         self.base: Path | None = None
@@ -62,10 +86,10 @@ class _Slot:
             for in_base, _, _, in_storage in json.loads((self._folder / name).read_bytes())["files"]:
                 os.symlink(self._folder / in_storage, work / in_base)
 
-    def decoded(self) -> dict[str, dict[tuple[str, ...], Any]]:
+    def decoded(self) -> dict[str, dict[tuple[Any, ...], Any]]:
         """By state: what each key has."""
-        found: dict[str, dict[tuple[str, ...], Any]] = {state["name"]: {} for state in self.states.values()}
-        lists: defaultdict[tuple[str, tuple[str, ...]], list[tuple[bytes, int]]] = defaultdict(list)
+        found: dict[str, dict[tuple[Any, ...], Any]] = {state["name"]: {} for state in self.states.values()}
+        lists: defaultdict[tuple[str, tuple[Any, ...]], list[tuple[bytes, int]]] = defaultdict(list)
         for (state_id, stored), value in self._entries().items():
             state = self.states[state_id]
             key, suffix = _key(stored, self._columns)
@@ -73,7 +97,7 @@ class _Slot:
                 assert len(suffix) == 8, stored
                 lists[state["name"], key].append((suffix, _number(value)))
             elif state["kind"] == "map":
-                (map_key,), rest = _key(suffix, 1)
+                (map_key,), rest = _key(suffix, ["string"])
                 assert not rest, stored
                 found[state["name"]].setdefault(key, {})[map_key] = _number(value)
             else:
@@ -104,10 +128,15 @@ class _Slot:
         return found
 
 
-def _key(stored: bytes, columns: int) -> tuple[tuple[str, ...], bytes]:
-    """The strings of a key, and what follows it. No string of the test has a zero in it."""
-    found = []
-    for _ in range(columns):
+def _key(stored: bytes, columns: list[str]) -> tuple[tuple[Any, ...], bytes]:
+    """The columns of a key, and what follows it. No string of a test has a zero in it."""
+    found: list[Any] = []
+    for column in columns:
+        if column == "int64":
+            found.append(int.from_bytes(stored[:8], "big") - (1 << 63))
+            stored = stored[8:]
+            continue
+        assert column == "string", column
         text, end, stored = stored.partition(b"\x00\x01")
         assert end, f"no end of a string in {stored!r}"
         found.append(text.decode())

@@ -70,11 +70,24 @@ def test_the_first_program_survives_a_kill(tmp_path: Path) -> None:
     assert not wrong
 
 
+_SHORTENED = ("silent_users", "sessions", "once", "rates")
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("program", ["silent_users", "sessions", "once", "rates", "fraud"])
-def test_what_comes_out_through_a_kill_is_duckdbs(tmp_path: Path, program: str) -> None:
-    command = [sys.executable, str(EXAMPLES / f"{program}.py"), str(tmp_path / program)]
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [
+        ("silent_users", ("--files", "8")),
+        ("sessions", ("--files", "8")),
+        ("once", ("--files", "14")),  # so that the ids of the first hours come again on the next day
+        ("rates", ("--orders", "4000")),
+        ("fraud", ()),
+        *(pytest.param(name, (), marks=pytest.mark.slow) for name in _SHORTENED),
+    ],
+)
+def test_what_comes_out_through_a_kill_is_duckdbs(tmp_path: Path, program: str, size: tuple[str, ...]) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{program}.py"), str(tmp_path / program), *size]
     environment = {**os.environ, "PYTHONPATH": worker_path(), "PYSPARK_PYTHON": sys.executable}
     told = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert told.returncode == 0, told.stdout + told.stderr[-3000:]

@@ -6,14 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.fault_proxy import FaultProxy, fault_proxy
+from tests.fault_proxy import fault_proxy
 from tests.hdfs_server import HdfsServer
+from tests.integration.stored_totals import StoredTotals
 from tests.integration.test_exactly_once import flat, found
 from tests.integration.test_totals import events
-from tests.processors import TOTALS, RunningTotal
 from tests.s3_server import free_port
 from tests.streams import FileStream
 
@@ -25,47 +25,25 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-class Totals:
-    """Running totals of which all is in HDFS, its NameNode's WebHDFS behind a proxy."""
-
-    def __init__(self, stream: FileStream, hdfs: HdfsServer, proxy: FaultProxy) -> None:
-        self.stream, self.proxy, self.hdfs = stream, proxy, hdfs
-        self.folder = hdfs.folder()
-        self.root = f"hdfs://{hdfs.address}{self.folder}"
-        self.settings: dict[str, Any] = {
-            "checkpoint.dir": f"{self.root}/state",
-            "storage.endpoint": proxy.url,
-            "storage.retry.max": "2 s",
-            "fold.deltas.max": 2,
-            "snapshot.deltas.max": 3,
-        }
-        for name in ("storage.endpoint", "storage.retry.max"):
-            stream.spark.conf.set(f"spark.holdfast.{name}", self.settings[name])
-
-    def run(self, **settings: Any) -> None:
-        operator = hf.keyed("user", RunningTotal(), TOTALS, name="totals", settings={**self.settings, **settings})
-        hf.write_exactly_once(
-            self.stream.events().transform(operator),
-            hf.FileSink(f"{self.root}/out"),
-            checkpoint=f"{self.root}/checkpoint",
-            trigger={"availableNow": True},
-            settings={"commit.retry.max": "1 s"},
-        ).awaitTermination()
-
-    def found(self) -> list[tuple[str, int, int]]:
-        return found(hf.FileSink.read(f"{self.root}/out", hf.StorageOptions(endpoint=self.proxy.url)))
-
-    def names(self, folder: str) -> list[str]:
-        return sorted(str(one["pathSuffix"]) for one in self.hdfs.listed(f"{self.folder}/{folder}"))
+@pytest.fixture
+def root(hdfs: HdfsServer) -> str:
+    return f"hdfs://{hdfs.address}{hdfs.folder()}"
 
 
 @pytest.fixture
-def totals(stream: FileStream, hdfs: HdfsServer) -> Iterator[Totals]:
+def totals(stream: FileStream, hdfs: HdfsServer, root: str) -> Iterator[StoredTotals]:
+    """All of it is in HDFS, whose NameNode's WebHDFS is behind the proxy."""
     with fault_proxy(hdfs.url) as proxy:
-        yield Totals(stream, hdfs, proxy)
+        yield StoredTotals(stream, proxy, state=f"{root}/state", out=f"{root}/out", checkpoint=f"{root}/checkpoint")
 
 
-def test_a_query_with_everything_in_hdfs(totals: Totals, spark: SparkSession, tmp_path: Path) -> None:
+def names(hdfs: HdfsServer, folder: str) -> list[str]:
+    return sorted(str(one["pathSuffix"]) for one in hdfs.listed(folder.removeprefix(f"hdfs://{hdfs.address}")))
+
+
+def test_a_query_with_everything_in_hdfs(
+    totals: StoredTotals, hdfs: HdfsServer, spark: SparkSession, tmp_path: Path
+) -> None:
     """It is started again without local copies, and a NameNode that refuses ends it; nothing is lost or there twice."""
     batches = [events(seed) for seed in range(8)]
     totals.stream.write(*batches[:6])
@@ -84,15 +62,15 @@ def test_a_query_with_everything_in_hdfs(totals: Totals, spark: SparkSession, tm
         opened = {asked.path for asked in totals.proxy.asked if asked.kind == "open"}
     assert any("/sst/" in name for name in opened), "no snapshot was restored"
     # Spark reads what is there, and keeps its part of the checkpoint in the same folder as the commit records.
-    assert found(spark.read.parquet(f"{totals.root}/out").toArrow()) == flat(batches)
-    assert {"commits", "holdfast", "metadata", "offsets", "state"} <= set(totals.names("checkpoint"))
+    assert found(spark.read.parquet(totals.out).toArrow()) == flat(batches)
+    assert {"commits", "holdfast", "metadata", "offsets", "state"} <= set(names(hdfs, str(totals.checkpoint)))
     assert not os.path.exists(totals.stream.checkpoint)
     options = hf.StorageOptions(endpoint=totals.proxy.url)
-    with hf.Checkpoint(f"{totals.root}/checkpoint", state=f"{totals.root}/state", storage=options) as checkpoint:
+    with hf.Checkpoint(totals.checkpoint, state=totals.state, storage=options) as checkpoint:
         assert checkpoint.verify().whole
 
 
-def test_the_driver_says_what_is_wrong_with_hdfs(totals: Totals) -> None:
+def test_the_driver_says_what_is_wrong_with_hdfs(totals: StoredTotals, hdfs: HdfsServer, root: str) -> None:
     """Before a batch runs."""
     totals.stream.write(events(1))
     with pytest.raises(hf.Unavailable, match=r"NameNodes, such as http://nn1:9870"):
@@ -100,4 +78,4 @@ def test_the_driver_says_what_is_wrong_with_hdfs(totals: Totals) -> None:
     totals.proxy.rule = lambda _: "AccessControlException"
     with pytest.raises(hf.Unavailable, match=r"AccessControlException.*HADOOP_USER_NAME"):
         totals.run()
-    assert totals.names("") == []
+    assert names(hdfs, root) == []

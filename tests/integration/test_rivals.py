@@ -15,6 +15,8 @@ from tests.spark_sessions import run_module
 BATCHES, ROWS, KEYS = 3, 60, 25
 
 
+@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_all_ways_of_the_benchmarks_give_the_same_totals(tmp_path: Path) -> None:
     chance = random.Random(7)

@@ -39,7 +39,8 @@ def test_each_value_of_the_readme_is_one_that_a_run_has_measured() -> None:
     """Read without the code that made the table: a number is the rounding of one that stands in a record."""
     measured = [figure["value"] for record in _records() for figure in record["figures"]]
     cells = [line.split(" | ") for line in _part().splitlines() if "`make bench" in line and line.startswith("|")]
-    assert len(cells) == len(ROWS)
+    missing = text(ROOT / "docs" / "figures.md").partition("Not recorded yet:")[2].partition("\n#")[0]
+    assert len(cells) + sum(f"- `{row.names[0]}`" in missing for row in ROWS) == len(ROWS)
     unknown = []
     for row in cells:
         for shown in row[2].split("; "):

@@ -15,16 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner, Result
+from tests.first_versions import first_versions
 from tests.spark_files import CONF, SparkFiles, lz4_stream, state_row
 
 import holdfast as hf
 from holdfast.checkpoint import (
-    CheckpointSettings,
-    SlotState,
     VersionsOrigin,
     operator_prefix,
     recorded_operator,
-    register_operator,
 )
 from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
@@ -265,29 +263,12 @@ def test_positions_of_lists_that_are_longer_than_a_batch(tmp_path: Path) -> None
 
 def test_what_another_generation_began_with_is_read(recorded: Recorded, tmp_path: Path) -> None:
     """Two slots that begin with the one slot of an earlier query, and had no rows of their own yet."""
-    query_id = "11111111-0000-4000-8000-000000000000"
     store = open_file_store(str(tmp_path / "state"))
     earlier = recorded_operator(store, operator_prefix(QUERY_ID, "sums"))
     assert earlier is not None
     origin = VersionsOrigin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1],), ("sums",))
     record = continued(earlier, replace(earlier, slots=2, labels=(0, 1)), origin)
-    prefix = operator_prefix(query_id, "sums")
-    register_operator(store, record, prefix=prefix)
-    firsts = []
-    for slot in (0, 1):
-        state = SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(tmp_path / "local"),
-            settings=CheckpointSettings(),
-        )
-        first = state.first_version()
-        assert first is not None
-        firsts.append(first.to_text())
-    SparkFiles(tmp_path / "next", query_id).commit(0, firsts)
-    with hf.Checkpoint(tmp_path / "next", state=tmp_path / "state") as checkpoint:
+    with first_versions(record, tmp_path) as checkpoint:
         assert totals(checkpoint) == expected(BATCHES - 1)
         assert checkpoint.verify().whole
         saved = hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")

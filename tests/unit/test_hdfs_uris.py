@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -111,17 +108,3 @@ def test_a_token_that_is_none_is_told_without_its_text(
     monkeypatch.setenv(TOKEN_VARIABLE, str(tmp_path / "missing"))
     with pytest.raises(Unavailable, match="missing, which HOLDFAST_WEBHDFS_TOKEN_FILE names, cannot be read: No such"):
         open_file_store("hdfs://127.0.0.1/x").get("x")
-
-
-def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "requests.py").write_text("raise ImportError('No module named requests')\n")
-    program = "from holdfast.storage import open_file_store; open_file_store('hdfs://nn/x')"
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "InvalidRequest: hdfs://nn/x is in HDFS" in ran.stderr
-    assert "pip install 'holdfast-spark[hdfs]'" in ran.stderr

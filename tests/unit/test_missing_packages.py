@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,3 +50,24 @@ def test_a_sketch_without_its_library_says_so_when_it_is_declared(monkeypatch: p
     monkeypatch.setitem(sys.modules, "datasketches", None)
     with pytest.raises(hf.Unavailable, match=INSTALL.format("sketch")):
         hf.AggregatingState(pa.string(), "approx_count_distinct")
+
+
+@pytest.mark.parametrize(
+    ("package", "uri", "what", "extra"),
+    [("obstore", "s3://bucket/x", "an object store", "cloud"), ("requests", "hdfs://nn/x", "in HDFS", "hdfs")],
+)
+def test_a_store_without_its_client_says_so_when_it_is_opened(
+    package: str, uri: str, what: str, extra: str, tmp_path: Path
+) -> None:
+    """As it is on a driver whose environment lacks it."""
+    (tmp_path / f"{package}.py").write_text(f"raise ImportError('No module named {package}')\n")
+    program = f"from holdfast.storage import open_file_store; open_file_store('{uri}')"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"InvalidRequest: {uri} is {what}" in ran.stderr
+    assert f"pip install 'holdfast-spark[{extra}]'" in ran.stderr

@@ -99,6 +99,13 @@ def test_columns_filters_and_what_it_has_not(query: Path) -> None:
         hf.Savepoint.create(checkpoint=query / "checkpoint", to=query / "x", format="parquet")  # type: ignore[arg-type]
 
 
+def test_it_is_not_taken_for_the_state_folder(query: Path) -> None:
+    native(query)
+    with hf.Checkpoint(query / "checkpoint", state=query / "saved") as checkpoint:
+        with pytest.raises(InvalidRequest, match="it has none: expected the folder of spark.holdfast.checkpoint.dir"):
+            checkpoint.gc()
+
+
 def test_of_an_earlier_batch(query: Path) -> None:
     with hf.Checkpoint(query / "checkpoint") as checkpoint:
         batch_id = checkpoint.versions()[-2].batch_id

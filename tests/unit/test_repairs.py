@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.checkpoint_driver import flip
+from tests.checkpoint_driver import flip, operator_record
 from tests.faulty_file_store import FaultyFileStore
-from tests.slot_checkpoint import SlotCheckpoint
+from tests.slot_checkpoint import PREFIX, SlotCheckpoint
 
 from holdfast.checkpoint import Handle
+from holdfast.checkpoint.evolution import OperatorStates
+from holdfast.checkpoint.state_log import write_states
 from holdfast.cli import main
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.inspect import Repairs
@@ -77,6 +80,21 @@ def test_every_file_is_put_back_from_a_backup_and_the_damaged_one_is_kept(query:
     query.start("local-b")
     query.batches(6)
     query.assert_right()
+
+
+def test_the_loss_of_the_newest_document_of_the_log_of_states_is_seen(query: SlotCheckpoint) -> None:
+    """No other file names it: what tells is that there are entries of a state that nobody knows."""
+    record, store = operator_record(), query.driver.store
+    (query.slot.parent / "operator.json").write_text(replace(record, states=record.states[:2]).to_json())
+    assert write_states(store, PREFIX, 1, OperatorStates(record.states, ()))
+    with query.open() as opened:
+        assert opened.verify().whole
+    (query.slot.parent / "states" / "00001.json").unlink()
+    with query.open() as opened:
+        found = opened.verify()
+    assert not found.whole and not found.readable
+    assert [damage.name for damage in found.damaged] == ["the log of states of operator 'sums'"]
+    assert "states with the ids [3]" in found.damaged[0].problem and "newest document is missing" in str(found.lost)
 
 
 def test_tables_are_put_back_from_a_local_folder_and_a_lost_manifest_is_composed(query: SlotCheckpoint) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tests.first_versions import slots_of
 from tests.kept_states import DOES, OUTPUT, ROWS, RULES, KeepsAll
 from tests.spark_files import SparkFiles
 
@@ -22,19 +23,16 @@ import holdfast as hf
 from holdfast import savepoint
 from holdfast.checkpoint import (
     FIRST_OPERATOR_STATE_ID,
-    CheckpointSettings,
     Handle,
     OperatorRecord,
-    SlotState,
     StateRecord,
-    operator_prefix,
-    register_operator,
 )
 from holdfast.cli import main
-from holdfast.errors import Corrupt, Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
+from holdfast.inspect.savepoint import Format
 from holdfast.savepoint.entries import state_codec
 from holdfast.sealed import seal
-from holdfast.storage import LocalFileStore, open_file_store
+from holdfast.storage import open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 
 OPERATOR = "under-test"
@@ -154,6 +152,24 @@ def test_a_folder_that_holds_something_is_refused(saved: hf.Savepoint, kept: Pat
         hf.Savepoint(tmp_path / "saved")
     with pytest.raises(InvalidRequest, match=r"holds \d+ files already.*may be deleted"):
         hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "saved")
+
+
+@pytest.mark.parametrize("format", get_args(Format))
+def test_a_file_where_its_folder_should_be_is_told(kept: Path, tmp_path: Path, format: Format) -> None:
+    """It was told of the first file that was written: not a directory."""
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(InvalidRequest, match="/file is a file: expected a folder that does not exist or is empty"):
+        hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "file", format=format)
+    with pytest.raises(Unavailable, match="Not a directory; expected a folder, found a file in the path"):
+        hf.Savepoint.create(checkpoint=kept / "checkpoint", to=tmp_path / "file/below", format=format)
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_a_folder_where_its_manifest_should_be_is_told(saved: hf.Savepoint, tmp_path: Path) -> None:
+    (tmp_path / "saved" / savepoint.MANIFEST).unlink()
+    (tmp_path / "saved" / savepoint.MANIFEST).mkdir()
+    with pytest.raises(Unavailable, match=r"savepoint\.json' in .*; expected a file, found a folder"):
+        hf.Savepoint(tmp_path / "saved")
 
 
 def test_what_is_made_beside_another_does_not_replace_it(saved: hf.Savepoint, tmp_path: Path) -> None:
@@ -332,7 +348,7 @@ def test_a_row_in_another_key_group_than_its_keys_is_refused(saved: hf.Savepoint
 # --- states that belong to no key, in several slots
 
 
-def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFiles:
+def _slots(folder: Path, rules: list[list[tuple[str, float]]]) -> SparkFiles:
     """A checkpoint of an operator of two slots, each with these rules and a buffer with its number."""
     record = OperatorRecord(
         name="rules",
@@ -353,19 +369,8 @@ def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFile
             ),
         ),
     )
-    store = LocalFileStore(str(folder / "state"))
-    prefix = operator_prefix(QUERY_ID, "rules")
-    register_operator(store, record, prefix=prefix)
     texts = []
-    for slot, put in rules.items():
-        state = SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(folder / "local"),
-            settings=CheckpointSettings(),
-        )
+    for state, slot, put in zip(slots_of(record, folder, QUERY_ID), range(2), rules):
         live = state.open(None)
         state.begin(0)
         none = pa.nulls(len(put))
@@ -382,7 +387,7 @@ def _slots(folder: Path, rules: dict[int, list[tuple[str, float]]]) -> SparkFile
 
 def test_states_of_no_key_broadcast_once_and_lists_by_slot(tmp_path: Path) -> None:
     alike = [("nan", float("nan")), ("a", 1.0)]
-    _slots(tmp_path, {0: alike, 1: alike[::-1]})
+    _slots(tmp_path, [alike, alike[::-1]])
     saved = hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
     assert saved.read("rules", "rules").read_all()["map_key"].to_pylist() == ["a", "nan"]
     assert [file.slot for file in saved.manifest.operator("rules").state("buffer").files] == [0, 1]
@@ -391,7 +396,7 @@ def test_states_of_no_key_broadcast_once_and_lists_by_slot(tmp_path: Path) -> No
 
 
 def test_a_broadcast_state_that_slots_have_not_alike_is_refused(tmp_path: Path) -> None:
-    _slots(tmp_path, {0: [("a", 1.0)], 1: [("a", 2.0)]})
+    _slots(tmp_path, [[("a", 1.0)], [("a", 2.0)]])
     with pytest.raises(Corrupt, match=r"not the same in all slots: slots \[1\] have another than slot 0"):
         hf.Savepoint.create(checkpoint=tmp_path / "checkpoint", to=tmp_path / "saved")
     with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
@@ -403,7 +408,7 @@ def test_a_broadcast_state_that_slots_have_not_alike_is_refused(tmp_path: Path) 
 
 def test_the_room_of_a_slot_is_given_back_before_the_next(tmp_path: Path) -> None:
     alike = [("a", 1.0)]
-    _slots(tmp_path, {0: alike, 1: alike})
+    _slots(tmp_path, [alike, alike])
     (tmp_path / "temporary").mkdir()
     with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
         hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")

@@ -133,7 +133,11 @@ REFUSED = {
         [("a", pa.int64())],
         r"field 'b': recorded string, declared none .*hf.dropped_field\('b'\)",
     ),
-    "narrowed": ([("a", pa.int64())], [("a", pa.int32())], "field 'a': recorded int64, declared int32"),
+    "narrowed": (
+        [("a", pa.int64())],
+        [("a", pa.int32())],
+        r"field 'a': recorded int64, declared int32 .*of another name beside it, which your code fills",
+    ),
     "signed to unsigned": ([("a", pa.int32())], [("a", pa.uint64())], "field 'a': recorded int32, declared uint64"),
     "unsigned to signed of its width": ([("a", pa.uint32())], [("a", pa.int32())], "recorded uint32, declared int32"),
     "another type": ([("a", pa.int64())], [("a", pa.string())], "field 'a': recorded int64, declared string"),

@@ -15,7 +15,7 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.origin import VersionsOrigin, key_groups_of, slots_of
 from holdfast.checkpoint.restoring import Restoring
-from holdfast.checkpoint.settings import ReadOnceSettings
+from holdfast.checkpoint.settings import READ_ONCE_RUNS_MAX
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
@@ -138,7 +138,7 @@ def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, han
         file_store=store,
         prefix=origin.prefix,
         folder=folder,
-        settings=ReadOnceSettings.of(context.settings),
+        settings=replace(context.settings, base_runs_max=READ_ONCE_RUNS_MAX),
     )
     deltas = DeltaReader(own)
     return Earlier(handle.slot, handle, Restoring(own, LocalBases(own), deltas, Snapshots(own), BaseMaker(own, deltas)))

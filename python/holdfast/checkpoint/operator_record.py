@@ -25,6 +25,10 @@ VERSION = 5
 _WITH_DROPPED, _WITH_SAVEPOINT, _WITH_VERSIONS, _WITHOUT_ORIGIN = 4, 3, 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
+_BESIDE = (
+    "go back to the recorded declaration, or put a state or field of another name beside it, which your code fills: "
+    "docs/guide/evolution.md"
+)
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,11 @@ class OperatorRecord:
             return _WITHOUT_ORIGIN
         return _WITH_SAVEPOINT if isinstance(self.origin, SavepointOrigin) else _WITH_VERSIONS
 
-    def differences(self, declared: OperatorRecord, way_out: str = _NEW) -> list[str]:
-        """How ``declared`` contradicts this record: what was expected, what was found, and the way out,
-        which is ``way_out`` but for the number of slots. Labels may differ.
+    def differences(self, declared: OperatorRecord, way_out: str | None = None) -> list[str]:
+        """How ``declared`` contradicts this record: what was expected, what was found, and the way out. Labels may
+        differ. ``way_out``: at a restore, of all but the number of slots.
         """
+        of_states, way_out = way_out or _BESIDE, way_out or _NEW
         found: list[str] = []
         for what, key, way in (
             ("slots", "slots", _RESCALE),
@@ -118,7 +123,7 @@ class OperatorRecord:
             found.append(
                 f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )
-        found += (why for _, why in contradictions(self.all_states, declared.states, declared.changes, way_out))
+        found += (why for _, why in contradictions(self.all_states, declared.states, declared.changes, of_states))
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")

@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast._core import BaseOptions
 
-#: Sorted runs that a base may have before they are merged, at most.
-_RUNS_MAX = 64
+#: ``base_runs_max`` of versions that are folded to be read once: to merge their tables costs more than it spares.
+READ_ONCE_RUNS_MAX = 64
 _MIB = 1 << 20
 #: Deltas may pile up to this many times the limit of a fold before a batch waits for one.
 HARD_LIMIT_FACTOR = 4
@@ -16,7 +16,9 @@ HARD_LIMIT_FACTOR = 4
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """Sizes in bytes, durations in milliseconds. docs/guide/settings.md says what each does."""
+    """Sizes in bytes, durations in milliseconds. docs/guide/settings.md says what each does, but of ``base_runs_max``,
+    which users do not set: sorted runs that a base may have before they are merged.
+    """
 
     backend: str = "rocksdb"
     batch_memory_max_bytes: int = 256 * _MIB
@@ -34,11 +36,12 @@ class CheckpointSettings:
     transfer_threads: int = 4
     rocksdb_block_cache_bytes: int = 8 * _MIB
     rocksdb_compression: str = "none"
+    base_runs_max: int = 8
 
     @classmethod
     def of(cls, settings: Any) -> CheckpointSettings:
-        """Takes the fields of the same names from any object; None stands for the default."""
-        given = {f.name: getattr(settings, f.name) for f in fields(cls)}
+        """Takes the fields that users set from any object; None stands for the default."""
+        given = {f.name: getattr(settings, f.name) for f in fields(cls) if f.name != "base_runs_max"}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     @property
@@ -47,15 +50,8 @@ class CheckpointSettings:
         return self.backend == "hashmap"
 
     def base_options(self) -> BaseOptions:
-        return BaseOptions(block_cache_bytes=self.rocksdb_block_cache_bytes, compression=self.rocksdb_compression)
-
-
-class ReadOnceSettings(CheckpointSettings):
-    """Of versions that are folded to be read once: their tables are not merged, which costs more than it spares."""
-
-    def base_options(self) -> BaseOptions:
         return BaseOptions(
             block_cache_bytes=self.rocksdb_block_cache_bytes,
             compression=self.rocksdb_compression,
-            max_runs=_RUNS_MAX,
+            max_runs=self.base_runs_max,
         )

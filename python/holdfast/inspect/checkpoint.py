@@ -146,7 +146,8 @@ class Checkpoint:
         """What an operator recorded; InvalidRequest where there is none of that name."""
         record = recorded_operator(self._state, operator_prefix(self.query_id, operator))
         if record is None:
-            known = ", ".join(repr(name) for name in self._operator_names()) or "none"
+            names = ", ".join(repr(name) for name in self._operator_names())
+            known = names or "none: expected the folder of spark.holdfast.checkpoint.dir"
             raise InvalidRequest(f"{self._state.uri} has no operator {operator!r} of this query; it has {known}")
         if record.name != operator:
             raise Corrupt(f"the record of operator {operator!r} in {self._state.uri} is that of {record.name!r}")

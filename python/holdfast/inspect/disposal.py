@@ -20,8 +20,8 @@ from holdfast.storage import FileStore
 _DELETE_AT_ONCE = 500
 
 
-def disposal_of(store: FileStore) -> Disposal:
-    """What would be deleted, and what would stay.
+def dispose(store: FileStore, apply: bool) -> Disposal:
+    """What is deleted of the savepoint in a store, and what stays; as :meth:`holdfast.Savepoint.dispose`.
 
     Raises
     ------
@@ -35,15 +35,15 @@ def disposal_of(store: FileStore) -> Disposal:
         refuse_links(store, name)
     there = {file.name: file.size_bytes for file in store.list("")}
     files = tuple(Unneeded(name, there[name], "the savepoint's") for name in named if name in there)
-    return Disposal(files, tuple(sorted(set(there) - set(named))))
+    if apply:
+        _delete(store, named, [file.name for file in files])
+    return Disposal(files, tuple(sorted(set(there) - set(named))), apply)
 
 
-def dispose(store: FileStore, found: Disposal) -> None:
-    """Deletes what was found."""
-    named = _named(store)
+def _delete(store: FileStore, named: list[str], there: list[str]) -> None:
     if store.copy_if_absent(MANIFEST, DISPOSED) is not None:
         store.delete([MANIFEST])
-    names = [file.name for file in found.files if file.name not in (MANIFEST, DISPOSED)]
+    names = [name for name in there if name not in (MANIFEST, DISPOSED)]
     for first in range(0, len(names), _DELETE_AT_ONCE):
         store.delete(names[first : first + _DELETE_AT_ONCE])
     store.delete([DISPOSED])

@@ -62,7 +62,6 @@ class Earlier(ABC):
         the first batch: Savepoint.verify compares them before. Of a query Checkpoint.verify compares all.
         """
 
-    @abstractmethod
     def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         """What is recorded of an operator, and its state as an origin.
 
@@ -78,13 +77,17 @@ class Earlier(ABC):
         InvalidRequest
             There is no such operator.
         """
+        if name not in self.operators:
+            known = ", ".join(map(repr, self.operators)) or "none"
+            raise InvalidRequest(
+                f"{where}: there is no state of an operator {name!r} in it; there is some of: {known}. Name it: "
+                "restore.operator(…)"
+            )
+        return self._operator(name, where, own_store)
 
-    def _no_operator(self, name: str, where: str) -> InvalidRequest:
-        known = ", ".join(map(repr, self.operators)) or "none"
-        return InvalidRequest(
-            f"{where}: there is no state of an operator {name!r} in it; there is some of: {known}. Name it: "
-            "restore.operator(…)"
-        )
+    @abstractmethod
+    def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        """As :meth:`operator`, of one that there is."""
 
 
 class EarlierQuery(Earlier):
@@ -127,11 +130,9 @@ class EarlierQuery(Earlier):
     def sources(self) -> tuple[str | None, ...]:
         return self._state.batch.sources
 
-    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+    def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         query_id = self._committed.query_id
-        found = self._state.handles.get(name)
-        if not found:
-            raise self._no_operator(name, where)
+        found = self._state.handles[name]
         store = self._store(own_store)
         recorded = recorded_operator(store, operator_prefix(query_id, name))
         if recorded is None:
@@ -177,9 +178,7 @@ class EarlierSavepoint(Earlier):
     def sources(self) -> tuple[str | None, ...]:
         return self.manifest.sources
 
-    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
-        if name not in self.operators:
-            raise self._no_operator(name, where)
+    def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         recorded = record_of(self.manifest.operator(name))
         return recorded, saved_origin(self._store.uri, self.manifest, recorded)
 
@@ -207,9 +206,7 @@ class EarlierNativeSavepoint(Earlier):
     def sources(self) -> tuple[str | None, ...]:
         return self._manifest.about.sources
 
-    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
-        if name not in self.operators:
-            raise self._no_operator(name, where)
+    def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         return self._manifest.operator(name).record, self._manifest.origin(name, self._store.uri)
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import (
     FIRST_VERSION,
-    delta_name,
     operator_prefix,
     parse_version,
     query_folder,
@@ -33,6 +32,7 @@ from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, Unneeded
 from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.version_files import VersionFile, named_by, needed
 from holdfast.storage import FileStore, StoredFile
 
 #: Younger files may belong to somebody who is at work; no caller may choose less.
@@ -107,11 +107,10 @@ class Collector:
             )
         _refuse_what_is_not_whole(slot, newest, own)
         unnamed = _still_to_be_named(newest, own)
-        needed = [*handles, *claimed]
-        tables = _tables(slot, newest, needed, {file.name for file in own}, unnamed)
+        retained = [*handles, *claimed]
+        tables = _tables(slot, newest, retained, {file.name for file in own}, unnamed)
         view = view_of(newest, newest, self.now_ms, self.age_ms, tables)
-        stays = {delta_name(ref.sequence, ref.version_id) for handle in needed for ref in handle.deltas}
-        stays |= {ref.name for handle in needed for ref in handle.snapshots} | set(unnamed)
+        stays = {file.name for handle in retained for file in named_by(handle)} | set(unnamed)
         return [
             Unneeded(folder + file.name, file.size_bytes, reason)
             for file in own
@@ -191,16 +190,12 @@ def store_time_ms(store: FileStore, query_id: str, ids: Ids) -> int:
 def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[StoredFile]) -> None:
     """All that the newest version needs must be there, as large as it was written."""
     sizes = {file.name: file.size_bytes for file in own}
-    needed = {delta_name(ref.sequence, ref.version_id): ref.size_bytes for ref in newest.deltas}
-    needed |= {ref.name: ref.size_bytes for ref in newest.snapshots}
-    problem = _first_wrong(needed, sizes)
+    problem = _first_wrong(named_by(newest), sizes)
     if problem is None:
         try:
-            files = [file for ref in newest.snapshots for file in slot.snapshots.read_manifest(ref).files]
+            problem = _first_wrong(needed(newest, slot.snapshots), sizes)
         except Corrupt as error:
             problem = str(error)
-        else:
-            problem = _first_wrong({str(file.stored_as): file.size_bytes for file in files}, sizes)
     if problem is not None:
         raise _Kept(
             f"of version {newest.sequence}, the newest that is committed, {problem}. Is this the state folder of this "
@@ -209,12 +204,13 @@ def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[
         )
 
 
-def _first_wrong(needed: Mapping[str, int], sizes: Mapping[str, int]) -> str | None:
-    wrong = next((name for name, size_bytes in sorted(needed.items()) if sizes.get(name) != size_bytes), None)
-    if wrong is None:
+def _first_wrong(files: Iterable[VersionFile], sizes: Mapping[str, int]) -> str | None:
+    wrong = [file for file in files if sizes.get(file.name) != file.size_bytes]
+    if not wrong:
         return None
-    found = f"{sizes[wrong]}" if wrong in sizes else "no such file"
-    return f"{wrong} is damaged: expected {needed[wrong]} bytes, found {found}"
+    first = min(wrong, key=lambda file: file.name)
+    found = f"{sizes[first.name]}" if first.name in sizes else "no such file"
+    return f"{first.name} is damaged: expected {first.size_bytes} bytes, found {found}"
 
 
 def _still_to_be_named(newest: Handle, own: Iterable[StoredFile]) -> list[str]:
@@ -232,10 +228,10 @@ def _still_to_be_named(newest: Handle, own: Iterable[StoredFile]) -> list[str]:
 
 
 def _tables(
-    slot: SlotVersions, newest: Handle, needed: Sequence[Handle], there: set[str], unnamed: Sequence[str]
+    slot: SlotVersions, newest: Handle, retained: Sequence[Handle], there: set[str], unnamed: Sequence[str]
 ) -> frozenset[str] | None:
     """Files of all snapshots that are named, or may be; None where a manifest that tells them is damaged."""
-    refs = {ref.name: ref for handle in needed for ref in handle.snapshots}
+    refs = {ref.name: ref for handle in retained for ref in handle.snapshots}
     # Of older batches: below what the newest needs, the query itself may have deleted it already.
     refs = {name: ref for name, ref in refs.items() if name in there or ref.sequence >= newest.floor}
     superseded = [old.name for old in newest.superseded if old.name is not None]

@@ -13,9 +13,10 @@ from functools import partial
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.errors import Corrupt
-from holdfast.inspect.native_manifest import NativeFile, NativeOperator, named_by
+from holdfast.inspect.native_manifest import NativeOperator
 from holdfast.inspect.savepoint_maker import Progress
 from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.version_files import VersionFile, needed
 from holdfast.inspect.versions import Versions
 from holdfast.storage import FileStore, run_parallel
 
@@ -47,7 +48,7 @@ class NativeMaker:
             No way leads to the version of a slot: names what stands in each.
         """
         kept: dict[int, Handle] = {}
-        files: dict[int, tuple[NativeFile, ...]] = {}
+        files: dict[int, tuple[VersionFile, ...]] = {}
         for slot in sorted(handles):
             versions = self.versions.slot(record, slot)
             kept[slot], files[slot] = self._whole(handles[slot], versions)
@@ -55,14 +56,14 @@ class NativeMaker:
         every = tuple(kept.get(slot) for slot in range(record.slots))
         return NativeOperator(replace(record, origin=None), every, files)
 
-    def _whole(self, handle: Handle, versions: SlotVersions) -> tuple[Handle, tuple[NativeFile, ...]]:
+    def _whole(self, handle: Handle, versions: SlotVersions) -> tuple[Handle, tuple[VersionFile, ...]]:
         """The handle with the newest start that is whole, as far as names and sizes tell, and the files from there."""
         folder = versions.context.stored("")
         sizes = {file.name[len(folder) :]: file.size_bytes for file in self.source.list(folder)}
         problems: list[str] = []
         for shorter in _starts(handle):
             try:
-                files = sorted(needed(shorter, versions), key=lambda file: file.name)
+                files = sorted(needed(shorter, versions.snapshots), key=lambda file: file.name)
             except Corrupt as error:
                 problems.append(str(error))
                 continue
@@ -79,7 +80,7 @@ class NativeMaker:
             f"{handle.where} cannot be saved, every way is damaged:\n  " + "\n  ".join(dict.fromkeys(problems))
         )
 
-    def _copy(self, versions: SlotVersions, files: tuple[NativeFile, ...]) -> None:
+    def _copy(self, versions: SlotVersions, files: tuple[VersionFile, ...]) -> None:
         def copy(name: str) -> None:
             if self.target.copy_if_absent(name, name, self.source) is None:
                 raise Corrupt(f"{name} is missing in {self.source.uri}")
@@ -98,11 +99,3 @@ def _starts(handle: Handle) -> Iterator[Handle]:
         yield replace(handle, snapshots=(ref,), deltas=deltas, superseded=(), origin=ref.sequence)
     if handle.start == 0:
         yield replace(handle, snapshots=(), superseded=())
-
-
-def needed(handle: Handle, versions: SlotVersions) -> Iterator[NativeFile]:
-    """Each file that leads to the version; Corrupt where a manifest is missing or damaged."""
-    yield from named_by(handle)
-    for ref in handle.snapshots:
-        for file in versions.snapshots.read_manifest(ref).files:
-            yield NativeFile(str(file.stored_as), file.size_bytes, file.checksum)

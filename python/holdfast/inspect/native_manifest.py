@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.checkpoint.handle import Handle
-from holdfast.checkpoint.names import delta_name, operator_prefix, slot_prefix
+from holdfast.checkpoint.names import operator_prefix, slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import VersionsOrigin
 from holdfast.inspect.saved_operators import saved_operator
+from holdfast.inspect.version_files import VersionFile, named_by
 from holdfast.savepoint import MANIFEST, Manifest
 from holdfast.savepoint.manifest import (
     CHECKSUM,
@@ -38,21 +39,12 @@ _FILE = re.compile(r"(delta|snapshot|sst)/[0-9A-Za-z][0-9A-Za-z._-]{0,200}")
 
 
 @dataclass(frozen=True)
-class NativeFile:
-    """A file of a slot. ``name``: in the slot's folder."""
-
-    name: str
-    size_bytes: int
-    checksum: str
-
-
-@dataclass(frozen=True)
 class NativeOperator:
     """An operator: what was recorded of it, the version of each slot (None: it was empty), and their files by slot."""
 
     record: OperatorRecord
     handles: tuple[Handle | None, ...]
-    files: Mapping[int, tuple[NativeFile, ...]]
+    files: Mapping[int, tuple[VersionFile, ...]]
 
     @property
     def versions(self) -> dict[int, Handle]:
@@ -107,7 +99,7 @@ class NativeManifest:
         names = tuple(one.record.name for one in self.operators)
         return VersionsOrigin(store, self.folder, name, batch_id, self.operator(name).handles, names)
 
-    def files(self, operators: Iterable[NativeOperator] | None = None) -> dict[str, NativeFile]:
+    def files(self, operators: Iterable[NativeOperator] | None = None) -> dict[str, VersionFile]:
         """By name in the savepoint; of these operators, by default of all."""
         return {
             f"{slot_prefix(operator_prefix(self.folder, one.record.name), slot)}/{file.name}": file
@@ -191,18 +183,10 @@ def _operator(fields: Mapping[str, Any]) -> NativeOperator:
     return operator
 
 
-def named_by(handle: Handle) -> list[NativeFile]:
-    """The files that a handle names itself: manifests of snapshots, and deltas."""
-    return [
-        *(NativeFile(ref.name, ref.size_bytes, ref.checksum) for ref in handle.snapshots),
-        *(NativeFile(delta_name(ref.sequence, ref.version_id), ref.size_bytes, ref.checksum) for ref in handle.deltas),
-    ]
-
-
-def _files(rows: Iterable[Any]) -> dict[int, tuple[NativeFile, ...]]:
-    found: dict[int, list[NativeFile]] = {}
+def _files(rows: Iterable[Any]) -> dict[int, tuple[VersionFile, ...]]:
+    found: dict[int, list[VersionFile]] = {}
     for slot, name, size_bytes, checksum in rows:
         if not _FILE.fullmatch(name) or not CHECKSUM.fullmatch(checksum):
             raise ValueError(f"{name!r}, with the checksum {checksum!r}, is no file of a version")
-        found.setdefault(count(slot), []).append(NativeFile(name, count(size_bytes), checksum))
+        found.setdefault(count(slot), []).append(VersionFile(name, count(size_bytes), checksum))
     return {slot: tuple(files) for slot, files in found.items()}

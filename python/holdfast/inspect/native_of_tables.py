@@ -11,11 +11,11 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.saved_operator import record_of
 from holdfast.inspect.earlier import saved_origin
-from holdfast.inspect.native_maker import needed
-from holdfast.inspect.native_manifest import NativeFile, NativeManifest, NativeOperator
+from holdfast.inspect.native_manifest import NativeManifest, NativeOperator
 from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress
 from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.version_files import VersionFile, needed
 from holdfast.savepoint import Manifest
 from holdfast.storage import FileStore
 
@@ -40,12 +40,12 @@ def native_of_tables(
         origin = saved_origin(source.store.uri, manifest, record)
         record = replace(record, origin=origin)
         handles: list[Handle] = []
-        files: dict[int, tuple[NativeFile, ...]] = {}
+        files: dict[int, tuple[VersionFile, ...]] = {}
         for slot in range(record.slots):
             prefix = operator_prefix(folder, saved.name)
             versions = SlotVersions(record, slot, target, prefix, local_dir, lambda _: source.store)
             handles.append(versions.first_version(origin))
-            files[slot] = tuple(sorted(needed(handles[slot], versions), key=lambda file: file.name))
+            files[slot] = tuple(sorted(needed(handles[slot], versions.snapshots), key=lambda file: file.name))
             versions.remove()  # the next one needs the room
             done += len(files[slot])
             if progress is not None:

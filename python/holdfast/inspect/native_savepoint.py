@@ -4,7 +4,6 @@ docs/formats/savepoint.md. Owner: one thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
@@ -12,9 +11,10 @@ import pyarrow as pa
 
 from holdfast.checkpoint.names import query_folder
 from holdfast.errors import Corrupt, InvalidRequest
-from holdfast.inspect.native_manifest import NativeFile, NativeManifest, NativeOperator
+from holdfast.inspect.native_manifest import NativeManifest, NativeOperator
 from holdfast.inspect.read_only_store import ReadOnlyStore
-from holdfast.inspect.verification import compare_file
+from holdfast.inspect.verification import compare_stored
+from holdfast.inspect.version_files import VersionFile
 from holdfast.inspect.versions import Versions, Wanted
 from holdfast.savepoint.reading import missing, refuse_links, wrong_size
 from holdfast.storage import FileStore
@@ -57,7 +57,7 @@ class NativeSavepoint:
         for name, file in self.manifest.files().items():
             try:
                 refuse_links(self._store, name)
-                self._compare(name, file)
+                compare_stored(self._store, name, (file.size_bytes, file.checksum), self._local_dir)
             except Corrupt as error:
                 yield f"{error} (of the savepoint {self._store.uri})"
         yield from self._unnamed()
@@ -76,24 +76,11 @@ class NativeSavepoint:
                         files = versions.snapshots.read_manifest(ref).files
                     except Corrupt:
                         continue  # said already, of the file
-                    named = (NativeFile(str(file.stored_as), file.size_bytes, file.checksum) for file in files)
                     yield from (
-                        f"{handle.where} needs {file}, which is not there" for file in named if file not in there
+                        f"{handle.where} needs {file}, which is not there"
+                        for file in map(VersionFile.of_table, files)
+                        if file not in there
                     )
-
-    def _compare(self, name: str, file: NativeFile) -> None:
-        path = self._store.local_path(name)
-        if path is not None:
-            compare_file(path, name, (file.size_bytes, file.checksum))
-            return
-        path = os.path.join(self._local_dir, "compared")
-        try:
-            if not self._store.fetch(name, path):
-                raise Corrupt(f"{name} is missing")
-            compare_file(path, name, (file.size_bytes, file.checksum))
-        finally:
-            if os.path.exists(path):
-                os.unlink(path)
 
 
 def check_files(store: FileStore, manifest: NativeManifest, operators: Iterable[NativeOperator] | None) -> None:

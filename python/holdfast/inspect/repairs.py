@@ -22,7 +22,7 @@ from holdfast._core import xxh64_file
 from holdfast.checkpoint.base_folder import BaseFile
 from holdfast.checkpoint.handle import Handle, SnapshotRef
 from holdfast.checkpoint.host import local_errors
-from holdfast.checkpoint.names import delta_name, table_name
+from holdfast.checkpoint.names import table_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.snapshot import Manifest
 from holdfast.clock import Ids
@@ -30,6 +30,7 @@ from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
 from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Repair
 from holdfast.inspect.slot_versions import SlotVersions
+from holdfast.inspect.version_files import VersionFile
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore
 
@@ -38,15 +39,6 @@ ASIDE = "damaged"
 #: Files of an older snapshot that a lost manifest may have shared: all subsets are tried.
 _SHARED_MAX = 12
 _WRONG = (Corrupt, Incompatible, InvalidRequest)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A file that a retained version needs. ``name``: in the slot's folder."""
-
-    name: str
-    size_bytes: int
-    checksum: str
 
 
 @dataclass
@@ -107,16 +99,15 @@ class Mender:
             if name in done.seen:
                 continue
             data = self._manifest(versions, ref)
-            self._look_at(versions, Wanted(ref.name, ref.size_bytes, ref.checksum), done, data)
+            self._look_at(versions, VersionFile.of_snapshot(ref), done, data)
             for file in Manifest.from_text(data, name).files if data is not None else ():
                 if not str(file.stored_as).startswith("sst/"):
                     raise Corrupt(f"{name} names {file.stored_as!r}, which is no file of a snapshot; nothing is mended")
-                self._look_at(versions, Wanted(str(file.stored_as), file.size_bytes, file.checksum), done)
+                self._look_at(versions, VersionFile.of_table(file), done)
         for delta in handle.deltas:
-            name = delta_name(delta.sequence, delta.version_id)
-            self._look_at(versions, Wanted(name, delta.size_bytes, delta.checksum), done)
+            self._look_at(versions, VersionFile.of_delta(delta), done)
 
-    def _look_at(self, versions: SlotVersions, wanted: Wanted, done: _Done, data: bytes | None = None) -> None:
+    def _look_at(self, versions: SlotVersions, wanted: VersionFile, done: _Done, data: bytes | None = None) -> None:
         """Mends a file if it is damaged; ``data``: its bytes, where they are known."""
         name = versions.context.stored(wanted.name)
         if name in done.seen:
@@ -129,7 +120,7 @@ class Mender:
 
     def _manifest(self, versions: SlotVersions, ref: SnapshotRef) -> bytes | None:
         """The manifest as it was written, from wherever it is whole."""
-        wanted = Wanted(ref.name, ref.size_bytes, ref.checksum)
+        wanted = VersionFile.of_snapshot(ref)
         path = self._checked(self.store, versions.context.stored(ref.name), wanted)
         found = (path, "") if path is not None else self._found(versions, wanted)
         if found is None:
@@ -177,7 +168,7 @@ class Mender:
         stored_as = name[len(versions.context.stored("")) :]
         return BaseFile(stored_as.partition("-")[2], size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}", stored_as)
 
-    def _mend(self, versions: SlotVersions, wanted: Wanted, apply: bool, data: bytes | None = None) -> Repair:
+    def _mend(self, versions: SlotVersions, wanted: VersionFile, apply: bool, data: bytes | None = None) -> Repair:
         name = versions.context.stored(wanted.name)
         there = bool(self.store.list(name))
         problem = f"{name} is {'damaged' if there else 'missing'}"
@@ -201,7 +192,7 @@ class Mender:
             raise Unavailable(f"{name} in {self.store.uri} was written and cannot be read back as it was; try again")
         return Repair(name, problem, source, mended=True, aside=aside)
 
-    def _found(self, versions: SlotVersions, wanted: Wanted) -> tuple[str, str] | None:
+    def _found(self, versions: SlotVersions, wanted: VersionFile) -> tuple[str, str] | None:
         """A copy that is what was written, and where it is from."""
         name = versions.context.stored(wanted.name)
         if self.backup is not None:
@@ -225,7 +216,7 @@ class Mender:
                         return path, f"{file.name} in {self.store.uri}"
         return None
 
-    def _local(self, versions: SlotVersions, wanted: Wanted) -> Iterator[str]:
+    def _local(self, versions: SlotVersions, wanted: VersionFile) -> Iterator[str]:
         """Files of bases, and copies of deltas, that may be it."""
         slot = os.path.relpath(versions.context.folder.path, versions.context.folder.local_dir).partition(os.sep)[2]
         inside = "bases/*/files/*" if wanted.name.startswith("sst/") else f"deltas/{os.path.basename(wanted.name)}"
@@ -241,13 +232,13 @@ class Mender:
             file.write(data)
         return path, "put together from the snapshots that are there"
 
-    def _is_whole(self, store: FileStore, name: str, wanted: Wanted) -> bool:
+    def _is_whole(self, store: FileStore, name: str, wanted: VersionFile) -> bool:
         path = self._checked(store, name, wanted)
         if path is not None:
             os.unlink(path)
         return path is not None
 
-    def _checked(self, store: FileStore, name: str, wanted: Wanted) -> str | None:
+    def _checked(self, store: FileStore, name: str, wanted: VersionFile) -> str | None:
         path = self._copy(store, name)
         if path is None or _is(path, wanted):
             return path
@@ -263,7 +254,7 @@ class Mender:
         return os.path.join(self.work, self.ids())
 
 
-def _is(path: str, wanted: Wanted) -> bool:
+def _is(path: str, wanted: VersionFile) -> bool:
     try:
         checksum, size_bytes = xxh64_file(path)
     except HoldfastError:

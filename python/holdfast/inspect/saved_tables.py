@@ -32,12 +32,9 @@ class SavedTables:
         """As :meth:`holdfast.Savepoint.read`."""
         saved = self.manifest.operator(operator)
         found = saved.state(state)
-        schema, columns = found.columns.schema, wanted.columns
-        unknown = [name for name in columns or () if name not in schema.names]
-        if unknown:
-            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
-        batches = savepoint.read_state(self.store, saved, found, self._local_dir, columns=columns, filter=wanted.filter)
-        given = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        given = wanted.schema(state, found.columns.schema)
+        columns, rows = wanted.columns, wanted.filter
+        batches = savepoint.read_state(self.store, saved, found, self._local_dir, columns=columns, filter=rows)
         return pa.RecordBatchReader.from_batches(given, batches)
 
     def path(self, operator: str, state: str) -> str:

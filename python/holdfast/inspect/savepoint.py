@@ -19,7 +19,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.descriptions import Disposal
-from holdfast.inspect.disposal import disposal_of, dispose
+from holdfast.inspect.disposal import dispose
 from holdfast.inspect.native_maker import NativeMaker
 from holdfast.inspect.native_manifest import NativeManifest, NativeOperator, opened_manifest
 from holdfast.inspect.native_of_tables import native_of_tables
@@ -256,11 +256,7 @@ class Savepoint:
         Unavailable
             Storage does not answer. Some of it may be deleted.
         """
-        store = open_file_store(os.fspath(path), storage)
-        found = disposal_of(store)
-        if apply:
-            dispose(store, found)
-        return replace(found, deleted=apply)
+        return dispose(open_file_store(os.fspath(path), storage), apply)
 
     # --- what it holds
     @property
@@ -355,6 +351,9 @@ def _about(of: Manifest | None) -> Manifest:
 def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
     """Where a savepoint shall be; InvalidRequest where something is."""
     target = open_file_store(os.fspath(to), storage)
+    place = os.path.dirname(target.local_path(savepoint.MANIFEST) or "")
+    if os.path.exists(place) and not os.path.isdir(place):
+        raise InvalidRequest(f"{target.uri} is a file: expected a folder that does not exist or is empty")
     left = target.list("")
     if left:
         what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"

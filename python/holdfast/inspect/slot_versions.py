@@ -25,7 +25,7 @@ from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.restoring import Restoring
-from holdfast.checkpoint.settings import ReadOnceSettings
+from holdfast.checkpoint.settings import READ_ONCE_RUNS_MAX, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
@@ -64,7 +64,7 @@ class SlotVersions:
             prefix=prefix,
             folder=SlotFolder(local_dir, store.uri, prefix, slot, new_id),
             host=Host.this(),
-            settings=ReadOnceSettings(),
+            settings=CheckpointSettings(base_runs_max=READ_ONCE_RUNS_MAX),
             clock=SystemClock(),
             ids=new_id,
             logger=_LOGGER,

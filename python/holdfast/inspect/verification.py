@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
+
+import pyarrow.compute as pc
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
@@ -19,7 +22,7 @@ from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Damage, Verification
 from holdfast.inspect.slot_versions import SlotVersions
 from holdfast.sealed import CHECKSUM_DIGITS
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, local_file
 
 Slots = Callable[[OperatorRecord, int], SlotVersions]
 #: What may be wrong with a checkpoint; anything else is wrong with this machine or its network, and is raised.
@@ -74,11 +77,20 @@ def _problems(
             files.met[f"the record of operator {operator!r}"] = str(error)
             problems.append(str(error))
             continue
+        known = {state.id for state in (*record.states, *record.dropped)}
         for slot in sorted(slots):
             if slot >= record.slots:
                 problems.append(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
             elif not files.leads_to(slots[slot], slot_of(record, slot)):
                 problems.append(f"{slots[slot].where} cannot be restored")
+            elif unknown := sorted(files.state_ids(slots[slot], slot_of(record, slot)) - known):
+                # Nothing else tells that the newest document of the log is gone: it is named by no other.
+                lost = (
+                    f"{slots[slot].where} has entries of states with the ids {unknown}, which neither operator.json "
+                    "nor the log of states (states/) knows: its newest document is missing; restore it from a backup"
+                )
+                files.met[f"the log of states of operator {operator!r}"] = lost
+                problems.append(lost)
     return tuple(problems)
 
 
@@ -93,6 +105,7 @@ class _Files:
         self._progress = progress
         self._problems: dict[str, str | None] = {}
         self._manifests: dict[str, Manifest] = {}
+        self._state_ids: dict[str, set[int]] = {}
         self.met: dict[str, str] = {}
         self.count = self.bytes = 0
 
@@ -108,9 +121,20 @@ class _Files:
             if all(at in deltas for at in range(start + 1, handle.sequence + 1))
         )
 
+    def state_ids(self, handle: Handle, slot: SlotVersions) -> set[int]:
+        """Of which states there is something in the version, as far as its deltas and its times to live tell."""
+        found = {expiry.state_id for expiry in handle.expiry}
+        for ref in handle.deltas:
+            found |= self._state_ids.get(_key_of(slot, ref), set())
+        return found
+
     def _delta(self, ref: DeltaRef, slot: SlotVersions) -> bool:
-        name = slot.context.stored(delta_name(ref.sequence, ref.version_id))
-        return self._once(f"{name} {ref.checksum}", name, ref.size_bytes, lambda: slot.deltas.read(ref))
+        name, key = slot.context.stored(delta_name(ref.sequence, ref.version_id)), _key_of(slot, ref)
+
+        def read() -> None:
+            self._state_ids[key] = {n for batch in slot.deltas.read(ref) for n in pc.unique(batch["state"]).to_pylist()}
+
+        return self._once(key, name, ref.size_bytes, read)
 
     def _snapshot(self, ref: SnapshotRef, slot: SlotVersions) -> bool:
         name = slot.context.stored(ref.name)
@@ -124,21 +148,10 @@ class _Files:
         whole = True
         for file in self._manifests[key].files:
             stored = slot.context.stored(str(file.stored_as))
-            expected = (file.size_bytes, file.checksum)
-            read = lambda stored=stored, expected=expected: self._compare(stored, expected, slot)  # noqa: E731
+            folder = slot.context.folder.local_dir
+            read = partial(compare_stored, self._store, stored, (file.size_bytes, file.checksum), folder)
             whole = self._once(f"{stored} {file.checksum}", stored, file.size_bytes, read) and whole
         return whole
-
-    def _compare(self, name: str, expected: tuple[int, str], slot: SlotVersions) -> None:
-        path = self._store.local_path(name)
-        if path is not None:
-            compare_file(path, name, expected)
-            return
-        with slot.context.folder.new_work() as work:
-            copy = work.child("file")
-            if not self._store.fetch(name, copy):
-                raise Corrupt(f"{name} is missing")
-            compare_file(copy, name, expected)
 
     def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
         if key not in self._problems:
@@ -157,8 +170,17 @@ class _Files:
         return problem is None
 
 
-def compare_file(path: str, name: str, expected: tuple[int, str]) -> None:
-    """Corrupt where a local file has not this size and checksum. ``name``: of which it is a copy, or itself."""
+def _key_of(slot: SlotVersions, ref: DeltaRef) -> str:
+    return f"{slot.context.stored(delta_name(ref.sequence, ref.version_id))} {ref.checksum}"
+
+
+def compare_stored(store: FileStore, name: str, expected: tuple[int, str], folder: str) -> None:
+    """Corrupt where a stored file has not this size and checksum. ``folder``: where it is brought, if it must be."""
+    with local_file(store, name, folder) as path:
+        _compare(path, name, expected)
+
+
+def _compare(path: str, name: str, expected: tuple[int, str]) -> None:
     if not os.path.isfile(path):
         raise Corrupt(f"{name} is missing")
     try:

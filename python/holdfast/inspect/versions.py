@@ -40,6 +40,14 @@ class Wanted:
     columns: Sequence[str] | None = None
     filter: pc.Expression | None = None
 
+    def schema(self, state: str, whole: pa.Schema) -> pa.Schema:
+        """What is given of a state's columns; InvalidRequest where it lacks one."""
+        names = whole.names if self.columns is None else self.columns
+        unknown = [name for name in names if name not in whole.names]
+        if unknown:
+            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(whole.names)}")
+        return pa.schema([whole.field(name) for name in names])
+
 
 class Versions:
     """The versions of the slots of a query's operators.
@@ -101,9 +109,7 @@ class Versions:
         """
         declared = state_of(record, state)
         schema = columns_of(record, declared).schema
-        unknown = [name for name in wanted.columns or () if name not in schema.names]
-        if unknown:
-            raise InvalidRequest(f"state {state!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        given = wanted.schema(state, schema)
         check_filter(schema, wanted.filter)
         _check_slots(wanted.slots, record)
         chosen = [handles[slot] for slot in sorted(handles) if wanted.slots is None or slot in wanted.slots]
@@ -117,7 +123,6 @@ class Versions:
             with reading():
                 yield from self._filtered(record, declared, chosen, wanted)
 
-        given = schema if wanted.columns is None else pa.schema([schema.field(name) for name in wanted.columns])
         return pa.RecordBatchReader.from_batches(given, batches())
 
     def rows(

@@ -8,7 +8,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.storage.file_store import FileStore, StoredFile
 from holdfast.storage.local import LocalFileStore
 from holdfast.storage.options import StorageOptions
-from holdfast.storage.transfer import run_parallel
+from holdfast.storage.transfer import local_file, run_parallel
 from holdfast.storage.trial import try_out
 from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, store_uri
 
@@ -18,6 +18,7 @@ __all__ = [
     "StorageOptions",
     "StoredFile",
     "check_spelling",
+    "local_file",
     "local_path",
     "open_file_store",
     "run_parallel",

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InternalError, InvalidRequest
 
 #: Parts of names that begin with this belong to the store itself: files that are being written.
 TEMPORARY_PREFIX = ".tmp-"
@@ -86,6 +86,16 @@ class FileStore(Protocol):
 
     def local_path(self, name: str) -> str | None:
         """Where the file is, or would be, on this machine; None when the store is elsewhere."""
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is one that is being written, or was when its writer was killed."""
+    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+
+
+def exists_already(name: str, uri: str) -> InternalError:
+    """What is said of a name that was to be written and is there."""
+    return InternalError(f"{name} exists already in {uri}: names of stored files are written once")
 
 
 def check_name(name: str) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from holdfast.clock import Ids, new_id
-from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.storage.file_store import (
     TEMPORARY_PREFIX,
     Data,
@@ -26,6 +26,8 @@ from holdfast.storage.file_store import (
     StoredFile,
     check_folder,
     check_name,
+    exists_already,
+    is_temporary,
 )
 
 _COPY_BYTES = 1 << 20
@@ -44,45 +46,34 @@ class LocalFileStore:
         self._durable_folders: set[str] = set()
 
     def put(self, name: str, data: Data) -> None:
-        view = memoryview(data)
-        if not self._publish(name, lambda file: _write(file, view)):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+        if not self.create_if_absent(name, data):
+            raise exists_already(name, self.uri)
 
     def put_file(self, name: str, path: str) -> None:
-        if not self._publish(name, lambda file: _copy(path, file)):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+        if not self._create(name, lambda file: _copy(path, file)):
+            raise exists_already(name, self.uri)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         view = memoryview(data)
-        return self._publish(name, lambda file: _write(file, view))
+        return self._create(name, lambda file: _write(file, view))
 
     def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
         path = self._path(name) if source is None else source.local_path(name)
-        copy = self._path(target)
-        folder = os.path.dirname(copy)
+        if path is None:
+            assert source is not None  # every file of this store has a path
+            return self._publish("copying to", target, lambda new: source.fetch(name, new) and _sync_file(new))
         with self._errors("copying to", target):
-            is_there = os.path.lexists(copy)
-            if not is_there and path is not None and not os.path.isfile(path):
-                return None
-            self._make_folders(folder)
-            if not is_there and path is None:
-                assert source is not None  # every file of this store has a path
-                return self._fetch_from(source, name, target)
-            if not is_there and path is not None:
+            if not os.path.lexists(self._path(target)):
+                if not os.path.isfile(path):
+                    return None
                 try:
-                    self._link(path, copy)
-                    return _sync_folder(folder)
-                except FileExistsError:
-                    pass
+                    return self._link(path, self._path(target))
                 except FileNotFoundError:  # deleted since
                     return None
                 except OSError as error:
-                    if error.errno not in (*_NO_LINKS, errno.EXDEV):
+                    if error.errno not in (*_NO_LINKS, errno.EXDEV, errno.EEXIST):
                         raise
-                    return self._copy_here(path, target)
-            # Whoever made it may have been killed before it was durable.
-            _sync_folder(folder)
-            return False
+        return self._publish("copying to", target, lambda new: self._write_copy(new, path))
 
     def get(self, name: str) -> bytes | None:
         with self._errors("reading", name):
@@ -103,13 +94,13 @@ class LocalFileStore:
 
     def list(self, prefix: str) -> Listing:
         with self._errors("listing", prefix):
-            found = [file for file in self._walk(prefix) if not _is_temporary(file.name)]
+            found = [file for file in self._walk(prefix) if not is_temporary(file.name)]
         return sorted(found, key=lambda file: file.name)
 
     def names(self, folder: str) -> Names:
         with self._errors("listing", folder), suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(os.path.join(self.root, check_folder(folder))) as entries:
-                found = [entry.name for entry in entries if not entry.is_dir() and not _is_temporary(entry.name)]
+                found = [entry.name for entry in entries if not entry.is_dir() and not is_temporary(entry.name)]
             return [folder + name for name in sorted(found)]
         return []
 
@@ -120,7 +111,7 @@ class LocalFileStore:
 
     def sweep(self, prefix: str, before_ms: int) -> int:
         with self._errors("sweeping", prefix):
-            left = [f for f in self._walk(prefix) if _is_temporary(f.name) and f.modified_ms < before_ms]
+            left = [f for f in self._walk(prefix) if is_temporary(f.name) and f.modified_ms < before_ms]
             for file in left:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.root, file.name))
@@ -145,21 +136,28 @@ class LocalFileStore:
                     status = os.stat(path)
                     yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def _publish(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
-        """Writes, syncs and names a file; False when the name exists."""
+    def _create(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
+        return bool(self._publish("writing", name, lambda new: self._write_durably(new, write)))
+
+    def _publish(self, doing: str, name: str, write: Callable[[str], bool]) -> bool | None:
+        """Writes, syncs and names a file; False when the name exists.
+
+        Parameters
+        ----------
+        write
+            Makes the file of that path, durably; or says that there is nothing to be written: then the answer is None.
+        """
         path = self._path(name)
         folder = os.path.dirname(path)
         temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
-        with self._errors("writing", name):
+        with self._errors(doing, name):
             self._make_folders(folder)
             if os.path.lexists(path):
                 _sync_folder(folder)  # whoever made it may have been killed before it was durable
                 return False
             try:
-                with self._create(temporary, folder) as file:
-                    write(file)
-                    file.flush()
-                    os.fsync(file.fileno())
+                if not write(temporary):
+                    return None
                 named = self._name(temporary, path)
                 _sync_folder(folder)
                 return named
@@ -167,48 +165,43 @@ class LocalFileStore:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(temporary)
 
-    def _link(self, path: str, copy: str) -> None:
+    def _write_durably(self, path: str, write: Callable[[BinaryIO], None]) -> bool:
+        with self._open(path) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        return True
+
+    def _write_copy(self, path: str, of: str) -> bool:
+        try:
+            return self._write_durably(path, lambda file: _copy(of, file))
+        except FileNotFoundError:
+            if os.path.exists(of):
+                raise
+            return False  # deleted since
+
+    def _link(self, path: str, copy: str) -> bool:
         path = os.path.realpath(path)  # a file that lies elsewhere behind a link is linked itself, not its link
+        folder = os.path.dirname(copy)
+        self._make_folders(folder)
         try:
             os.link(path, copy)
         except FileNotFoundError:
             if not os.path.isfile(path):
                 raise
             self._durable_folders.clear()  # somebody deleted the folder
-            self._make_folders(os.path.dirname(copy))
+            self._make_folders(folder)
             os.link(path, copy)
+        _sync_folder(folder)
+        return True
 
-    def _copy_here(self, path: str, target: str) -> bool | None:
+    def _open(self, path: str) -> BinaryIO:
         try:
-            return self._publish(target, lambda file: _copy(path, file))
-        except Unavailable as error:
-            if isinstance(error.__cause__, FileNotFoundError) and not os.path.exists(path):  # deleted since
-                return None
-            raise
-
-    def _fetch_from(self, source: FileStore, name: str, target: str) -> bool | None:
-        path = self._path(target)
-        folder = os.path.dirname(path)
-        temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
-        try:
-            if not source.fetch(name, temporary):
-                return None
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-            named = self._name(temporary, path)
-            _sync_folder(folder)
-            return named
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-
-    def _create(self, temporary: str, folder: str) -> BinaryIO:
-        try:
-            return open(temporary, "xb", buffering=0)
+            return open(path, "xb", buffering=0)
         except FileNotFoundError:  # somebody deleted the folder
             self._durable_folders.clear()
-            self._make_folders(folder)
-            return open(temporary, "xb", buffering=0)
+            self._make_folders(os.path.dirname(path))
+            return open(path, "xb", buffering=0)
 
     def _make_folders(self, folder: str) -> None:
         """Makes a folder and those above it, each durable: a file in a folder that a crash forgets is lost with it.
@@ -269,17 +262,18 @@ def _write(file: BinaryIO, view: memoryview) -> None:
         view = view[file.write(view) :]
 
 
-def _is_temporary(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+def _sync_file(path: str) -> bool:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return True
 
 
-def _sync_folder(folder: str) -> bool:
+def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return True
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -294,4 +288,8 @@ def _explain(error: OSError, root: str) -> str:
         return text + "; free space there, or set spark.holdfast.checkpoint.dir to a larger place"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return text + "; give this user write access there, or set spark.holdfast.checkpoint.dir to another place"
+    if error.errno == errno.ENOTDIR:
+        return text + "; expected a folder, found a file in the path"
+    if error.errno == errno.EISDIR:
+        return text + "; expected a file, found a folder"
     return text

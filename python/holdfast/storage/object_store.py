@@ -8,7 +8,6 @@ it is. A crash leaves nothing but parts of a large upload, which nobody lists; a
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,11 +20,9 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
 from holdfast.clock import Ids, new_id
-from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.storage.answers import ObjectAnswers, is_missing
 from holdfast.storage.clients import client_of
 from holdfast.storage.file_store import (
-    TEMPORARY_PREFIX,
     Data,
     FileStore,
     Listing,
@@ -33,10 +30,12 @@ from holdfast.storage.file_store import (
     StoredFile,
     check_folder,
     check_name,
+    exists_already,
+    is_temporary,
 )
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.patience import Patience, TryAgainError
-from holdfast.storage.transfer import run_parallel
+from holdfast.storage.transfer import fetch_pieces, local_file, run_parallel, unreadable
 from holdfast.storage.uri import Bucket
 
 #: Who made an object: a mark beside its bytes. Azure takes letters only.
@@ -72,11 +71,11 @@ class ObjectFileStore:
         view = _bytes_of(data)
         made = self._create(name, view) if view.nbytes <= PART_BYTES else self._upload(name, view, view.nbytes)
         if not made:
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+            raise exists_already(name, self.uri)
 
     def put_file(self, name: str, path: str) -> None:
         if not self._put_file(name, path):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+            raise exists_already(name, self.uri)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         return self._create(name, _bytes_of(data))
@@ -112,25 +111,7 @@ class ObjectFileStore:
             return None
 
     def fetch(self, name: str, path: str) -> bool:
-        pieces = self._pieces(name)
-        try:
-            first = next(pieces, b"")
-        except FileNotFoundError:
-            return False
-        try:
-            with open(path, "xb") as target:
-                target.write(first)
-                for piece in pieces:
-                    target.write(piece)
-        except (HoldfastError, OSError) as error:
-            with suppress(OSError):
-                os.unlink(path)
-            if isinstance(error, FileNotFoundError):  # deleted since
-                return False
-            if isinstance(error, HoldfastError):
-                raise
-            raise Unavailable(f"{name!r} of {self.uri} cannot be written to the local file {path}: {error}") from error
-        return True
+        return fetch_pieces(self._pieces(name), path, name, self.uri, FileNotFoundError)
 
     def list(self, prefix: str) -> Listing:
         folder = prefix.rpartition("/")[0]  # a store lists by whole parts of names; a prefix may end within one
@@ -141,7 +122,7 @@ class ObjectFileStore:
 
         found = self._patience.call("listing", prefix, look)
         return sorted(
-            (file for file in found if file.name.startswith(prefix) and not _is_own(file.name)),
+            (file for file in found if file.name.startswith(prefix) and not is_temporary(file.name)),
             key=lambda file: file.name,
         )
 
@@ -151,7 +132,7 @@ class ObjectFileStore:
             "listing", folder, lambda: obstore.list_with_delimiter(self._client, folder.rstrip("/") or None)
         )
         found = [str(meta["path"]) for meta in listed["objects"]]
-        return sorted(name for name in found if name.rpartition("/")[0] == folder[:-1] and not _is_own(name))
+        return sorted(name for name in found if name.rpartition("/")[0] == folder[:-1] and not is_temporary(name))
 
     def delete(self, names: Sequence[str]) -> None:
         checked = [check_name(name) for name in names]
@@ -183,11 +164,7 @@ class ObjectFileStore:
         return f"{self._bucket.prefix}/{name}" if self._bucket.prefix else name
 
     def _copy_through_here(self, name: str, target: str, source: FileStore) -> bool | None:
-        path = source.local_path(name)
-        with tempfile.TemporaryDirectory(prefix="holdfast-copy-") as folder:
-            if path is None:
-                path = os.path.join(folder, "file")
-                source.fetch(name, path)
+        with local_file(source, name) as path:
             if not os.path.isfile(path):
                 return self._patience.call("copying to", target, lambda: None if self._maker(target) is None else False)
             return self._put_file(target, path)
@@ -202,7 +179,7 @@ class ObjectFileStore:
             size_bytes = os.stat(path).st_size
             data = Path(path).read_bytes() if size_bytes <= PART_BYTES else b""
         except OSError as error:
-            raise Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}") from error
+            raise unreadable(path, name, error) from error
         return self._create(name, data) if size_bytes <= PART_BYTES else self._upload(name, Path(path), size_bytes)
 
     def _create(self, name: str, data: memoryview | bytes) -> bool:
@@ -291,7 +268,3 @@ def _whole(data: bytes, size_bytes: int) -> bytes:
 
 def _stored(meta: Any) -> StoredFile:
     return StoredFile(str(meta["path"]), int(meta["size"]), int(meta["last_modified"].timestamp() * 1000))
-
-
-def _is_own(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)

@@ -1,10 +1,16 @@
-"""Several uploads or downloads at once; the first that fails stops the rest."""
+"""Bytes between stores and this machine: several at once, whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from typing import TypeVar
+
+from holdfast.errors import Unavailable
+from holdfast.storage.file_store import FileStore
 
 T = TypeVar("T")
 
@@ -26,3 +32,64 @@ def run_parallel(jobs: Sequence[Callable[[], T]], threads: int) -> list[T]:
         if not future.cancelled() and future.exception() is not None:
             future.result()
     return [future.result() for future in futures]
+
+
+def fetch_pieces(pieces: Iterator[bytes], path: str, name: str, uri: str, gone: type[Exception]) -> bool:
+    """Writes what a store gives of a file to the local file ``path``, which must not exist.
+
+    False: there is no such file, as ``gone`` says when a piece is asked for; ``path`` is not there then, nor after any
+    error.
+
+    Raises
+    ------
+    Unavailable
+        The local file cannot be written; or as ``pieces``.
+    """
+    try:
+        first = next(pieces, b"")
+    except gone:
+        return False
+    try:
+        with open(path, "xb") as target:
+            try:
+                target.write(first)
+                target.writelines(pieces)
+                target.flush()
+            except BaseException as error:
+                with suppress(OSError):
+                    os.unlink(path)
+                if isinstance(error, gone):  # deleted since
+                    return False
+                raise
+    except OSError as error:
+        raise Unavailable(f"{name!r} of {uri} cannot be written to the local file {path}: {error}") from error
+    return True
+
+
+@contextmanager
+def local_file(store: FileStore, name: str, folder: str | None = None) -> Iterator[str]:
+    """The path of a stored file on this machine: its own, or that of a copy in ``folder`` (by default, where temporary
+    files go), which lasts as long as the context. Where the store has no such file, none is there.
+
+    Raises
+    ------
+    Unavailable
+        The store does not answer, or there is no room for a copy.
+    """
+    path = store.local_path(name)
+    if path is not None:
+        yield path
+        return
+    try:
+        copies = tempfile.TemporaryDirectory(prefix="holdfast-copy-", dir=folder)
+    except OSError as error:
+        raise Unavailable(f"{name!r} of {store.uri} cannot be brought to this machine: {error}") from error
+    with copies as own:
+        path = os.path.join(own, "file")
+        store.fetch(name, path)
+        yield path
+
+
+def unreadable(path: str, name: str, error: OSError) -> Unavailable:
+    """What is said of a local file that was to be stored as ``name``."""
+    return Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}")

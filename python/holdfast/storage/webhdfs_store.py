@@ -9,9 +9,8 @@ A crash anywhere leaves at most a temporary file, which `sweep` removes.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import requests
 
 from holdfast.clock import Ids, new_id
-from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
+from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.storage.file_store import (
     TEMPORARY_PREFIX,
     Data,
@@ -29,10 +28,12 @@ from holdfast.storage.file_store import (
     StoredFile,
     check_folder,
     check_name,
+    exists_already,
+    is_temporary,
 )
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.patience import Patience, TryAgainError
-from holdfast.storage.transfer import run_parallel
+from holdfast.storage.transfer import fetch_pieces, local_file, run_parallel, unreadable
 from holdfast.storage.uri import HdfsFolder
 from holdfast.storage.webhdfs import FileStatus, WebHdfs, WebHdfsError
 from holdfast.storage.webhdfs_answers import WebHdfsAnswers
@@ -93,12 +94,8 @@ class WebHdfsFileStore:
         self._new(name, _of_bytes(data))
 
     def put_file(self, name: str, path: str) -> None:
-        try:
-            with open(path, "rb") as file:
-                content = _Content(os.fstat(file.fileno()).st_size, lambda: _rewound(file))
-                self._new(name, content)
-        except OSError as error:
-            raise Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}") from error
+        with _of_file(path, name) as content:
+            self._new(name, content)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         return self._publish("writing", name, _of_bytes(data))
@@ -112,14 +109,10 @@ class WebHdfsFileStore:
         return self._copy(name, target)
 
     def _copy_of_another(self, name: str, target: str, source: FileStore) -> bool | None:
-        path = source.local_path(name)
-        with tempfile.TemporaryDirectory(prefix="holdfast-copy-") as folder:
-            if path is None:
-                path = os.path.join(folder, "file")
-                source.fetch(name, path)
-            with suppress(FileNotFoundError), open(path, "rb") as file:
-                content = _Content(os.fstat(file.fileno()).st_size, lambda: _rewound(file))
-                return self._publish("copying to", target, content)
+        with local_file(source, name) as path:
+            if os.path.isfile(path):
+                with _of_file(path, target) as content:
+                    return self._publish("copying to", target, content)
         return None if self._status("copying to", target) is None else False
 
     def _copy(self, name: str, target: str) -> bool | None:
@@ -138,39 +131,21 @@ class WebHdfsFileStore:
             return None
 
     def fetch(self, name: str, path: str) -> bool:
-        pieces = self._pieces(name)
-        try:
-            first = next(pieces)
-        except WebHdfsError:
-            return False
-        try:
-            with open(path, "xb") as target:
-                target.write(first)
-                for piece in pieces:
-                    target.write(piece)
-        except (HoldfastError, WebHdfsError, OSError) as error:
-            with suppress(OSError):
-                os.unlink(path)
-            if isinstance(error, WebHdfsError):  # deleted since
-                return False
-            if isinstance(error, HoldfastError):
-                raise
-            raise Unavailable(f"{name!r} of {self.uri} cannot be written to the local file {path}: {error}") from error
-        return True
+        return fetch_pieces(self._pieces(name), path, name, self.uri, WebHdfsError)
 
     def list(self, prefix: str) -> Listing:
-        return sorted((file for file in self._walk(prefix) if not _is_temporary(file.name)), key=lambda file: file.name)
+        return sorted((file for file in self._walk(prefix) if not is_temporary(file.name)), key=lambda file: file.name)
 
     def names(self, folder: str) -> Names:
         entries = self._entries(check_folder(folder))
-        return sorted(folder + one.suffix for one in entries if one.is_file and not _is_temporary(one.suffix))
+        return sorted(folder + one.suffix for one in entries if one.is_file and not is_temporary(one.suffix))
 
     def delete(self, names: Sequence[str]) -> None:
         checked = [check_name(name) for name in names]
         run_parallel([lambda name=name: self._delete(name) for name in checked], _DELETE_THREADS)  # type: ignore[misc]
 
     def sweep(self, prefix: str, before_ms: int) -> int:
-        left = [file.name for file in self._walk(prefix) if _is_temporary(file.name) and file.modified_ms < before_ms]
+        left = [file.name for file in self._walk(prefix) if is_temporary(file.name) and file.modified_ms < before_ms]
         run_parallel([lambda name=name: self._delete(name) for name in left], _DELETE_THREADS)  # type: ignore[misc]
         return len(left)
 
@@ -186,7 +161,7 @@ class WebHdfsFileStore:
 
     def _new(self, name: str, content: _Content) -> None:
         if not self._publish("writing", name, content):
-            raise InternalError(f"{name} exists already in {self.uri}: names of stored files are written once")
+            raise exists_already(name, self.uri)
 
     def _publish(self, doing: str, name: str, content: _Content, beside: str | None = None) -> bool:
         """Writes and names a file; False when the name exists, and not by this call. A copy is written ``beside`` its
@@ -320,10 +295,16 @@ def _of_bytes(data: Data) -> _Content:
     return _Content(len(content), lambda: content)
 
 
+@contextmanager
+def _of_file(path: str, name: str) -> Iterator[_Content]:
+    """A local file that is to be stored as ``name``."""
+    try:
+        with open(path, "rb") as file:
+            yield _Content(os.fstat(file.fileno()).st_size, lambda: _rewound(file))
+    except OSError as error:
+        raise unreadable(path, name, error) from error
+
+
 def _rewound(file: Any) -> Any:
     file.seek(0)
     return file
-
-
-def _is_temporary(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)

@@ -88,6 +88,43 @@ TEST(Changes, SoManyThatTheyAreSplitByTheirKeyGroups) {
   EXPECT_EQ(Drain(&changes), expected);
 }
 
+// In order to some point, where a key comes again, or one that belongs before the last, in the middle of what is added
+// at once.
+TEST(Changes, KeysThatComeInOrderForSomeTime) {
+  for (const size_t ordered : {0U, 1U, 63U, 64U, 1000U, 70000U}) {
+    for (const bool again : {false, true}) {
+      Changes changes;
+      Expected expected;
+      std::vector<std::string> keys;
+      for (size_t i = 0; i < ordered; ++i) keys.push_back("k" + std::to_string(1000000 + i * 2));
+      const size_t place = ordered / 2;
+      const std::string later = "k" + std::to_string(1000000 + place * 2 + (again ? 0 : 1));
+      for (const std::string& key : {later, std::string("a"), std::string("z"), later}) keys.push_back(key);
+      std::vector<Change> many;
+      std::vector<std::string> values;
+      for (size_t i = 0; i < keys.size(); ++i) values.push_back(std::string(i % 5, 'v') + std::to_string(i));
+      for (size_t i = 0; i < keys.size(); ++i) {
+        many.push_back({keys[i], values[i], i % 7 == 0});
+        expected[keys[i]] = {values[i], i % 7 == 0};
+      }
+      ASSERT_TRUE(changes.Add(std::span<const Change>(many).first(place)).ok());
+      ASSERT_TRUE(changes.Add(std::span<const Change>(many).subspan(place)).ok());
+      EXPECT_EQ(Drain(&changes), expected);
+      EXPECT_TRUE(changes.empty());
+    }
+  }
+}
+
+TEST(Changes, KeysInOrderTakeNoTable) {
+  Changes ordered, others;
+  for (int i = 0; i < 50000; ++i) {
+    ASSERT_TRUE(AddOne("k" + std::to_string(1000000 + i), "value", false, &ordered).ok());
+    ASSERT_TRUE(AddOne("k" + std::to_string(1000000 + i * 7919 % 50000), "value", false, &others).ok());
+  }
+  EXPECT_LT(ordered.memory_bytes() + (size_t{1} << 19), others.memory_bytes());
+  EXPECT_EQ(Drain(&ordered).size(), Drain(&others).size());
+}
+
 TEST(Changes, LongKeysThatDifferAtTheEnd) {
   Changes changes;
   Expected expected;
