@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,3 +71,8 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key.replace("__", "."), value)
     return builder.getOrCreate()
+
+
+def lose_local_folder(folder: Path) -> None:
+    """What a new machine has not. At once: a folder in which a worker still writes would not let itself be emptied."""
+    (folder / "local").rename(Path(tempfile.mkdtemp(prefix="lost-", dir=folder)) / "local")

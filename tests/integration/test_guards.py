@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.processors import Doubles, Greatest, OtherName, RunningTotal
+from tests.spark_sessions import lose_local_folder
 from tests.streams import FileStream, Transform
 
 import holdfast as hf
@@ -86,7 +87,7 @@ def test_two_operators_of_one_name(stream: FileStream, spark: SparkSession) -> N
 def test_a_handle_whose_files_are_gone(stream: FileStream, tmp_path: Path) -> None:
     stream.write(EVENTS)
     stream.run(totals(settings={"memory.cache.max": 0}))  # so that no worker still has the state in memory
-    (tmp_path / "local").rename(tmp_path / "lost")  # at once, whatever a worker writes there meanwhile
+    lose_local_folder(tmp_path)
     for delta in (tmp_path / "state").rglob("delta/*"):
         delta.unlink()
     stream.write(EVENTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tests.integration.stored_totals import StoredTotals
 from tests.integration.test_exactly_once import flat, found
 from tests.integration.test_totals import events
 from tests.s3_server import free_port
+from tests.spark_sessions import lose_local_folder
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -49,7 +49,7 @@ def test_a_query_with_everything_in_hdfs(
     totals.stream.write(*batches[:6])
     totals.run()
     assert totals.found() == flat(batches[:6])
-    shutil.rmtree(tmp_path / "local")
+    lose_local_folder(tmp_path)
     totals.stream.write(batches[6])
     totals.proxy.rule = lambda asked: "SafeModeException" if asked.kind == "rename" else "pass"
     with pytest.raises(hf.Unavailable, match=r"(?s)failed \d+ times.*SafeModeException.*safe mode"):

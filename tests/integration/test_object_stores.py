@@ -4,7 +4,6 @@ while they do, and executors that have lost their local copies.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tests.integration.stored_totals import StoredTotals
 from tests.integration.test_exactly_once import flat
 from tests.integration.test_totals import events
 from tests.s3_server import CREDENTIALS, S3Server
+from tests.spark_sessions import lose_local_folder
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -54,7 +54,7 @@ def test_executors_without_local_copies_restore_from_the_bucket(totals: StoredTo
     batches = [events(seed) for seed in range(8)]
     totals.stream.write(*batches[:6])
     totals.run()
-    shutil.rmtree(tmp_path / "local")
+    lose_local_folder(tmp_path)
     totals.stream.write(*batches[6:])
     totals.run()
     assert totals.found() == flat(batches)

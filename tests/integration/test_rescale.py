@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.processors import TOTALS, CountsByKey, LastSeen, RunningTotal
 from tests.silence_oracle import START, silent_users
+from tests.spark_sessions import lose_local_folder
 from tests.streams import FileStream
 from tests.timer_processors import ALERTS, SilentUsers
 from tests.timer_processors import EVENTS as TIMED
@@ -76,7 +77,7 @@ def test_rescaled_2_3_8_1_gives_the_rows_of_a_query_that_never_was(streams: Stre
         if earlier is not None:
             shutil.rmtree(earlier.checkpoint)
             shutil.rmtree(tmp_path / f"state-{number - 1}")
-            shutil.rmtree(tmp_path / "local")
+            lose_local_folder(tmp_path)
         stream.write(*others)
         found += told(stream.run(totals(settings=settings)))  # restore left out, and the number of slots too
         earlier = stream

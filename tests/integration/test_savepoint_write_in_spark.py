@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.test_rescale import expected, some, told, totals
 from tests.processors import RunningTotal
+from tests.spark_sessions import lose_local_folder
 from tests.spark_totals import by_spark
 from tests.streams import FileStream
 
@@ -38,7 +39,7 @@ def test_a_query_of_apply_in_pandas_with_state_goes_on(
     new.write(batches[3])
     found += told(new.run(totals(3, restore=hf.Restore(savepoint=tmp_path / "saved"))))
     shutil.rmtree(tmp_path / "saved")
-    shutil.rmtree(tmp_path / "local")
+    lose_local_folder(tmp_path)
     new.write(*batches[4:])
     found += told(new.run(totals(3)))
     assert found == expected(batches)
