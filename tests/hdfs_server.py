@@ -102,6 +102,16 @@ class HdfsServer:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
             return bytes(answer.read())
 
+    def warm_up(self) -> None:
+        """The first of each operation loads classes: for seconds, on a busy machine, which tests give nobody."""
+        folder = self.folder()
+        where = json.loads(self.ask("PUT", f"{folder}/first", "CREATE", noredirect="true"))["Location"]
+        with urllib.request.urlopen(urllib.request.Request(where, data=b"first", method="PUT"), timeout=60):
+            pass
+        self.ask("PUT", f"{folder}/first", "RENAME", destination=f"{folder}/second")
+        self.ask("GET", f"{folder}/second", "OPEN")
+        self.ask("DELETE", folder, "DELETE", recursive="true")
+
     def listed(self, path: str) -> list[dict[str, object]]:
         return list(json.loads(self.ask("GET", path, "LISTSTATUS"))["FileStatuses"]["FileStatus"])
 
@@ -144,7 +154,9 @@ def hdfs_server(folder: Path) -> Iterator[HdfsServer]:
             assert time.monotonic() < until, f"HDFS was not there within {_START_S} s: {log.read_text()[-2000:]}"
             time.sleep(0.1)
         port = json.loads(details.read_text())["namenode_port"]
-        yield HdfsServer(f"http://127.0.0.1:{http_port}", f"127.0.0.1:{port}")
+        server = HdfsServer(f"http://127.0.0.1:{http_port}", f"127.0.0.1:{port}")
+        server.warm_up()
+        yield server
     finally:
         process.kill()
         process.wait()
