@@ -75,6 +75,7 @@ def test_under_forced_folds_by_several_processes_each_record_is_that_of_its_fold
             thread.join()
         for process in processes:
             process.rest()
+        for process in processes:  # none of the others has old bases to delete any more
             for base in process.state._bases.of(driver.handle):  # type: ignore[arg-type]  # after a batch there is one
                 assert_described_as_they_are(base)
     for process in processes:

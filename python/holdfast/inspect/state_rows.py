@@ -89,7 +89,9 @@ class StateRows:
     def _encoded(self, decoded: pa.RecordBatch, row: int) -> bytes | None:
         if self._keys is None:
             return None
-        key = pa.RecordBatch.from_struct_array(decoded.column("key").slice(row, 1))
+        one = decoded.column("key").slice(row, 1)
+        # Not by from_struct_array: before pyarrow 21 its columns forget that they are a part.
+        key = pa.RecordBatch.from_arrays(one.flatten(), schema=pa.schema(list(one.type)))
         found: bytes = pa.array(self._keys.encode(key))[0].as_py()
         return found
 
