@@ -30,7 +30,7 @@ class Goal:
         return value >= self.value if self.at_least else value <= self.value
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.value:g}"
+        return f"{'≥' if self.at_least else '≤'} {self.value:,.12g}"
 
 
 def at_least(value: float) -> Goal:
