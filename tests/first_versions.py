@@ -13,7 +13,7 @@ from holdfast.checkpoint import CheckpointSettings, OperatorRecord, SlotState, o
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
 from holdfast.checkpoint.evolution import StateChanges
 from holdfast.inspect.earlier import earlier_savepoint
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 QUERY = "99999999-0000-4000-8000-000000000000"
 
@@ -31,13 +31,18 @@ def slots_of(record: OperatorRecord, folder: Path, query: str = QUERY) -> Iterat
     """Those of an operator that is registered now."""
     prefix, store = operator_prefix(query, record.name), open_file_store(str(folder / "state"))
     register_operator(store, record, prefix=prefix)
+    yield from registered_slots(record, store, prefix, folder / "local")
+
+
+def registered_slots(record: OperatorRecord, store: FileStore, prefix: str, local_dir: Path) -> Iterator[SlotState]:
+    """Those of an operator as it was registered."""
     for slot in range(record.slots):
         yield SlotState(
             record=record,
             slot=slot,
             file_store=store,
             prefix=prefix,
-            local_dir=str(folder / "local"),
+            local_dir=str(local_dir),
             settings=CheckpointSettings(),
         )
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tests.first_versions import registered_slots
 from tests.spark_files import SparkFiles
 
-from holdfast.checkpoint import CheckpointSettings, SlotState, operator_prefix, register_operator
+from holdfast.checkpoint import operator_prefix, register_operator
 from holdfast.checkpoint.continued import continued
 from holdfast.checkpoint.generation import begin_together
 from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
@@ -23,9 +24,9 @@ QUERY = "99999999-0000-4000-8000-000000000009"
 
 def main(given: str, source: str, slots: str) -> None:
     folder, options = Path(given), StorageOptions()
-    checkpoint, with_state, state = source.partition("+")
+    checkpoint, with_state, state_dir = source.partition("+")
     earlier: Earlier = (
-        EarlierQuery(checkpoint, state, None, options, None) if with_state else earlier_savepoint(source, options)
+        EarlierQuery(checkpoint, state_dir, None, options, None) if with_state else earlier_savepoint(source, options)
     )
     recorded, origin = earlier.operator(OPERATOR, "here", None)
     declared = replace(recorded, slots=int(slots), labels=tuple(range(int(slots))))
@@ -33,16 +34,8 @@ def main(given: str, source: str, slots: str) -> None:
     record = register_operator(store, continued(recorded, declared, origin), prefix=prefix)
     begin_together(store, QUERY, record)
     texts = []
-    for slot in range(record.slots):
-        one = SlotState(
-            record=record,
-            slot=slot,
-            file_store=store,
-            prefix=prefix,
-            local_dir=str(folder / "local"),
-            settings=CheckpointSettings(),
-        )
-        first = one.first_version()
+    for state in registered_slots(record, store, prefix, folder / "local"):
+        first = state.first_version()
         assert first is not None
         texts.append(first.to_text())
     SparkFiles(folder / "next", QUERY).commit(0, texts)

@@ -11,6 +11,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
@@ -106,6 +107,10 @@ class Past:
         return found
 
 
+def _folders_of(source: str) -> tuple[str, ...]:
+    return ("checkpoint", "store") if source == "checkpoint" else (source,)
+
+
 def _put_back(before: Path, slot: Path) -> None:
     """What the query has deleted since, as if it had been killed before it could."""
     for path in sorted(before.rglob("*")):
@@ -165,7 +170,7 @@ class Making(Command):
     def __init__(self, past: Past, name: str, source: str, format: str) -> None:
         super().__init__(past)
         self.name, self._source, self._format = name, source, format
-        self._sources = ("checkpoint", "store") if source == "checkpoint" else (source,)
+        self._sources = _folders_of(source)
 
     def prepare(self, folder: Path) -> list[str]:
         self.past.copy(folder, *self._sources)
@@ -258,7 +263,7 @@ class Beginning(Command):
     def __init__(self, past: Past, name: str, source: str, slots: int) -> None:
         super().__init__(past)
         self.name, self._source, self._slots = name, source, slots
-        self._sources = ("checkpoint", "store") if source == "checkpoint" else (source,)
+        self._sources = _folders_of(source)
 
     def prepare(self, folder: Path) -> list[str]:
         self.past.copy(folder, *self._sources)
@@ -337,28 +342,23 @@ class Repairing(Command):
         """No file that was whole is another now; each damaged one is whole, or damaged or missing as it was."""
         before, after = self.past.content["store"], oracle.content(folder / "store")
         found = self.past.changes(folder, "checkpoint", "backup")
-        known = self._as_damaged
         for name, was in before.items():
             now = after.get(name)
-            if now != was and not (name in known and now in (None, known[name])):
+            if now != was and not (name in self._as_damaged and now in (None, self._as_damaged[name])):
                 found.append(f"{name} is {'gone' if now is None else 'another'}")
         return found
 
-    @property
+    @cached_property
     def _as_damaged(self) -> dict[str, str | None]:
-        return {f"{SLOT}/{name}": digest for name, digest in zip(self._damaged, self._digests)}
-
-    @property
-    def _digests(self) -> list[str | None]:
+        """What is in each damaged file before anybody mends it; None: it is lost."""
         work = self.past.folder.parent / "as-damaged"
-        if not work.exists():
-            self.prepare(work)
+        self.prepare(work)
         found = oracle.content(work / "store")
-        return [found.get(f"{SLOT}/{name}") for name in self._damaged]
+        return {f"{SLOT}/{name}": found.get(f"{SLOT}/{name}") for name in self._damaged}
 
     def ended(self, folder: Path) -> list[str]:
         after = oracle.content(folder / "store")
-        known = set(self._digests) - {None}
+        known = set(self._as_damaged.values()) - {None}
         aside = {name: found for name, found in after.items() if f"{SLOT}/damaged/" in name}
         odd = [f"{name} is not what was damaged" for name, found in aside.items() if found not in known]
         lost = [f"{digest} was not kept" for digest in known - set(aside.values())]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import psutil
@@ -10,6 +9,7 @@ import pytest
 from tests.faults.crash_harness import Campaign
 from tests.faults.program import Program, command_of
 from tests.faults.strikes import CLUSTER
+from tests.spark_sessions import lose_local_folder
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ def test_a_new_host_in_each_run(tmp_path: Path) -> None:
     for batch in (-5, -2):
         campaign.write_ahead(batch)
         assert campaign.finish() == []
-        shutil.rmtree(campaign.folder / "local")
+        lose_local_folder(campaign.folder)
 
 
 def test_an_executor_that_dies(tmp_path: Path) -> None:
