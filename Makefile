@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 BENCH ?= keyed_sum
 KILLS ?= 2
 SEED ?= $(shell date +%Y%m%d)
@@ -58,7 +58,7 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	@touch $@
 
 # Spark's classes, as the tests' JVMs start with them: tests/spark_jvm.py.
-$(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py | $(VENV)/built.stamp
+$(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py tests/java/QuietLocalFs.java | $(VENV)/built.stamp
 	$(BIN)/python -m tests.spark_jvm
 	@touch $@
 

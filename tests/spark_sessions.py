@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
-from tests.spark_jvm import jvm_options
+from tests.spark_jvm import add_to_class_path, driver_options
 
 import holdfast
 
@@ -49,6 +49,7 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
+    add_to_class_path()
     os.environ["PYTHONPATH"] = worker_path()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -66,7 +67,7 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
         .config("spark.local.dir", str(folder / "spark-local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", jvm_options())
+        .config("spark.driver.extraJavaOptions", driver_options())
     )
     for key, value in settings.items():
         builder = builder.config(key.replace("__", "."), value)

@@ -202,7 +202,7 @@ def command_of(process: psutil.Process) -> list[str]:
 def is_python_worker(process: psutil.Process) -> bool:
     """Or the daemon that starts them; or something that has ended meanwhile."""
     command = command_of(process)
-    return not command or "pyspark.daemon" in command
+    return not command or "pyspark.daemon" in command or "tests.warm_workers" in command
 
 
 def _is_java(process: psutil.Process) -> bool:
