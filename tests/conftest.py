@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from tests import azure_server, file_times, hdfs_server, left_out, s3_server
-from tests.spark_jvm import add_to_class_path, driver_options
+from tests.spark_jvm import set_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,13 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Of Spark's programs that tests start; the sessions of the tests themselves take the same.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", driver_options())
-    add_to_class_path()
-    # Where their workers find tests/warm_workers.py.
-    root = str(Path(__file__).resolve().parents[1])
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", root)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, *others])
+    set_environment()
     # By the environment: the programs that a test starts shall run the same one.
     version = config.getoption("--kafka-version")
     if version:

@@ -1,38 +1,52 @@
-"""How the tests' JVMs start: with the first of two compilers alone, with Spark's classes from an archive, with Python
-workers that are warm (tests/warm_workers.py), and without a process for each file of Spark's checkpoints
-(tests/java/QuietLocalFs.java).
+"""How the tests' Spark starts. A program that a test starts lives for a minute, and most of that minute loads and
+compiles Spark; so the tests' one, other than a user's, which `make demo`, the wheel's trial and the benchmarks run:
 
-A program that a test starts lives for a minute, and most of that minute loads and compiles Spark. A session with one
-aggregation took 21.0 processor seconds as Spark starts it, 12.1 with the first compiler alone, and 6.1 with the archive
-too.
+- compiles with the first of the JVM's two compilers alone, and has its classes from an archive: a session with one
+  aggregation took 21.0 processor seconds as Spark starts it, 12.1 with the first compiler, 6.1 with the archive too;
+- generates no code for each query;
+- forks Python workers with their modules (tests/warm_workers.py), and has no archives of Python files: from pyspark.zip
+  each process of Python compiles what it imports anew, for 1.1 processor seconds;
+- starts no process for each file of a checkpoint (tests/java/QuietLocalFs.java).
+
+`HOLDFAST_PLAIN_SPARK=1` leaves all of that out, as `make nightly` does.
 
     python -m tests.spark_jvm
 
-makes the archive and the jar, once an environment; tests run without them too, where there is no compiler of Java. A
-JVM that the archive does not fit (another release, other jars) takes no notice of it.
+makes archive, jar and SPARK_HOME, once an environment; tests run without them too, where there is no compiler of Java.
+A JVM that the archive does not fit (another release, other jars) takes no notice of it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 JAR = Path(sys.prefix) / "quiet-local-fs.jar"
+HOME = Path(sys.prefix) / "spark-home"
 _SOURCE = Path(__file__).parent / "java" / "QuietLocalFs.java"
 _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _ARCHIVING = "HOLDFAST_ARCHIVE_CLASSES"
-_CLASS_PATH = "SPARK_DIST_CLASSPATH"  # after Spark's own jars, in drivers and executors
+_PLAIN = "HOLDFAST_PLAIN_SPARK"
+_SETTINGS = {
+    "spark.python.daemon.module": "tests.warm_workers",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def jvm_options() -> str:
     """Of any JVM of Spark; for `spark.executor.extraJavaOptions`, which may set nothing of Spark's."""
     if archive := os.environ.get(_ARCHIVING):
         return f"{_FAST_START} -XX:ArchiveClassesAtExit={archive} -Xlog:disable"
+    if _PLAIN in os.environ:
+        return ""
     return f"{_FAST_START} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else _FAST_START
 
 
@@ -40,14 +54,39 @@ def driver_options() -> str:
     """For `spark.driver.extraJavaOptions` or `SPARK_SUBMIT_OPTS`, with settings that a driver's executors take too.
     The workers must be able to import the tests.
     """
-    file_system = "-Dspark.hadoop.fs.AbstractFileSystem.file.impl=QuietLocalFs" if JAR.exists() else ""
-    return f"{jvm_options()} -Dspark.python.daemon.module=tests.warm_workers {file_system}".rstrip()
+    if _PLAIN in os.environ:
+        return ""
+    settings = dict(_SETTINGS)
+    if JAR.exists():
+        settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "QuietLocalFs"
+    return " ".join([jvm_options(), *(f"-D{name}={value}" for name, value in settings.items())])
 
 
-def add_to_class_path() -> None:
-    """Has the JVMs of Spark that this process starts, and those that they start, find what is in the jar."""
-    others = [path for path in os.environ.get(_CLASS_PATH, "").split(os.pathsep) if path not in ("", str(JAR))]
-    os.environ[_CLASS_PATH] = os.pathsep.join([*others, str(JAR)])
+def set_environment() -> None:
+    """Of this process, and so of the programs and JVMs that it starts, and of what these start."""
+    _add("PYTHONPATH", ROOT)  # the workers' daemon is a module of the tests
+    if _PLAIN in os.environ:
+        return
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", driver_options())
+    _add("SPARK_DIST_CLASSPATH", JAR)  # after Spark's own jars, in drivers and executors
+    if HOME.exists():
+        os.environ["SPARK_HOME"] = str(HOME)
+
+
+def _add(variable: str, path: Path) -> None:
+    others = [other for other in os.environ.get(variable, "").split(os.pathsep) if other not in ("", str(path))]
+    os.environ[variable] = os.pathsep.join([str(path), *others])
+
+
+def make_home() -> None:
+    """A SPARK_HOME that has all of the installed pyspark's but its archives of Python files."""
+    import pyspark
+
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name in ("bin", "jars", "sbin"):
+            (HOME / path.name).symlink_to(path)
 
 
 def make_jar() -> None:
@@ -72,8 +111,10 @@ def make_jar() -> None:
 
 
 def main() -> None:
-    """Makes the jar; runs a query in a JVM that writes down the classes it has loaded when it ends."""
+    """Makes jar and home; runs a query in a JVM that writes down the classes it has loaded when it ends."""
     make_jar()
+    make_home()
+    set_environment()
     new = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, _ARCHIVING: str(new), "HOLDFAST_ARCHIVE_FOLDER": folder}

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
-from tests.spark_jvm import add_to_class_path, driver_options
+from tests.spark_jvm import ROOT, driver_options, set_environment
 
 import holdfast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).resolve().parents[1]
 
 #: Of Spark, as (4, 3): a test of what came later than 4.0 is skipped by this, and never because an import failed.
 SPARK_RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -49,7 +47,7 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    add_to_class_path()
+    set_environment()
     os.environ["PYTHONPATH"] = worker_path()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
