@@ -1,11 +1,12 @@
 """How a worker process is set up:
-what modules hold is frozen, once; and the pool that functions are given to Spark for.
+what modules hold is frozen, once; archives of Spark are read once; and the pool that functions are given to Spark for.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,54 @@ assert gc.get_freeze_count() > frozen + 1000, "a new module was not frozen"
 
 def test_what_modules_hold_is_frozen_when_there_are_new_ones():
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+_ARCHIVES_PROGRAM = """
+import importlib, sys, zipimport
+from holdfast.spark.worker_process import prepare_worker_process
+
+def look_for(name):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+def read_after(tell_to_look_anew):
+    read = []
+    of_python = zipimport._read_directory
+    zipimport._read_directory = lambda archive: read.append(archive.rpartition("/")[2]) or of_python(archive)
+    tell_to_look_anew()
+    look_for("of_nobody")  # from Python 3.13 on they are read with the next import
+    zipimport._read_directory = of_python
+    return read
+
+sys.path[:0] = sys.argv[1:]
+look_for("of_nobody")
+archives = ["pyspark.zip", "py4j-0.10.9.9-src.zip", "spark-core_2.13-4.3.0.jar", "of_the_user.zip"]
+assert set(archives) <= set(read_after(importlib.invalidate_caches)), "and so this says nothing"
+prepare_worker_process()
+for task in range(2):
+    assert set(read_after(importlib.invalidate_caches)) & set(archives) == {"of_the_user.zip"}
+    prepare_worker_process()
+for name in ("in_pyspark", "in_py4j", "in_spark", "in_user"):
+    assert look_for(name).here == name
+"""
+
+
+def test_sparks_own_archives_are_not_read_again_before_each_task_and_a_users_are(tmp_path: Path) -> None:
+    archives = {
+        "pyspark.zip": "in_pyspark",
+        "py4j-0.10.9.9-src.zip": "in_py4j",
+        "spark-core_2.13-4.3.0.jar": "in_spark",
+        "of_the_user.zip": "in_user",
+    }
+    for name, module in archives.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(f"{module}.py", f"here = {module!r}")
+    paths = [str(tmp_path / name) for name in archives]
+    command = [sys.executable, "-c", _ARCHIVES_PROGRAM, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
