@@ -148,6 +148,13 @@ def figure(name: str, value: float, goal: Goal | None = None, note: str = "", me
         figures.append(Figure(name, float(value), goal, note, measured))
 
 
+def middle(
+    name: str, values: Sequence[float], goal: Goal | None = None, note: str = "", how: str | None = None
+) -> None:
+    """The median of what was measured again and again."""
+    figure(name, statistics.median(values), goal, note, Measured.again(values, how))
+
+
 def ratio(name: str, compared: Compared, goal: Goal | None = None, note: str = "") -> float:
     """Median ÷ median of two series; the spread is that of the quartiles against each other."""
     ours, theirs = Series.of(compared.ours), Series.of(compared.theirs)

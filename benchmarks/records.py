@@ -138,13 +138,15 @@ def newest(records: list[Record]) -> dict[str, tuple[Figure, Record]]:
 
 
 @contextmanager
-def recorded(given: argparse.Namespace) -> Iterator[Path]:
+def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Path]:
     """What each benchmark runs in: says what it runs on, gives it a folder, and with ``--record`` keeps its figures.
 
     Parameters
     ----------
     given
         What :func:`benchmarks.figures.arguments` parsed.
+    part
+        What the record is one part of the benchmark by; ``--only``, unless it is said.
 
     Raises
     ------
@@ -170,7 +172,7 @@ def recorded(given: argparse.Namespace) -> Iterator[Path]:
         load = {"before": before, "after": conditions.load(), "others": round(others, 4), "stolen": round(stolen, 4)}
         record = Record(
             benchmark=Path(sys.argv[0]).stem,
-            part=getattr(given, "only", None),
+            part=part or getattr(given, "only", None),
             arguments={name: value for name, value in vars(given).items() if name not in _NO_ARGUMENTS},
             begun=begun,
             seconds=round(end.clock_s - start.clock_s, 1),

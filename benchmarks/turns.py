@@ -20,6 +20,11 @@ def turns(ways: Sequence[str], rounds: int, once: Callable[[str], Found]) -> dic
     return found
 
 
+def best_of(rivals: Mapping[str, Sequence[float]], faster: Callable[..., str]) -> str:
+    """Which has the best median; ``faster`` as :func:`against` takes it."""
+    return faster(rivals, key=lambda rival: median(rivals[rival]))
+
+
 def against(
     prefix: str, ours: Sequence[float], rivals: Mapping[str, Sequence[float]], *, faster: Callable[..., str], best: Goal
 ) -> None:
@@ -34,5 +39,5 @@ def against(
     """
     for rival, theirs in rivals.items():
         ratio(f"{prefix}_{rival}", in_turns(ours, theirs))
-    of_all = faster(rivals, key=lambda rival: median(rivals[rival]))
+    of_all = best_of(rivals, faster)
     ratio(f"{prefix}_best", in_turns(ours, rivals[of_all]), best, f"the best of {len(rivals)}: {of_all}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.figures import ROOT, Measured, arguments, at_least, figure, in_turns, ratio, spread
+from benchmarks.figures import ROOT, arguments, at_least, in_turns, middle, ratio, spread
 from benchmarks.records import recorded
 
 from holdfast import _core, rocksdb_library
@@ -150,7 +150,7 @@ def hot(rows: int, distinct: int, rounds: int) -> None:
         if batch >= 2:
             rates.append(rows / seconds)
     note = f"quartiles {spread(rates)}; {rows:,} rows over {distinct:,} keys"
-    figure("core_ops.hot_rows_per_s", statistics.median(rates), at_least(5e6), note, Measured.again(rates))
+    middle("core_ops.hot_rows_per_s", rates, at_least(5e6), note)
 
 
 def main() -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute as pc
-from benchmarks.figures import Measured, arguments, at_least, figure
+from benchmarks.figures import arguments, at_least, figure, middle
 from benchmarks.records import recorded
 from benchmarks.recovery.stored import PUTS, stored
 
@@ -32,7 +31,7 @@ def read(folder: Path, measured: int) -> None:
         wanted = first["key"][0].as_py()
         found = checkpoint.read(*PUTS, filter=pc.field("key") == wanted).read_all()
         assert found.num_rows == 1
-    figure("read.rows_per_s", float(np.median(rates)), at_least(1_000_000), f"{rows:,} rows", Measured.again(rates))
+    middle("read.rows_per_s", rates, at_least(1_000_000), f"{rows:,} rows")
     figure("read.bring_s", brought, None, "the snapshot checked and linked, two deltas folded in")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import IN_TURNS, ROOT, Measured, arguments, at_most, figure
+from benchmarks.figures import IN_TURNS, ROOT, arguments, at_most, figure, middle
 from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, Slot, payloads
 from benchmarks.stream.workload import start_session
@@ -78,8 +78,8 @@ def slot_recovery(folder: Path, stored: int, rounds: int) -> None:
         cold.append(_open_and_read(slot, str(elsewhere), wanted))
         shutil.rmtree(elsewhere)
     note = f"{stored * (8 + VALUE_BYTES) / 1e9:.2f} GB"
-    figure("recovery.warm_s", statistics.median(warm), at_most(0.5), note, Measured.again(warm, IN_TURNS))
-    figure("recovery.cold_s", statistics.median(cold), at_most(3), note, Measured.again(cold, IN_TURNS))
+    middle("recovery.warm_s", warm, at_most(0.5), note, IN_TURNS)
+    middle("recovery.cold_s", cold, at_most(3), note, IN_TURNS)
 
 
 def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array) -> float:

@@ -11,8 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
-import numpy as np
-from benchmarks.figures import Measured, arguments, at_least, at_most, figure, in_turns, ratio
+from benchmarks.figures import arguments, at_least, at_most, in_turns, middle, ratio
 from benchmarks.records import recorded
 from benchmarks.recovery.stored import PUTS, begun, first_versions, stored
 
@@ -37,8 +36,8 @@ def create(folder: Path, measured: int) -> None:
                 made.append(size / 1e6 / seconds)
                 read.append(rows / (time.process_time() - start))
     note = f"{size / 1e6:.0f} MB of Parquet"
-    figure("savepoint.create_mb_per_s", float(np.median(made)), at_least(100), note, Measured.again(made))
-    figure("savepoint.read_rows_per_s", float(np.median(read)), None, "", Measured.again(read))
+    middle("savepoint.create_mb_per_s", made, at_least(100), note)
+    middle("savepoint.read_rows_per_s", read)
 
 
 def restore(folder: Path, measured: int) -> None:
@@ -54,7 +53,7 @@ def restore(folder: Path, measured: int) -> None:
         if number:
             rates.append(size / 1e6 / seconds)
         shutil.rmtree(folder / "begun")
-    figure("savepoint.restore_mb_per_s", float(np.median(rates)), at_least(100), "", Measured.again(rates))
+    middle("savepoint.restore_mb_per_s", rates, at_least(100))
 
 
 def native(folder: Path, measured: int) -> None:

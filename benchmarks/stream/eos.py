@@ -27,6 +27,7 @@ from benchmarks.figures import (
     at_most,
     figure,
     in_turns,
+    middle,
     percentile,
     ratio,
     spread,
@@ -136,7 +137,7 @@ def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, ro
     ratio("eos.vs_foreach_batch", in_turns(ours, rates[FOREACH_BATCH]), note="an idempotent producer in each task")
     ratio("eos.vs_plain", in_turns(ours, rates[PLAIN]), note="against mode none: no transaction, no header")
     ratio("eos.vs_unwitnessed", in_turns(ours, rates[UNWITNESSED]), at_least(0.95), "against witness_topic=None")
-    figure("eos.rows_per_s", statistics.median(ours), measured=Measured.again(ours, IN_TURNS))
+    middle("eos.rows_per_s", ours, how=IN_TURNS)
 
 
 def latency(

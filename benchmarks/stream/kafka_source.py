@@ -20,7 +20,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import IN_TURNS, Measured, arguments, at_least, figure, in_turns, ratio
+from benchmarks.figures import IN_TURNS, arguments, at_least, in_turns, middle, ratio
 from benchmarks.records import recorded
 from benchmarks.stream.kafka_rivals import connector_jars
 from benchmarks.stream.workload import start_session
@@ -144,8 +144,7 @@ def main() -> None:
         fill(broker.bootstrap_servers, rows)
         rates = measure(folder, broker.bootstrap_servers, rows, batch_rows, rounds)
         ours, note = rates[OURS], f"batches of {batch_rows:,}"
-        measured = Measured.again(ours, IN_TURNS)
-        figure("kafka_source.rows_per_s", statistics.median(ours), at_least(350_000), note, measured)
+        middle("kafka_source.rows_per_s", ours, at_least(350_000), note, IN_TURNS)
         ratio("kafka_source.vs_bare_client", in_turns(ours, rates["bare"]), at_least(0.8), "librdkafka's own settings")
         ratio("kafka_source.vs_tuned_client", in_turns(ours, rates["tuned"]), note="the source's own settings")
         if CONNECTOR in rates:

@@ -7,18 +7,17 @@ a query with a checkpoint of its own; what counts of it is the median of its mea
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.figures import IN_TURNS, Goal, Measured, arguments, at_least, at_most, figure, in_turns, ratio, spread
+from benchmarks.figures import IN_TURNS, Goal, arguments, at_least, at_most, in_turns, middle, ratio, spread
 from benchmarks.pages import GRID_KEYS, GRID_ROWS, grid_name
 from benchmarks.records import recorded
-from benchmarks.stream.rivals import FAST, RIVALS, SLOW, SLUGS
+from benchmarks.stream.rivals import FAST, RIVALS, SLOW, by_slug
 from benchmarks.stream.ways import OURS
 from benchmarks.stream.workload import Batches, made_rows, run, start_session
-from benchmarks.turns import against, turns
+from benchmarks.turns import against, best_of, turns
 from pyspark.sql import SparkSession
 
 WAYS = {**OURS, **RIVALS}
@@ -70,11 +69,6 @@ def rate(batches: Batches) -> float:
     return median(batches.rows_per_s)
 
 
-def by_slug(rates: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """The rivals, as figures name them."""
-    return {SLUGS[name]: rates[name] for name in rates if name in SLUGS}
-
-
 def main_size(compare: Comparison) -> None:
     """1M rows and 200k keys, the size of the goals: every rival that takes seconds."""
     pipes = ("empty pipe", "holdfast, no output", "holdfast, no output, hashmap")
@@ -85,7 +79,7 @@ def main_size(compare: Comparison) -> None:
     ratio("keyed_sum.vs_spark_sql_each_row", in_turns(rates["holdfast, a total for each row"], rates[SQL[0]]))
     for suffix, name, goal in (("", pipes[1], at_most(0.25)), ("_hashmap", pipes[2], at_most(0.10))):
         cost(f"keyed_sum.state_cost{suffix}", found[pipes[0]], found[name], goal)
-    figure("keyed_sum.rows_per_s", median(ours), measured=Measured.again(ours, IN_TURNS))
+    middle("keyed_sum.rows_per_s", ours, how=IN_TURNS)
 
 
 def cost(name: str, pipe: list[Batches], way: list[Batches], goal: Goal) -> None:
@@ -94,8 +88,8 @@ def cost(name: str, pipe: list[Batches], way: list[Batches], goal: Goal) -> None
     """
     processor = [full.processor_ms_a_batch / empty.processor_ms_a_batch - 1 for empty, full in zip(pipe, way)]
     clock = [full.median_ms / empty.median_ms - 1 for empty, full in zip(pipe, way)]
-    figure(name, median(processor), goal, "processor time, JVM and workers", Measured.again(processor, IN_TURNS))
-    figure(f"{name}_by_the_clock", median(clock), measured=Measured.again(clock, IN_TURNS))
+    middle(name, processor, goal, "processor time, JVM and workers", IN_TURNS)
+    middle(f"{name}_by_the_clock", clock, how=IN_TURNS)
 
 
 def slow_ways(compare: Comparison) -> None:
@@ -118,7 +112,7 @@ def grid(spark: SparkSession, folder: Path, rounds: int) -> None:
         for keys in GRID_KEYS:
             measured, warm_up = (1, 1) if rows > 1_000_000 else (3, 2)
             rates = Comparison(spark, folder, Size(rows, keys, rounds, measured, warm_up)).rates("holdfast", *SQL)
-            best = max(SQL, key=lambda name: median(rates[name]))
+            best = best_of({name: rates[name] for name in SQL}, max)
             ratio(grid_name(rows, keys), in_turns(rates["holdfast"], rates[best]), note=f"the best of three: {best}")
 
 

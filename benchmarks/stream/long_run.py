@@ -12,16 +12,14 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from benchmarks.figures import IN_TURNS, Measured, arguments, at_least, figure, percentile, ratio
-from benchmarks.figures import in_turns as compared_in_turns
+from benchmarks.figures import IN_TURNS, arguments, at_least, figure, in_turns, middle, percentile, ratio
 from benchmarks.records import recorded
-from benchmarks.stream.rivals import FAST, SLUGS
+from benchmarks.stream.rivals import FAST, SLUGS, by_slug
 from benchmarks.stream.ways import OURS
 from benchmarks.stream.workload import configured, made_rows, start_session, watch
-from benchmarks.turns import against, turns
+from benchmarks.turns import against, best_of, turns
 from pyspark.sql import SparkSession
 
 from holdfast.spark.metrics import operators_in
@@ -94,11 +92,11 @@ def _look(checkpoint: Path, found: Round) -> None:
 def tell(prefix: str, rounds: dict[str, list[Round]], rates: dict[str, list[float]]) -> None:
     """All figures."""
     ours = rates.pop("holdfast")
-    against(f"{prefix}.vs", ours, {SLUGS[name]: found for name, found in rates.items()}, faster=max, best=at_least(1))
-    figure(f"{prefix}.rows_per_s", median(ours), measured=Measured.again(ours, IN_TURNS))
+    against(f"{prefix}.vs", ours, by_slug(rates), faster=max, best=at_least(1))
+    middle(f"{prefix}.rows_per_s", ours, how=IN_TURNS)
     p99 = {name: [percentile(one.ms, 99) for one in found] for name, found in rounds.items()}
-    best = max(rates, key=lambda name: median(rates[name]))
-    ratio(f"{prefix}.p99_vs_best", compared_in_turns(p99["holdfast"], p99[best]), note=f"time ÷ time of {best}")
+    best = best_of(rates, max)
+    ratio(f"{prefix}.p99_vs_best", in_turns(p99["holdfast"], p99[best]), note=f"time ÷ time of {best}")
     mine = rounds["holdfast"]
     note = "in all rounds together"
     figure(f"{prefix}.batches", sum(len(one.ms) for one in mine), note=note)
@@ -114,14 +112,13 @@ def main() -> None:
     parser = arguments(__doc__, rows=1_000_000, keys=2_000_000, batches=BATCHES_MIN, warm_up=10, rounds=6)
     parser.add_argument("--keys-drawn", choices=list(KEYS), default="uniform", help="how often each key comes")
     given = parser.parse_args()
-    given.only = given.keys_drawn  # a record of its own
     if given.short:
         given.rows, given.keys, given.batches, given.warm_up, given.rounds = 20_000, 5_000, 12, 2, 1
     elif given.batches < BATCHES_MIN:
         raise SystemExit(
             f"--batches {given.batches}: expected at least {BATCHES_MIN}, fewer have no maintenance inside"
         )
-    with recorded(given) as folder:
+    with recorded(given, part=given.keys_drawn) as folder:
         spark = start_session(folder, scala=True)
         runs = LongRuns(spark, folder, given)
         rates = turns(list(WAYS), given.rounds, runs.once)

@@ -5,8 +5,8 @@ A way gives one row for each key that changed and batch; tests/integration/test_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from holdfast.spark.labels import spread_labels
 
+T = TypeVar("T")
 _STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = f"{_STORE}.rocksdb"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -144,7 +145,7 @@ SLOW = {
 }
 RIVALS = {**FAST, **SLOW}
 
-#: What each is called in the names of figures.
+#: What each is called in the names of figures: by_slug.
 SLUGS = {
     "Spark SQL, RocksDB as it comes": "spark_sql",
     "Spark SQL, RocksDB tuned": "spark_sql_tuned",
@@ -155,3 +156,8 @@ SLUGS = {
     "applyInPandasWithState": "apply_in_pandas",
     "transformWithStateInPandas": "transform_with_state_in_pandas",
 }
+
+
+def by_slug(found: Mapping[str, T]) -> dict[str, T]:
+    """What was found of the rivals, as figures name them; of others, nothing."""
+    return {SLUGS[name]: one for name, one in found.items() if name in SLUGS}

@@ -2,22 +2,23 @@
 
 Two measurements: a slot alone, from open to its durable handle, in two workers by turns (Spark hands a slot to another
 worker in most batches, so each has the batch of the other to catch up with); and whole batches of a query, against
-Spark SQL's aggregation and applyInPandasWithState on the same files.
+all ways that Spark has on the same files (benchmarks/stream/rivals.py).
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import IN_TURNS, Measured, arguments, at_most, figure, percentile, spread
+from benchmarks.figures import IN_TURNS, Measured, arguments, at_most, figure, middle, percentile, spread
 from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
-from benchmarks.stream.rivals import RIVALS, SLUGS
+from benchmarks.stream.rivals import RIVALS, SLUGS, by_slug
 from benchmarks.stream.ways import OURS
 from benchmarks.stream.workload import configured, start_session
 from benchmarks.turns import against, turns
@@ -77,15 +78,13 @@ def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches
     write_file(folder / "input", 0, np.arange(stored))
     for name in WAYS:
         print(f"{name}: filled in {sum(new_batches(spark, folder, name)) / 1000:.1f} s", flush=True)
-    files, written = 0, 0
+    calls, a_round = count(), batches + WARM_UP
 
     def once(name: str) -> float:
-        nonlocal files, written
-        if written % len(WAYS) == 0:
-            for _ in range(batches + WARM_UP):
-                files += 1
-                write_file(folder / "input", files, generator.integers(0, stored, ROWS))
-        written += 1
+        number, way = divmod(next(calls), len(WAYS))
+        if way == 0:
+            for file in range(a_round):
+                write_file(folder / "input", 1 + number * a_round + file, generator.integers(0, stored, ROWS))
         ms = new_batches(spark, folder, name)[WARM_UP:]
         if len(ms) != batches:
             raise RuntimeError(f"{name}: expected {batches} batches, found {len(ms)}")
@@ -94,9 +93,8 @@ def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches
 
     found = turns(list(WAYS), rounds, once)
     ours = found.pop("holdfast")
-    figure("small_batch.query_p50_ms", statistics.median(ours), measured=Measured.again(ours, IN_TURNS))
-    theirs = {SLUGS[name]: ms for name, ms in found.items()}
-    against("small_batch.query_vs", ours, theirs, faster=min, best=at_most(1.25))
+    middle("small_batch.query_p50_ms", ours, how=IN_TURNS)
+    against("small_batch.query_vs", ours, by_slug(found), faster=min, best=at_most(1.25))
 
 
 def main() -> None:

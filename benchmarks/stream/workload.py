@@ -15,12 +15,12 @@ from typing import Any
 
 from benchmarks.conditions import ProcessorTime
 from benchmarks.figures import ROOT
+from benchmarks.stream.rivals import AS_IT_COMES
 from benchmarks.stream.scala_jar import scala_jar
 from benchmarks.stream.ways import Way
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 BATCH_SECONDS_MAX = 1200
 
 
@@ -66,8 +66,7 @@ def start_session(folder: Path, *, scala: bool = False, **settings: str) -> Spar
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB_PROVIDER)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config(map=AS_IT_COMES)
         .config("spark.holdfast.checkpoint.dir", str(folder / "holdfast-state"))
         .config("spark.holdfast.local.dir", str(folder / "holdfast-local"))
     )
