@@ -47,8 +47,9 @@ KAFKA_PYTHON = {
 }
 
 # The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
-LEAVES = {"errors", "clock", "units", "fault_points", "trials"}
+LEAVES = {"arrow", "errors", "clock", "units", "fault_points", "trials"}
 ROOMS = {
+    "arrow": set(),
     "errors": set(),
     "clock": set(),
     "fault_points": set(),

@@ -94,6 +94,40 @@ def test_rows_in_any_order_become_the_same_savepoint(
     assert of.operator(OPERATOR).state("recent").ttl == was.operator(OPERATOR).state("recent").ttl is not None
 
 
+class Nested(hf.KeyedProcessor):
+    """Structs within structs, lists and maps."""
+
+    _INNER = pa.struct([("when", pa.duration("ms")), ("share", pa.float32())])
+    plan = hf.ValueState(
+        pa.struct([("one", _INNER), ("many", pa.list_(_INNER)), ("named", pa.map_(pa.string(), _INNER))])
+    )
+
+    def process(self, key: Any, rows: Any, ctx: hf.Context) -> Any:
+        return None
+
+
+def test_fields_of_structs_are_known_by_their_names_at_any_depth(tmp_path: Path) -> None:
+    """Spark's users and pandas have them in an order of their own, and pyarrow before 19 sorts what it infers."""
+    inner = {"share": 0.5, "when": timedelta(seconds=1)}
+    values = [
+        {"many": [inner, None], "named": [("a", inner), ("b", None)], "one": None},
+        {"many": None, "named": None, "one": {"share": None, "when": None}},
+        {"many": [], "named": [], "one": inner},
+    ]
+    turned = pa.struct([("share", pa.float64()), ("when", pa.duration("ms"))])
+    given_type = pa.struct([("named", pa.map_(pa.string(), turned)), ("many", pa.list_(turned)), ("one", turned)])
+    given = pa.table({"user": ["a", "b", "c"], "value": pa.array(values, given_type)})
+    operator = hf.OperatorTables("op", {"plan": given}, processor=Nested(), key=pa.schema([("user", pa.string())]))
+    made = hf.Savepoint.write(tmp_path / "made", operator)
+    rows = made.read("op", "plan").read_all()
+    assert rows.schema.field("value").type.field(0).name == "one"
+    assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == dict(zip("abc", values))
+    too_large = pa.array([{"one": {"when": None, "share": 1e300}, "many": None, "named": None}], given_type)
+    wrong = replace(operator, tables={"plan": pa.table({"user": ["a"], "value": too_large})})
+    with pytest.raises(InvalidRequest, match="too large for float: 1e"):
+        hf.Savepoint.write(tmp_path / "wrong", wrong)
+
+
 def test_states_without_a_table_are_as_they_were(saved: hf.Savepoint, tmp_path: Path) -> None:
     total = saved.read(OPERATOR, "total").read_all()
     doubled = total.set_column(

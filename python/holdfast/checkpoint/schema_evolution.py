@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
-from holdfast.checkpoint.arrow_types import children, is_list, logical, nested, with_children
+from holdfast.arrow.types import children, is_list, logical, nested, with_children
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.value_schemas import (
     SCHEMAS_MAX,

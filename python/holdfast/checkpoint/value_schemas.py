@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from holdfast import _core
-from holdfast.checkpoint.arrow_types import children, logical, nested, with_children
+from holdfast.arrow.types import children, logical, nested, with_children
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.errors import HoldfastError
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+from holdfast.arrow.types import is_list
 from holdfast.errors import Incompatible, InvalidRequest
 
 TIME = pa.timestamp("us", "UTC")
@@ -175,13 +176,6 @@ def check_filter(schema: pa.Schema, filter: pc.Expression | None) -> None:
         raise InvalidRequest(
             f"filter: expected a condition on columns of ({', '.join(schema.names)}), found {filter}: {error}"
         ) from None
-
-
-def is_list(type: pa.DataType) -> bool:
-    """Whether its values are lists, of whatever layout."""
-    kinds = (is_type.is_list, is_type.is_large_list, is_type.is_fixed_size_list)
-    views = (is_type.is_list_view, is_type.is_large_list_view)
-    return any(kind(type) for kind in (*kinds, *views))
 
 
 def parquet_type(type: pa.DataType, where: str) -> pa.DataType:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import by_parts
+from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
-from holdfast.savepoint.columns import SKETCH, StateColumns, is_list, table_type
+from holdfast.savepoint.columns import SKETCH, StateColumns, table_type
 from holdfast.savepoint.pandas_rows import of_pandas
 from holdfast.savepoint.results import result_of
 
@@ -159,8 +161,7 @@ class GivenRows:
         if not may_be(table_type(column.type), field.type):
             raise InvalidRequest(f"{self._where}: column {field.name!r} is {column.type}; expected {field.type}")
         try:
-            _check_floats(column, field.type)
-            return _made(column, field.type)
+            return by_parts(column, field.type, _made)
         except (pa.ArrowException, _Lost) as error:
             raise InvalidRequest(
                 f"{self._where}: column {field.name!r}, within rows {self._count} to {self._count + len(column) - 1}: "
@@ -185,8 +186,9 @@ def may_be(found: pa.DataType, wanted: pa.DataType) -> bool:
     if is_type.is_timestamp(found):
         return bool(is_type.is_date64(wanted) and found.tz is None)  # as Parquet holds it
     if is_type.is_struct(found) and is_type.is_struct(wanted):
-        same = [field.name for field in found] == [field.name for field in wanted]
-        return same and all(may_be(mine.type, other.type) for mine, other in zip(found, wanted))
+        names = sorted(field.name for field in found)  # pandas and Spark's users have them in an order of their own
+        same = names == sorted(field.name for field in wanted)
+        return same and all(may_be(found.field(field.name).type, field.type) for field in wanted)
     if is_type.is_map(found) and is_type.is_map(wanted):
         return may_be(found.key_type, wanted.key_type) and may_be(found.item_type, wanted.item_type)
     if is_list(found) and is_list(wanted):
@@ -202,19 +204,7 @@ class _Lost(Exception):
 
 def _check_floats(column: pa.Array, type: pa.DataType) -> None:
     """What Arrow casts without a word: floats so large that they have not each integer, or that become infinite."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if is_type.is_dictionary(column.type):
-        column = column.dictionary
-    if is_type.is_struct(type) and is_type.is_struct(column.type):
-        for child, field in zip(column.flatten(), type):
-            _check_floats(child, field.type)
-    elif is_type.is_map(type) and is_type.is_map(column.type):
-        _check_floats(column.keys, type.key_type)
-        _check_floats(column.items, type.item_type)
-    elif is_list(type) and is_list(column.type):
-        _check_floats(column.flatten(), type.value_type)
-    elif is_type.is_floating(column.type) and is_type.is_integer(type):
+    if is_type.is_floating(column.type) and is_type.is_integer(type):
         limit = _EXACT[column.type.bit_width]
         wrong = pc.greater_equal(pc.abs(column), pa.scalar(float(limit), column.type))
         _raise_first(column, wrong, f"a float from {limit} on may not be the integer that it was: give integers")
@@ -230,10 +220,7 @@ def _raise_first(column: pa.Array, wrong: pa.Array, what: str) -> None:
 
 
 def _made(column: pa.Array, type: pa.DataType) -> pa.Array:
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if column.type.equals(type):
-        return column
+    _check_floats(column, type)
     if is_type.is_date64(type) and is_type.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms")).view(type)
     return column.cast(type)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
-from holdfast.savepoint.columns import is_list
 
 _WRONG = (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError)
 

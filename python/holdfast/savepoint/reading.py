@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pyarrow.types as is_type
 
 from holdfast._core import xxh64_file
+from holdfast.arrow.types import children, nested, with_children
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import as_type, check_filter
 from holdfast.savepoint.manifest import DISPOSED, MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
@@ -194,12 +196,12 @@ def _read_file(
     try:
         with pq.ParquetFile(path) as parquet:
             found, rows = parquet.schema_arrow, parquet.metadata.num_rows
-        if not found.equals(expected, check_metadata=False) or rows != file.rows:
+        if not _same_in_parquet(found, expected) or rows != file.rows:
             raise Corrupt(
                 f"{where} is not what the manifest says: expected {file.rows} rows of ({_text(expected)}), found "
                 f"{rows} of ({_text(found)})"
             )
-        scanner = ds.dataset(path, schema=expected, format="parquet").scanner(
+        scanner = ds.dataset(path, schema=found.remove_metadata(), format="parquet").scanner(
             columns=list(columns) if columns is not None else None,
             filter=filter,
             batch_size=_BATCH_ROWS,
@@ -213,6 +215,21 @@ def _read_file(
                 yield _as_in_memory(batch, state)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{where} cannot be read: {error}") from error
+
+
+def _same_in_parquet(found: pa.Schema, expected: pa.Schema) -> bool:
+    """Parquet has durations as integers, and pyarrow before 21 does not know them again within maps."""
+    return bool(found.names == expected.names) and all(
+        mine.equals(other) or _with_integers(mine).equals(_with_integers(other))
+        for mine, other in zip(found.types, expected.types)
+    )
+
+
+def _with_integers(kind: pa.DataType) -> pa.DataType:
+    if is_type.is_duration(kind):
+        return pa.int64()
+    parts = [field.with_type(_with_integers(field.type)) for field in children(kind)]
+    return with_children(kind, parts) if nested(kind) else kind
 
 
 def _check_groups(batch: pa.RecordBatch, name: str | None, file: TableFile, where: str) -> None:

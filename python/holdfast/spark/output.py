@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
+from holdfast.arrow.arrays import one_batch
 from holdfast.errors import Corrupt
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
 from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
 from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.state import TaggedRows
-from holdfast.state.casts import one_batch
 
 #: `metrics`: null but in the last row of a slot, which has no blob.
 OUTPUT_SCHEMA = f"blob binary, {METRICS_COLUMN} string"

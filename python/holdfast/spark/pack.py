@@ -19,10 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 from holdfast import _core
+from holdfast.arrow.arrays import one_batch
 from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
 from holdfast.spark.worker_process import prepare_worker_process
-from holdfast.state.casts import one_batch
 
 #: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
 #: Spark tells the slots the watermark; declaring it a second time is refused.

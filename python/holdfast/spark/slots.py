@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
+from holdfast.arrow.arrays import one_batch
 from holdfast.checkpoint import Handle, SlotState
 from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, Incompatible, InternalError
@@ -32,7 +33,6 @@ from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import Context, Processor
-from holdfast.state.casts import one_batch
 
 STATE_SCHEMA = "handle string"
 # Rows and bytes that a vectorised processor is called with at once, where blobs are small.

@@ -5,9 +5,9 @@ three times a batch and core, in which a small batch waits and a large one has n
 garbage, so it is taken out of the sight of the collector (`gc.freeze`), and a collection takes microseconds.
 
 Spark's own Python files come before all others on a worker's path, in archives: pyspark.zip, py4j's, and the jar of
-Spark's core. Spark tells its workers to look anew for what can be imported, 4.0 before each task, 4.3 in the first, and Python to
-3.12 then reads the directory of each archive, thousands of names (from 3.13 on it does with the next import): 60 to 130
-ms of processor time a task. These archives change no more than the worker does: they are not read again.
+Spark's core. Spark tells its workers to look anew for what can be imported, 4.0 before each task and 4.3 before the
+first, and Python to 3.12 then reads the directory of each archive, thousands of names (from 3.13 on it does with the
+next import): 60 to 130 ms of processor time. These archives change no more than the worker does: they are read once.
 
 glibc's malloc keeps what it frees for later, more and more of it: with each large block that is freed, the size from
 which blocks are mapped by themselves rises, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). Batches, indexes and deltas

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.arrow.arrays import combined
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import CONVERSION_ERRORS, cast, combined
+from holdfast.state.casts import CONVERSION_ERRORS, cast
 from holdfast.state.python_values import from_python
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
-from holdfast.state.casts import decoded, list_lengths
+from holdfast.arrow.arrays import decoded, list_lengths
 from holdfast.state.columns import KeyColumns, Keys, ValueColumns, Values
 from holdfast.state.folds import FoldTable
 from holdfast.state.live_state import LiveState, operation

@@ -7,15 +7,13 @@ What cannot be cast raises InvalidRequest that names what was expected and what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
 from holdfast import _core
+from holdfast.arrow.arrays import by_parts
+from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 
 # What Arrow, numpy and Python raise for a value that is none of the type that was asked for.
@@ -79,115 +77,13 @@ def cast(array: pa.Array, expected: pa.DataType, what: str) -> pa.Array:
     if not castable(array.type, expected):
         raise InvalidRequest(f"{what}: expected {expected}, found {array.type}; cast it where it is made")
     try:
-        return _cast(array, expected)
+        return by_parts(array, expected, _cast_leaves)
     except CONVERSION_ERRORS as error:
         raise InvalidRequest(f"{what}: found {array.type}, which does not fit {expected}: {error}") from None
 
 
-def decoded(array: pa.Array) -> pa.Array:
-    """The array itself, without the storage variants that Arrow cannot take rows of or look into."""
-    if is_type.is_run_end_encoded(array.type):
-        return decoded(pc.run_end_decode(array))
-    if is_type.is_dictionary(array.type):
-        return decoded(array.dictionary_decode())
-    return array
-
-
-def combined(values: Any) -> pa.Array:
-    """One array of a chunked one."""
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    if values.num_chunks == 1:
-        return values.chunk(0)
-    if not values.num_chunks:
-        return pa.array([], values.type)
-    return pa.concat_arrays([decoded(chunk) for chunk in values.chunks])
-
-
-def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema, at least one, as one: ``pyarrow.concat_batches``, which pyarrow 18 does not have.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A column would be longer than its offsets can say.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    schema: pa.Schema = batches[0].schema
-    columns = [pa.concat_arrays([batch.column(number) for batch in batches]) for number in range(len(schema))]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def list_lengths(lists: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many elements each list has; a null one has none, whatever its offsets say."""
-    lengths: np.ndarray[Any, np.dtype[np.int64]] = (
-        pc.list_value_length(lists).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    )
-    return lengths
-
-
-def is_list(type: pa.DataType) -> bool:
-    """Whether values of this type are lists, however they are stored."""
-    return bool(
-        is_type.is_list(type)
-        or is_type.is_large_list(type)
-        or is_type.is_fixed_size_list(type)
-        or is_type.is_list_view(type)
-        or is_type.is_large_list_view(type)
-    )
-
-
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(storage_type(field.type))
-
-
-def _cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """By parts: Arrow's own cast of nested values would fill a missing field with nulls,
-    and reads what lies below nulls.
-    """
-    array = decoded(array)
-    found = array.type
-    if found.equals(expected):
-        return array
-    if is_type.is_null(found):
-        return pa.nulls(len(array), expected)
-    mask = array.is_null() if array.null_count else None
-    if is_type.is_struct(found):
-        columns = array.flatten()
-        children = [_cast(columns[found.get_field_index(field.name)], field.type) for field in expected]
-        return pa.StructArray.from_arrays(children, fields=list(expected), mask=mask)
-    if is_type.is_map(found):
-        rows, offsets = _map_rows(array)
-        keys = _cast(decoded(array.keys).take(rows), expected.key_type)
-        items = _cast(array.items.take(rows), expected.item_type)
-        return pa.MapArray.from_arrays(offsets, keys, items, expected)
-    if is_list(found):
-        return _cast_list(array, expected, mask)
-    return _cast_leaves(array, expected)
-
-
-def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Where the entries lie that belong to maps which are not null; and the offsets of these entries end to end, null
-    where a map is.
-    """
-    offsets = maps.offsets.to_numpy()
-    valid = maps.is_valid().to_numpy(zero_copy_only=False)
-    lengths = np.where(valid, np.diff(offsets), 0)
-    ends = np.cumsum(lengths)
-    rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(offsets[:-1] - (ends - lengths), lengths)
-    starts = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.concatenate([~valid, [False]]))
-    return pa.array(rows, pa.int64()), starts
-
-
-def _cast_list(array: pa.Array, expected: pa.DataType, mask: pa.Array | None) -> pa.Array:
-    values = _cast(array.flatten(), expected.value_type)
-    offsets = np.concatenate([[0], np.cumsum(list_lengths(array))])
-    if is_type.is_large_list(expected):
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, type=expected, mask=mask)
-    flexible = pa.list_(expected.value_field)
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=flexible, mask=mask)
-    return lists.cast(expected)
 
 
 def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:

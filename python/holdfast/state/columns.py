@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import combined
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_column, is_frame, is_series, to_array
-from holdfast.state.casts import combined, storage_type
+from holdfast.state.casts import storage_type
 from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
 # RecordBatch, Table or DataFrame that has the key columns; struct array;

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
+from holdfast.arrow.types import is_list
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.state.casts import CONVERSION_ERRORS, is_list, storage_type
+from holdfast.state.casts import CONVERSION_ERRORS, storage_type
 
 _RENAMED, _DROPPED, _DEFAULT = b"holdfast.renamed_from", b"holdfast.dropped", b"holdfast.default"
 _MARKS = (_RENAMED, _DROPPED, _DEFAULT)

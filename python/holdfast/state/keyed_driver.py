@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
+from holdfast.arrow.arrays import one_batch
 from holdfast.state.batch_counts import BatchCounts
-from holdfast.state.casts import one_batch
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import KeyScope

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import one_batch
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
-from holdfast.state.casts import one_batch, storage_type
+from holdfast.state.casts import storage_type
 from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal, shown
 
 

@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import combined
+from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import CONVERSION_ERRORS, combined, is_list, storage_type
+from holdfast.state.casts import CONVERSION_ERRORS, storage_type
 from holdfast.state.python_leaves import Keep, NotKept, by_arrow, is_missing, leaf_keeper, python_of, shown
 
 __all__ = [

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
+from holdfast.arrow.arrays import decoded
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.state.casts import decoded, storage_type
+from holdfast.state.casts import storage_type
 
 LG_K = 12  # 4,096 registers
 
