@@ -57,7 +57,7 @@ $(VENV)/built.stamp: $(VENV)/environment.stamp CMakeLists.txt $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# Spark's classes, as the tests' JVMs start with them: tests/spark_jvm.py.
+# How the tests' Spark starts: tests/spark_jvm.py.
 $(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py tests/java/QuietLocalFs.java | $(VENV)/built.stamp
 	$(BIN)/python -m tests.spark_jvm
 	@touch $@
@@ -152,7 +152,7 @@ faults: maven dev $(VENV)/spark-classes.stamp  ## the crash harnesses: KILLS=20 
 # are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
 nightly: maven dev $(VENV)/spark-classes.stamp  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
 	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
-	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
 
 # Links and names that lead nowhere are errors. MkDocs' theme would say in each run that it has a successor.
 docs: $(VENV)/docs.stamp  ## the pages and the reference made from docstrings, as a site in build/site
@@ -195,7 +195,7 @@ $(VENV)/wheel.stamp: $(VENV)/environment.stamp
 # The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
 OLDEST := build/oldest
 oldest: maven $(OLDEST)/environment.stamp  ## a core of the tests on the oldest supported pyspark, pyarrow and pandas
-	PATH=$(CURDIR)/$(OLDEST)/bin:$$PATH PYSPARK_PYTHON=$(CURDIR)/$(OLDEST)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(OLDEST)/bin/python \
+	HOLDFAST_PLAIN_SPARK=1 PATH=$(CURDIR)/$(OLDEST)/bin:$$PATH PYSPARK_PYTHON=$(CURDIR)/$(OLDEST)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(OLDEST)/bin/python \
 	 $(OLDEST)/bin/python -m pytest -p no:benchmark -m "not slow" tests/unit tests/integration/test_totals.py \
 	 tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py \
 	 tests/integration/kafka/test_kafka_source_in_spark.py tests/integration/kafka/test_kafka_plans.py \

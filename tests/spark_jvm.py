@@ -8,7 +8,7 @@ compiles Spark; so the tests' one, other than a user's, which `make demo`, the w
   each process of Python compiles what it imports anew, for 1.1 processor seconds;
 - starts no process for each file of a checkpoint (tests/java/QuietLocalFs.java).
 
-`HOLDFAST_PLAIN_SPARK=1` leaves all of that out, as `make nightly` does.
+`HOLDFAST_PLAIN_SPARK=1` leaves all of that out, as `make nightly` and `make oldest` do.
 
     python -m tests.spark_jvm
 
