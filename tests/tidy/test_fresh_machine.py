@@ -192,7 +192,7 @@ def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -
     make = f'#!/bin/sh\ntest -z "$PIP_FIND_LINKS$PYTHONPATH" && test -z "$(ls -A "$HOME")" || exit 3\n{report}\n'
     (tmp_path / "bin" / "make").write_text(f"{make}exit {make_ends_with}\n")
     (tmp_path / "bin" / "make").chmod(0o755)
-    names = ("section", "fresh_home", "as_stranger", "stranger")
+    names = ("section", "fresh_home", "as_stranger", "compiler_cache", "stranger")
     functions = "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) {{\n.*?^}}", text(ROOT / ".ci/run"), re.M | re.S))
     begin, end = "set -euo pipefail; work=$0 times=() failed=()", '[ -z "${failed[*]}" ]'
     script = f"{begin}\n{functions}\nsection it stranger python3\n{end}\n"

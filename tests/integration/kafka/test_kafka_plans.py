@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -501,6 +504,33 @@ def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the
     end = again.planner.latest(None)
     for _ in range(2):  # a replay reads the same
         assert again.read(again.planner.ranges(again.offset, end)) == values(0, 20, "new")
+
+
+_COMMITS_AND_ENDS = """
+import gc, sys
+from holdfast.source.kafka.options import SourceOptions
+from holdfast.source.kafka.stream import stream_reader
+reader = stream_reader(SourceOptions.parse({"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}, True))
+start = reader.planner.initial()
+reader.commit(start)
+if sys.argv[3] == "stop":
+    reader.stop()
+del reader
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("end", ["stop", "let go"])
+def test_a_query_that_told_lag_tools_is_gone_at_once_though_nobody_answered(
+    kafka: KafkaWorld, end: str
+) -> None:
+    """A process that forgot a planner whose last word was on its way worked for 45 s, with two cores, on nothing."""
+    topic = kafka.topic()
+    command = [sys.executable, "-c", _COMMITS_AND_ENDS, kafka.servers, topic, end]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 20  # processor time, of which imports take one or two
 
 
 @pytest.mark.slow

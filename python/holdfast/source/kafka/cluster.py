@@ -137,6 +137,11 @@ class Cluster:
             self._groups[group] = GroupOffsets(self._options.client, group, self._clock)
         self._groups[group].commit(positions)
 
+    def close(self) -> None:
+        """Says to groups what was on its way, and gives back their clients' connections and threads."""
+        for group in self._groups.values():
+            group.close()
+
     def _at_timestamps(self, bound: Bound, partitions: Sequence[Partition]) -> dict[Partition, int]:
         spec = self._kafka.admin.OffsetSpec.for_timestamp
         specs = {key: spec(bound.timestamp_of(key)) for key in partitions}

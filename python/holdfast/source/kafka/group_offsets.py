@@ -15,6 +15,8 @@ from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.subscription import Partition
 
+# A member of no group has no session; but this long librdkafka waits for outstanding answers when it is closed.
+_SESSION = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
 # Between two tries to say the same.
 _AGAIN_AFTER_MS = 1000.0
 
@@ -29,10 +31,10 @@ class GroupOffsets:
     """
 
     def __init__(self, client: Mapping[str, str], group: str, clock: Clock) -> None:
+        self._consumer: Any = None
         self._client = client
         self._group = group
         self._clock = clock
-        self._consumer: Any = None
         self._is_warned = False
         self._acknowledged: dict[Partition, int] = {}
         self._said: dict[Partition, int] = {}
@@ -51,12 +53,23 @@ class GroupOffsets:
                 return
             self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
             if self._consumer is None:
-                config = {**self._client, "group.id": self._group, "enable.auto.commit": "false"}
+                config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
                 self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
             places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(wanted.items())]
             self._consumer.commit(offsets=places, asynchronous=True)
         except (kafka.KafkaException, ValueError) as error:
             self._failed(error)
+
+    def close(self) -> None:
+        """Waits for what is on its way, some seconds at most. A client that goes while an answer is outstanding, and
+        was not closed, keeps two cores busy for as long as a session lasts (librdkafka 2.16).
+        """
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def _answered(self, error: object, places: Sequence[Any]) -> None:
         refused = error or next((place.error for place in places if place.error is not None), None)

@@ -139,6 +139,10 @@ class StreamPlanner:
         """A checkpoint holds all before ``end``."""
         self._commit_group(SourceOffset.from_json(end))
 
+    def close(self) -> None:
+        """The query has ended."""
+        self._cluster.close()
+
     def _commit_group(self, offset: SourceOffset) -> None:
         """Let lag tools see how far the query is. Never read back."""
         if not self._options.commit_group_offsets or not offset.positions:

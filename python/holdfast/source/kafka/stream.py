@@ -60,6 +60,11 @@ class KafkaStreamReader(DataSourceStreamReader):
         """Spark: all before ``end`` is in a checkpoint."""
         self.planner.commit(end)
 
+    def stop(self) -> None:
+        """Spark: the query has ended. What groups are to be told of it is told before its process goes."""
+        if self._made is not None:
+            self._made.close()
+
 
 class UnlimitedStreamReader(KafkaStreamReader):
     """For Spark 4.0 and 4.1, which say neither where a batch starts nor how much it may take.
