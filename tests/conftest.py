@@ -110,8 +110,8 @@ def nothing_open_outlives_its_tests() -> Iterator[None]:
     """
     gc.freeze()  # what is there now stays; to look through it again takes 80 ms, after each test of some folders
     yield
-    gc.collect()  # of what these tests left
     gc.unfreeze()  # what is frozen when Python ends is told as leaked, by what counts its own objects
+    gc.collect()
     wire = sys.modules.get("holdfast.kafka.wire")
     if wire is not None:
         for connection in list(wire._wires.values()):

@@ -73,6 +73,12 @@ def set_environment() -> None:
         os.environ["SPARK_HOME"] = str(HOME)
 
 
+def environment_of_users() -> dict[str, str]:
+    """This process's, without what :func:`set_environment` sets."""
+    ours = ("PYTHONPATH", "SPARK_SUBMIT_OPTS", "SPARK_DIST_CLASSPATH", "SPARK_HOME")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
 def _add(variable: str, path: Path) -> None:
     others = [other for other in os.environ.get(variable, "").split(os.pathsep) if other not in ("", str(path))]
     os.environ[variable] = os.pathsep.join([str(path), *others])

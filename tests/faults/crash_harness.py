@@ -40,10 +40,7 @@ RARE = (
     "during_fold", "after_fold", "during_snapshot", "before_manifest", "after_snapshot", "during_retention",
 )  # fmt: skip
 #: What `make test` tries.
-SHORT = (
-    Pair("after_delta", "worker"), Pair("during_spill", "worker"),
-    Pair("before_handle", "driver"), Pair(RANDOM, "worker"),
-)  # fmt: skip
+SHORT = (Pair("after_delta", "worker"), Pair("before_handle", "driver"), Pair(RANDOM, "worker"))
 _ROWS = (10_000, 2_000, 2_000, 2_000)  # of files by turns: only the large ones outgrow the memory of a batch
 _USERS = 20_000  # so many that their lists stay short, or every batch would outgrow it in the end and none be folded
 _FILES_AHEAD = 8

@@ -70,7 +70,7 @@ def test_the_first_program_survives_a_kill(tmp_path: Path) -> None:
     assert not wrong
 
 
-_SHORTENED = ("silent_users", "sessions", "once", "rates")
+_NIGHTLY = ("silent_users", "sessions", "once", "rates", "fraud")
 
 
 @pytest.mark.spark
@@ -79,11 +79,7 @@ _SHORTENED = ("silent_users", "sessions", "once", "rates")
     ("program", "size"),
     [
         ("silent_users", ("--files", "8")),
-        ("sessions", ("--files", "8")),
-        ("once", ("--files", "14")),  # so that the ids of the first hours come again on the next day
-        ("rates", ("--orders", "4000")),
-        ("fraud", ()),
-        *(pytest.param(name, (), marks=pytest.mark.slow) for name in _SHORTENED),
+        *(pytest.param(name, (), marks=pytest.mark.slow) for name in _NIGHTLY),
     ],
 )
 def test_what_comes_out_through_a_kill_is_duckdbs(tmp_path: Path, program: str, size: tuple[str, ...]) -> None:

@@ -30,6 +30,7 @@ def test_a_new_host_in_each_run(tmp_path: Path) -> None:
         lose_local_folder(campaign.folder)
 
 
+@pytest.mark.slow
 def test_an_executor_that_dies(tmp_path: Path) -> None:
     """Its slots move to the other executor."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 from confluent_kafka import Producer
+from tests.spark_jvm import environment_of_users
 from tests.upgrade.judge import judge
 from tests.upgrade.kafka_past import KafkaPast, create_topic
 
@@ -50,7 +51,7 @@ class Run:
     """One run of the program, by whichever interpreter."""
 
     def __init__(self, python: str, folder: Path, servers: str, last_batch: int, *source: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment = environment_of_users()  # the interpreter has a pyspark of its own, and nothing of the tests
         environment["HOLDFAST_FAULT_FILE"] = str(folder / "fault")
         with (folder / "log.txt").open("a") as log:
             self._process = subprocess.Popen(

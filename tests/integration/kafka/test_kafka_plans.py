@@ -521,9 +521,7 @@ gc.collect()
 
 
 @pytest.mark.parametrize("end", ["stop", "let go"])
-def test_a_query_that_told_lag_tools_is_gone_at_once_though_nobody_answered(
-    kafka: KafkaWorld, end: str
-) -> None:
+def test_a_query_that_told_lag_tools_is_gone_at_once_though_nobody_answered(kafka: KafkaWorld, end: str) -> None:
     """A process that forgot a planner whose last word was on its way worked for 45 s, with two cores, on nothing."""
     topic = kafka.topic()
     command = [sys.executable, "-c", _COMMITS_AND_ENDS, kafka.servers, topic, end]
