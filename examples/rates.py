@@ -24,8 +24,7 @@ from pyspark.sql import functions as sql
 import holdfast as hf
 from holdfast.testing import KafkaBroker
 
-ORDERS = int(sys.argv[sys.argv.index("--orders") + 1]) if "--orders" in sys.argv else 12_000
-RATES, CONVERTED, PARTITIONS = ORDERS // 20, "converted", 2
+ORDERS, RATES, CONVERTED, PARTITIONS = 12_000, 600, "converted", 2
 A_BATCH = 1_000  # orders, at most
 SECONDS = 86_400
 CURRENCIES = ("CHF", "DKK", "EUR", "GBP", "JPY", "NOK", "SEK", "USD")

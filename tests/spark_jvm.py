@@ -90,9 +90,8 @@ def make_home() -> None:
 
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
-    for path in Path(pyspark.__file__).parent.iterdir():
-        if path.name in ("bin", "jars", "sbin"):
-            (HOME / path.name).symlink_to(path)
+    for name in ("bin", "jars", "sbin"):
+        (HOME / name).symlink_to(Path(pyspark.__file__).parent / name)
 
 
 def make_jar() -> None:

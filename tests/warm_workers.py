@@ -36,7 +36,10 @@ def main() -> None:
     for module in _IMPORTED:
         importlib.import_module(module)
     sys.stdout = spark
-    importlib.import_module("holdfast.spark.worker_process").prepare_worker_process()
+
+    from holdfast.spark.worker_process import prepare_worker_process
+
+    prepare_worker_process()
     threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     assert len(threads) == 1 + threads.count("jemalloc_bg_thd"), f"threads that a fork loses: {threads}"
 

@@ -61,7 +61,7 @@ class StandaloneCluster:
         return [p for p in everything if p.status() == psutil.STATUS_STOPPED and is_python_worker(p)]
 
     def _start(self, main_class: str, *arguments: str) -> None:
-        home = Path(os.environ.get("SPARK_HOME", os.path.dirname(pyspark.__file__)))
+        home = Path(pyspark.__file__).parent
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),

@@ -45,20 +45,20 @@ KEYS = pa.schema([("k", pa.int64())])
 KEY_COUNT = 40
 TTL_MS = 50
 START_MS = 1_000_000
-VALUES, SUMS, LISTS, MAPS = 1, 2, 3, 4
-RULES, SPLIT, UNION = range(FIRST_OPERATOR_STATE_ID, FIRST_OPERATOR_STATE_ID + 3)
-DUE = FIRST_TIMERS_ID
 _ELEMENT = pa.schema([("element", pa.int64())])
 _VALUE = pa.schema([("value", pa.int64())])
+#: Savepoints have names alone: what is made of one may have other ids.
 STATES = (
-    StateRecord(VALUES, "values", "value", _VALUE),
-    StateRecord(SUMS, "sums", "reducing", _VALUE, "sum"),
-    StateRecord(LISTS, "lists", "list", _ELEMENT),
-    StateRecord(MAPS, "maps", "map", pa.schema([("key", pa.string()), ("value", pa.int64())])),
-    StateRecord(RULES, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())])),
-    StateRecord(SPLIT, "split", "operator", _ELEMENT, "split"),
-    StateRecord(UNION, "union", "operator", _ELEMENT, "union"),
-    StateRecord(DUE, "due", "timers", pa.schema([("namespace", pa.string())]), "processing"),
+    StateRecord(1, "values", "value", _VALUE),
+    StateRecord(2, "sums", "reducing", _VALUE, "sum"),
+    StateRecord(3, "lists", "list", _ELEMENT),
+    StateRecord(4, "maps", "map", pa.schema([("key", pa.string()), ("value", pa.int64())])),
+    StateRecord(
+        FIRST_OPERATOR_STATE_ID, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())])
+    ),
+    StateRecord(FIRST_OPERATOR_STATE_ID + 1, "split", "operator", _ELEMENT, "split"),
+    StateRecord(FIRST_OPERATOR_STATE_ID + 2, "union", "operator", _ELEMENT, "union"),
+    StateRecord(FIRST_TIMERS_ID, "due", "timers", pa.schema([("namespace", pa.string())]), "processing"),
 )
 _CODEC = _core.KeyCodec(KEYS)
 
@@ -99,11 +99,21 @@ class Oracle:
 class Generation:
     """One generation: its slots' committed handles, and the processes that run them."""
 
-    def __init__(self, world: World, number: int, slots: int, store: Any, backend: str, origin: Origin | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        slots: int,
+        store: Any,
+        backend: str,
+        origin: Origin | None = None,
+        states: tuple[StateRecord, ...] = STATES,
+    ) -> None:
         self.world, self.number, self.slots, self.store = world, number, slots, store
+        self.ids = {state.name: state.id for state in states}
         self.settings: CheckpointSettings = replace(SMALL, backend=backend, fold_deltas_max=2, snapshot_deltas_max=3)
         self.query = f"{number:08x}-0000-4000-8000-000000000000"
-        self.record = OperatorRecord("all", GROUPS, slots, tuple(range(slots)), KEYS, False, STATES, (), origin)
+        self.record = OperatorRecord("all", GROUPS, slots, tuple(range(slots)), KEYS, False, states, (), origin)
         # Through its text, as every process reads it.
         self.record = OperatorRecord.from_json(self.record.to_json())
         self.handles: list[Handle | None] = [None] * slots
@@ -144,7 +154,7 @@ class World:
         self.background = Background()
         self.now_ms = START_MS
         self.oracle = Oracle()
-        self.generation = Generation(self, 0, self.draw.randint(1, 8), self.new_store("store-0"), "rocksdb", None)
+        self.generation = Generation(self, 0, self.draw.randint(1, 8), self.new_store("store-0"), "rocksdb")
 
     def new_store(self, name: str) -> FaultyFileStore:
         return FaultyFileStore(LocalFileStore(os.path.join(self.folder, name)), remote=self.draw.random() < 0.3)
@@ -152,10 +162,10 @@ class World:
     def rescale(self, slots: int) -> None:
         """A new generation of the newest one's versions, perhaps in another store and backend."""
         before, number = self.generation, self.generation.number + 1
-        origin = self.saved(before) if self.draw.random() < 0.4 else before.origin()
+        states, origin = self.saved(before) if self.draw.random() < 0.4 else (before.record.states, before.origin())
         store = self.new_store(f"store-{number}") if self.draw.random() < 0.5 else before.store
         backend = self.draw.choice(["rocksdb", "hashmap"])
-        self.generation = Generation(self, number, slots, store, backend, origin)
+        self.generation = Generation(self, number, slots, store, backend, origin, states)
         self.redistribute(before.slots, slots)
         self.batch()
         assert all(self.generation.handles), "all slots are called in the first batch of a generation with an origin"
@@ -166,16 +176,13 @@ class World:
             for left in (self.folder / local).glob(f"*/{before.query}"):
                 shutil.rmtree(left)
 
-    def saved(self, before: Generation) -> Origin:
-        """A savepoint of a generation, perhaps moved; of either format, or of one that was made of the other."""
-        spark = SparkFiles(self.folder / f"spark-{before.number}", before.query)
-        batch_id = before.batch_id - 1
-        spark.commit(batch_id, [handle.to_text() for handle in before.handles if handle is not None], snapshot=True)
-        register_operator(before.store.inner, before.record, prefix=f"{before.query}/all")
+    def saved(self, before: Generation) -> tuple[tuple[StateRecord, ...], Origin]:
+        """A savepoint of a generation, perhaps moved; of either format, or of one that was made of the other. With the
+        states under the ids that they have there, or under any, where a savepoint has names alone.
+        """
         folder = self.folder / f"saved-{before.number}"
-        state = before.store.inner.root
         formats: tuple[Format, Format] = ("canonical", "native")
-        made = Savepoint.create(checkpoint=spark.folder, state=state, to=folder, format=self.draw.choice(formats))
+        made = self.savepoint(before, folder, self.draw.choice(formats))
         if self.draw.random() < 0.3:
             folder = self.folder / f"converted-{before.number}"
             made = made.convert(folder)
@@ -185,9 +192,19 @@ class World:
             folder = folder.rename(self.folder / f"moved-{before.number}")
         manifest = opened_manifest(LocalFileStore(str(folder)))
         if isinstance(manifest, NativeManifest):
-            return manifest.origin("all", str(folder))
+            return manifest.operator("all").record.states, manifest.origin("all", str(folder))
         states = tuple((state.name, state.id) for state in STATES)
-        return SavepointOrigin(str(folder), manifest.checksum, before.query, batch_id, "all", ("all",), states)
+        batch_id = before.batch_id - 1
+        return STATES, SavepointOrigin(str(folder), manifest.checksum, before.query, batch_id, "all", ("all",), states)
+
+    def savepoint(self, generation: Generation, folder: Path, format: Format) -> Savepoint:
+        """One of a generation as it is."""
+        spark = SparkFiles(self.folder / f"spark-{folder.name}", generation.query)
+        texts = [handle.to_text() for handle in generation.handles if handle is not None]
+        spark.commit(generation.batch_id - 1, texts, snapshot=True)
+        store = generation.store.inner
+        register_operator(store, generation.record, prefix=f"{generation.query}/all")
+        return Savepoint.create(checkpoint=spark.folder, state=store.root, to=folder, format=format)
 
     def rewritten(self, saved: Savepoint, folder: Path) -> Path:
         """The same, made of its tables; their rows come in any order."""
@@ -254,32 +271,31 @@ class World:
 
     def attempt(self, state: SlotState, slot: int, rows: dict[int, int], rules: dict[str, int | None]) -> Handle:
         parent = self.generation.handles[slot] or state.first_version()
-        store = state.open(parent)
+        store, ids = state.open(parent), self.generation.ids
         self.check(store, slot)
-        state.begin(
-            self.generation.batch_id, None, [Lifetime(VALUES, "processing", TTL_MS, 1, False)], BatchTime(self.now_ms)
-        )
-        fired = pa.array(store.timers(DUE).take_due(self.now_ms, 1000)).to_pylist()
+        lifetime = Lifetime(ids["values"], "processing", TTL_MS, 1, False)
+        state.begin(self.generation.batch_id, None, [lifetime], BatchTime(self.now_ms))
+        fired = pa.array(store.timers(ids["due"]).take_due(self.now_ms, 1000)).to_pylist()
         expected = sorted((time, key) for key, time in self.due(slot))
         assert [(row["time"], row["key"]["k"]) for row in fired] == expected
         keys = _keys(rows)
         # A value is asked for in the batch, whose time says what has expired.
         asked = [key for key, place in enumerate(slots_of_keys(self.generation.slots)) if place == slot]
-        alive = pa.array(store.value_state(VALUES, pa.int64()).get(_keys(asked))).to_pylist()
+        alive = pa.array(store.value_state(ids["values"], pa.int64()).get(_keys(asked))).to_pylist()
         assert alive == [self.oracle.alive(key, self.now_ms) for key in asked]
         if rows:
             column = _keys(rows.values())
-            store.value_state(VALUES, pa.int64()).put(keys, column)
-            store.reducing_state(SUMS, pa.int64(), "sum").add_only(keys, column)
-            store.list_state(LISTS, pa.int64()).append(keys, column)
+            store.value_state(ids["values"], pa.int64()).put(keys, column)
+            store.reducing_state(ids["sums"], pa.int64(), "sum").add_only(keys, column)
+            store.list_state(ids["lists"], pa.int64()).append(keys, column)
             texts = pa.array([str(value % 3) for value in rows.values()])
-            store.map_state(MAPS, pa.string(), pa.int64()).put(keys, texts, column)
+            store.map_state(ids["maps"], pa.string(), pa.int64()).put(keys, texts, column)
             times = pa.array([self.now_ms + 1 + value % 40 for value in rows.values()], pa.int64())
-            store.timers(DUE).register(keys, times, pa.array([""] * len(rows)))
+            store.timers(ids["due"]).register(keys, times, pa.array([""] * len(rows)))
             nothing, first = pa.nulls(1), column.slice(0, 1)
-            store.list_state(SPLIT, pa.int64()).append(nothing, first)
-            store.list_state(UNION, pa.int64()).append(nothing, first)
-        table = store.map_state(RULES, pa.string(), pa.int64())
+            store.list_state(ids["split"], pa.int64()).append(nothing, first)
+            store.list_state(ids["union"], pa.int64()).append(nothing, first)
+        table = store.map_state(ids["rules"], pa.string(), pa.int64())
         for name, value in rules.items():
             if value is None:
                 table.remove(pa.nulls(1), pa.array([name]))
@@ -317,22 +333,23 @@ class World:
 
     def check(self, store: _core.Store, slot: int) -> None:
         """All that a slot holds, but for the values, which depend on the time of a batch."""
-        oracle, places = self.oracle, slots_of_keys(self.generation.slots)
+        oracle, places, ids = self.oracle, slots_of_keys(self.generation.slots), self.generation.ids
         own = [key for key in range(KEY_COUNT) if places[key] == slot]
         keys = _keys(own)
 
         def read(array: _core.ArrowArray) -> list[Any]:
             return pa.array(array).to_pylist()  # type: ignore[no-any-return]
 
-        assert read(store.reducing_state(SUMS, pa.int64(), "sum").get(keys)) == [oracle.sums.get(key) for key in own]
-        assert read(store.list_state(LISTS, pa.int64()).get(keys)) == [oracle.lists[key] for key in own]
-        maps = read(store.map_state(MAPS, pa.string(), pa.int64()).entries(keys))
+        sums = read(store.reducing_state(ids["sums"], pa.int64(), "sum").get(keys))
+        assert sums == [oracle.sums.get(key) for key in own]
+        assert read(store.list_state(ids["lists"], pa.int64()).get(keys)) == [oracle.lists[key] for key in own]
+        maps = read(store.map_state(ids["maps"], pa.string(), pa.int64()).entries(keys))
         assert maps == [sorted(oracle.maps[key].items()) for key in own]
-        listed = read(store.timers(DUE).list(keys))
+        listed = read(store.timers(ids["due"]).list(keys))
         assert [[timer["time"] for timer in timers] for timers in listed] == [sorted(oracle.timers[key]) for key in own]
         nothing = pa.nulls(1)
         if self.generation.handles[slot] or self.generation.record.origin:
-            [rules] = read(store.map_state(RULES, pa.string(), pa.int64()).entries(nothing))
+            [rules] = read(store.map_state(ids["rules"], pa.string(), pa.int64()).entries(nothing))
             assert rules == sorted(oracle.rules.items())
-        assert read(store.list_state(SPLIT, pa.int64()).get(nothing)) == [oracle.split[slot]]
-        assert read(store.list_state(UNION, pa.int64()).get(nothing)) == [oracle.union[slot]]
+        assert read(store.list_state(ids["split"], pa.int64()).get(nothing)) == [oracle.split[slot]]
+        assert read(store.list_state(ids["union"], pa.int64()).get(nothing)) == [oracle.union[slot]]

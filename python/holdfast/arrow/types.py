@@ -40,16 +40,22 @@ def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     return pa.list_(fields[0])
 
 
-def logical(kind: pa.DataType) -> pa.DataType:
-    """The type without what is storage alone: extensions, dictionaries, views, large variants."""
+def unwrapped(kind: pa.DataType) -> pa.DataType:
+    """Of extensions and dictionaries what they hold, of texts and bytes the plain kind. What is nested stays."""
     if isinstance(kind, pa.BaseExtensionType):
-        return logical(kind.storage_type)
+        return unwrapped(kind.storage_type)
     if is_type.is_dictionary(kind):
-        return logical(kind.value_type)
+        return unwrapped(kind.value_type)
     if is_type.is_large_string(kind) or is_type.is_string_view(kind):
         return pa.string()
     if is_type.is_large_binary(kind) or is_type.is_binary_view(kind):
         return pa.binary()
+    return kind
+
+
+def logical(kind: pa.DataType) -> pa.DataType:
+    """The type without what is storage alone, at any depth: extensions, dictionaries, views, large variants."""
+    kind = unwrapped(kind)
     fields = [field.with_type(logical(field.type)) for field in children(kind)]
     if is_list(kind) and not is_type.is_fixed_size_list(kind):
         return pa.list_(fields[0])

@@ -70,10 +70,13 @@ class FirstVersion:
             raise Corrupt(f"{where} belongs elsewhere: expected the first version of this slot, found {handle.where}")
         return handle
 
-    def made(self, origin: Origin) -> Handle:
-        """One that is in storage, and not the slot's yet: nothing names it. Raises as :meth:`handle`."""
+    def made(self, origin: Origin, redistributed: bool = True) -> Handle:
+        """One that is in storage, and not the slot's yet: nothing names it. Raises as :meth:`handle`.
+
+        Not ``redistributed``: it is that very slot of a savepoint, whose lists stay its own until a generation begins.
+        """
         context = self._context
-        taken = _taken_over(context, origin)
+        taken = _taken_over(context, origin, redistributed)
         try:
             with closing(taken.entries), context.folder.new_work() as work:
                 self._maker.write(None, work, taken.entries, taken.expiry)
@@ -104,12 +107,12 @@ class FirstVersion:
         return handle
 
 
-def _taken_over(context: SlotContext, origin: Origin) -> TakenOver:
+def _taken_over(context: SlotContext, origin: Origin, redistributed: bool) -> TakenOver:
     if isinstance(origin, VersionsOrigin):
         return from_versions(context, origin)
     from holdfast.checkpoint.from_savepoint import from_savepoint  # loads Parquet, which no other worker needs
 
-    return from_savepoint(context, origin)
+    return from_savepoint(context, origin, redistributed)
 
 
 def _text(data: bytes, where: str) -> str:

@@ -30,7 +30,7 @@ _WAY_OUT = (
 _NOTHING_EXPIRED = -(1 << 63) + 1
 
 
-def from_savepoint(context: SlotContext, origin: SavepointOrigin) -> TakenOver:
+def from_savepoint(context: SlotContext, origin: SavepointOrigin, redistributed: bool = True) -> TakenOver:
     """Raises as :meth:`FirstVersion.handle`; what is damaged also while the entries are read."""
     store = context.store_at(origin.store)
     operator = _manifest(store, origin).operator(origin.operator)
@@ -38,7 +38,7 @@ def from_savepoint(context: SlotContext, origin: SavepointOrigin) -> TakenOver:
     states = [(operator.state(name), state_id) for name, state_id in origin.states if state_id not in dropped]
     return TakenOver(
         expiry=_expiry(states, origin),
-        entries=_entries(context, origin, store, operator, states),
+        entries=_entries(context, origin, store, operator, states, redistributed),
         described=origin.where,
         way_out=_WAY_OUT,
     )
@@ -78,22 +78,25 @@ def _entries(
     store: FileStore,
     operator: SavedOperator,
     states: Iterable[tuple[SavedState, int]],
+    redistributed: bool,
 ) -> Generator[pa.RecordBatch, None, None]:
     with context.folder.new_work() as downloads:
         tables = _Tables(store, operator, downloads.path, origin)
         for state, state_id in states:
             if state.kind == "operator":
-                yield from _shared_out(context, tables, state, state_id)
+                union = redistributed and state.function == "union"
+                yield from _shared_out(context, tables, state, state_id, "union" if union else "split")
             elif state.kind == "broadcast":
                 yield from tables.entries(state, state_id)
             else:
                 yield from tables.entries(state, state_id, key_groups=context.key_groups)
 
 
-def _shared_out(context: SlotContext, tables: _Tables, state: SavedState, state_id: int) -> Iterator[pa.RecordBatch]:
+def _shared_out(
+    context: SlotContext, tables: _Tables, state: SavedState, state_id: int, redistribution: str
+) -> Iterator[pa.RecordBatch]:
     """Of an operator state, of earlier slots in their order."""
     slots, groups = tables.operator.slots, context.record.max_parallelism
-    redistribution = str(state.function)
     dealt = DealtOut({state_id: redistribution}, tables.origin.sequence)
     wanted = range(slots) if redistribution == "union" else slots_of(*context.key_groups, slots, groups)
     for slot in wanted:

@@ -1,4 +1,4 @@
-"""Makes a native savepoint of a canonical one: each slot's first version, as a query that begins with it would make it.
+"""Makes a native savepoint of a canonical one: each slot's version, with what that slot had.
 
 Owner: one thread.
 """

@@ -23,7 +23,7 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.operator_record import OperatorRecord
-from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.origin import SavepointOrigin
 from holdfast.checkpoint.restoring import Restoring
 from holdfast.checkpoint.settings import READ_ONCE_RUNS_MAX, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
@@ -90,9 +90,11 @@ class SlotVersions:
         """The version's base, to be scanned in any order; raises as :meth:`entries`."""
         return self._restoring.opened(handle)
 
-    def first_version(self, origin: Origin) -> Handle:
-        """Makes the slot's first version of an origin, and writes it into the store; raises as :meth:`entries`."""
-        return FirstVersion(self.context, self._maker, self.snapshots).made(origin)
+    def first_version(self, origin: SavepointOrigin) -> Handle:
+        """Makes a version of what this very slot had in a savepoint, and writes it into the store; raises as
+        :meth:`entries`.
+        """
+        return FirstVersion(self.context, self._maker, self.snapshots).made(origin, redistributed=False)
 
     def remove(self) -> None:
         """Removes all of it from this machine. It must not be open."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast.arrow.types import is_list
+from holdfast.arrow.types import is_list, unwrapped
 from holdfast.errors import Incompatible, InvalidRequest
 
 TIME = pa.timestamp("us", "UTC")
@@ -140,14 +140,7 @@ def table_type(type: pa.DataType) -> pa.DataType:
     """The type as a table has it: dictionaries, views, extensions and large variants are what they hold, and any field
     may be null: Parquet refuses a null of a struct whose fields may not.
     """
-    if isinstance(type, pa.BaseExtensionType):
-        return table_type(type.storage_type)
-    if is_type.is_dictionary(type):
-        return table_type(type.value_type)
-    if is_type.is_large_string(type) or is_type.is_string_view(type):
-        return pa.string()
-    if is_type.is_large_binary(type) or is_type.is_binary_view(type):
-        return pa.binary()
+    type = unwrapped(type)
     if is_type.is_struct(type):
         return pa.struct([pa.field(field.name, table_type(field.type)) for field in type])
     if is_type.is_map(type):
