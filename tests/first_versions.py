@@ -18,9 +18,11 @@ from holdfast.storage import FileStore, StorageOptions, open_file_store
 QUERY = "99999999-0000-4000-8000-000000000000"
 
 
-def begun(saved: Path, operator: str, slots: int, changes: StateChanges | None = None) -> OperatorRecord:
+def begun(
+    saved: Path, operator: str, slots: int, changes: StateChanges | None = None, claim: bool = False
+) -> OperatorRecord:
     """The record of an operator that begins with a savepoint."""
-    recorded, origin = earlier_savepoint(str(saved), StorageOptions()).operator(operator, "here", None)
+    recorded, origin = earlier_savepoint(str(saved), StorageOptions(), claim).operator(operator, "here", None)
     declared = replace(recorded, slots=slots, labels=tuple(range(slots)), inputs=())
     made = continued(recorded, declared, origin, changes or NOTHING_SAID)
     assert OperatorRecord.from_json(made.to_json()) == made

@@ -12,8 +12,10 @@ from tests.first_versions import begun, first_versions
 from tests.native_savepoints import OPERATOR, rows_of, tables_of
 
 import holdfast as hf
+from holdfast.checkpoint.claim import Claim, Claims
+from holdfast.checkpoint.native_manifest import NativeManifest, opened_manifest
 from holdfast.cli.rows import plain
-from holdfast.inspect.native_manifest import NativeManifest, opened_manifest
+from holdfast.errors import Incompatible
 from holdfast.savepoint import MANIFEST
 from holdfast.storage import open_file_store
 
@@ -37,6 +39,21 @@ def test_it_is_whole_and_every_row_is_read(tmp_path: Path) -> None:
     manifest = opened_manifest(open_file_store(str(FOLDER)))
     assert isinstance(manifest, NativeManifest)
     assert manifest.to_text().encode() == (FOLDER / MANIFEST).read_bytes()
+
+
+def test_a_note_of_who_claimed_it(tmp_path: Path) -> None:
+    stored = (FOLDER.parent / "savepoint_claim_v1.json").read_bytes()
+    own = Claim("0f0f0f0f-0000-4000-8000-000000000000", "totals ü")
+    assert own.to_text().encode() == stored
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "totals%20%C3%BC.claimed.json").write_bytes(stored)
+    claims = Claims(open_file_store(str(tmp_path)))
+    claims.make("totals ü", own)
+    assert claims.waiting() == [own]
+    with pytest.raises(
+        Incompatible, match="operator 'totals ü' of query 0f0f0f0f-0000-4000-8000-000000000000 has claim"
+    ):
+        claims.check("totals ü", Claim("another", "totals ü"))
 
 
 @pytest.mark.parametrize("slots", [1, 3])

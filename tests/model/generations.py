@@ -33,10 +33,10 @@ from holdfast.checkpoint import (
     VersionsOrigin,
     register_operator,
 )
+from holdfast.checkpoint.native_manifest import NativeManifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
 from holdfast.errors import HoldfastError
 from holdfast.inspect import OperatorTables, Savepoint
-from holdfast.inspect.native_manifest import NativeManifest, opened_manifest
 from holdfast.inspect.savepoint import Format
 from holdfast.storage import LocalFileStore
 
@@ -177,8 +177,8 @@ class World:
                 shutil.rmtree(left)
 
     def saved(self, before: Generation) -> tuple[tuple[StateRecord, ...], Origin]:
-        """A savepoint of a generation, perhaps moved; of either format, or of one that was made of the other. With the
-        states under the ids that they have there, or under any, where a savepoint has names alone.
+        """A savepoint of a generation, perhaps moved, perhaps claimed; of either format, or of one that was made of the
+        other. With the states under the ids that they have there, or under any, where a savepoint has names alone.
         """
         folder = self.folder / f"saved-{before.number}"
         formats: tuple[Format, Format] = ("canonical", "native")
@@ -190,12 +190,16 @@ class World:
             folder = self.rewritten(made, self.folder / f"rewritten-{before.number}")
         if self.draw.random() < 0.5:
             folder = folder.rename(self.folder / f"moved-{before.number}")
+        claim = self.draw.random() < 0.3
         manifest = opened_manifest(LocalFileStore(str(folder)))
         if isinstance(manifest, NativeManifest):
-            return manifest.operator("all").record.states, manifest.origin("all", str(folder))
+            return manifest.operator("all").record.states, replace(manifest.origin("all", str(folder)), claim=claim)
         states = tuple((state.name, state.id) for state in STATES)
         batch_id = before.batch_id - 1
-        return STATES, SavepointOrigin(str(folder), manifest.checksum, before.query, batch_id, "all", ("all",), states)
+        operators = ("all",)
+        return STATES, SavepointOrigin(
+            str(folder), manifest.checksum, before.query, batch_id, "all", operators, states, claim
+        )
 
     def savepoint(self, generation: Generation, folder: Path, format: Format) -> Savepoint:
         """One of a generation as it is."""

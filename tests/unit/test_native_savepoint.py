@@ -471,7 +471,7 @@ def test_what_is_no_savepoint_is_not_disposed_of(query: Path, folder: str) -> No
 def test_disposal_that_fails_at_any_step_goes_on(
     query: Path, monkeypatch: pytest.MonkeyPatch, format: Any, fail_after: bool
 ) -> None:
-    monkeypatch.setattr("holdfast.inspect.disposal._DELETE_AT_ONCE", 3)
+    monkeypatch.setattr("holdfast.checkpoint.savepoint_files._DELETE_AT_ONCE", 3)
     for step in range(1, 100):
         to = query / f"at-{step}"
         hf.Savepoint.create(checkpoint=query / "checkpoint", to=to, format=format)

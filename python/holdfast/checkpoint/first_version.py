@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from holdfast.checkpoint import claim
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.from_versions import from_versions
 from holdfast.checkpoint.handle import Handle, broken_rule
@@ -39,6 +40,8 @@ class FirstVersion:
         ------
         Corrupt
             The origin, or what was made of it, is damaged, or was deleted before the slot had its first version.
+        Incompatible
+            The origin is a savepoint that another has claimed.
         Unavailable
             Storage or the local disk did not answer: try again.
         """
@@ -48,7 +51,12 @@ class FirstVersion:
         made = self._stored()
         if made is not None:
             return made
-        handle = self.made(origin)
+        claim.begin_with(self._context, origin)
+        try:
+            handle = self.made(origin)
+        except Corrupt:
+            claim.begin_with(self._context, origin)  # that may be why: claimed, and deleted meanwhile
+            raise
         name = self._context.stored(FIRST_VERSION)
         if self._context.file_store.create_if_absent(name, handle.to_text().encode()):
             return handle

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from holdfast.checkpoint import claim
 from holdfast.checkpoint.base_folder import LocalBase
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import may_name
 from holdfast.checkpoint.local_bases import LocalBases
+from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
@@ -91,6 +93,7 @@ class Maintenance:
         self._timeline = timeline
         self._retention = Retention(context, snapshots, timeline)
         self._is_retention_due = False
+        self._is_claim_ended = False
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._left_behind: SnapshotRef | None = None
         self._retry_ms = 0
@@ -106,6 +109,7 @@ class Maintenance:
             or self._is_memory_short(task)
             or is_fold_due(pending, settings)
             or is_snapshot_due(task.handle, settings)
+            or self._claimed(task) is not None
         )
         return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
 
@@ -187,7 +191,21 @@ class Maintenance:
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
             self._is_retention_due = False
+        origin = self._claimed(task)
+        if origin is not None:
+            claim.end(context, origin)
+            self._is_claim_ended = True
         self._deltas.drop_copies(self._bases.discard_old(handle))
+
+    def _claimed(self, task: Task) -> Origin | None:
+        """A savepoint that the operator claimed, and has taken over; looked at once in each process, since another may
+        have been killed at it. That the parent is of one of the operator's own batches says that Spark has committed
+        that one; and in the first of them all of its slots began.
+        """
+        origin, parent = self._context.record.origin, task.parent
+        if origin is None or not origin.claim or self._is_claim_ended:
+            return None
+        return origin if parent is not None and parent.batch_id >= 0 else None
 
     def _is_memory_short(self, task: Task) -> bool:
         """Whether what awaits the next base takes too much of the memory that may be kept between batches."""

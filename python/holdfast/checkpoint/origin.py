@@ -32,6 +32,8 @@ class VersionsOrigin:
         By slot, as many as the earlier generation has slots; None: the slot was empty.
     operators
         All operators of the earlier query that had state at that batch, in order.
+    claim
+        The store is a native savepoint's folder, and the generation's: it deletes it once it has taken it over.
     """
 
     store: str
@@ -40,6 +42,7 @@ class VersionsOrigin:
     batch_id: int
     handles: tuple[Handle | None, ...]
     operators: tuple[str, ...]
+    claim: bool = False
 
     @property
     def slots(self) -> int:
@@ -82,6 +85,7 @@ class VersionsOrigin:
             "batch_id": self.batch_id,
             "operators": list(self.operators),
             "handles": [handle.to_text() if handle else None for handle in self.handles],
+            **_claimed(self.claim),
         }
 
     @classmethod
@@ -94,6 +98,7 @@ class VersionsOrigin:
             batch_id=fields["batch_id"],
             handles=handles,
             operators=tuple(fields["operators"]),
+            claim=_is_claimed(fields),
         )
 
     def broken_rule(self) -> str | None:
@@ -126,6 +131,8 @@ class SavepointOrigin:
         Its name there, and those of all operators of the savepoint, in order.
     states
         Name there, and id here, of its states. Those that the operator has dropped are not taken over.
+    claim
+        It is the generation's, which deletes it once it has taken it over.
     """
 
     store: str
@@ -135,6 +142,7 @@ class SavepointOrigin:
     operator: str
     operators: tuple[str, ...]
     states: tuple[tuple[str, int], ...]
+    claim: bool = False
 
     #: A savepoint has places in lists, not indexes: they begin with the lowest sequence that a version has.
     sequence = 1
@@ -157,7 +165,8 @@ class SavepointOrigin:
 
     def to_fields(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in ("store", "manifest", "query_id", "batch_id", "operator")}
-        return {**fields, "operators": list(self.operators), "states": [list(row) for row in self.states]}
+        states = [list(row) for row in self.states]
+        return {**fields, "operators": list(self.operators), "states": states, **_claimed(self.claim)}
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> SavepointOrigin:
@@ -165,6 +174,7 @@ class SavepointOrigin:
             **{name: fields[name] for name in ("store", "manifest", "query_id", "batch_id", "operator")},
             operators=tuple(fields["operators"]),
             states=tuple((name, index(state_id)) for name, state_id in fields["states"]),
+            claim=_is_claimed(fields),
         )
 
     def broken_rule(self) -> str | None:
@@ -188,6 +198,18 @@ def origin_of(fields: dict[str, Any], where: str) -> Origin:
     if broken:
         raise Corrupt(f"{where}: the origin, {origin.where}, contradicts itself: {broken}")
     return origin
+
+
+def _claimed(claim: bool) -> dict[str, bool]:
+    """Said where it is so: what claims nothing stays as it always was."""
+    return {"claim": True} if claim else {}
+
+
+def _is_claimed(fields: dict[str, Any]) -> bool:
+    claim = fields.get("claim", False)
+    if not isinstance(claim, bool):
+        raise TypeError(f"expected true or false as claim, found {claim!r}")
+    return claim
 
 
 def left_behind(fields: dict[str, Any]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
+from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.clock import SystemClock, new_id
@@ -32,7 +33,7 @@ from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
-from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
+from holdfast.inspect.state_rows import StateRows, state_rows
 from holdfast.inspect.verification import verify_versions
 from holdfast.inspect.versions import OF_NO_KEY, Versions, Wanted, figures, key_groups, state_of, ttl_of
 from holdfast.storage import FileStore, StorageOptions, open_file_store

@@ -6,6 +6,7 @@ Read once, so that all operators and sources of a query go on from one batch. Ow
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.checkpoint import (
     operator_prefix,
     recorded_operator,
 )
+from holdfast.checkpoint.native_manifest import NativeManifest, claimed_manifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.saved_operator import record_of
 from holdfast.commit.record_log import RecordLog
@@ -24,7 +26,6 @@ from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect import native_savepoint
 from holdfast.inspect.committed import Committed, CommittedState
-from holdfast.inspect.native_manifest import NativeManifest, opened_manifest
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.savepoint import Manifest, check_files
@@ -158,9 +159,10 @@ class EarlierQuery(Earlier):
 class EarlierSavepoint(Earlier):
     """A canonical savepoint."""
 
-    def __init__(self, path: str, store: FileStore, manifest: Manifest) -> None:
+    def __init__(self, path: str, store: FileStore, manifest: Manifest, claim: bool) -> None:
         self.path = path
         self._store = store
+        self._claim = claim
         self.manifest = manifest
 
     def check_files(self, operator: str) -> None:
@@ -180,15 +182,16 @@ class EarlierSavepoint(Earlier):
 
     def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         recorded = record_of(self.manifest.operator(name))
-        return recorded, saved_origin(self._store.uri, self.manifest, recorded)
+        return recorded, replace(saved_origin(self._store.uri, self.manifest, recorded), claim=self._claim)
 
 
 class EarlierNativeSavepoint(Earlier):
     """A native savepoint: versions, as those of an earlier query, in a store of their own."""
 
-    def __init__(self, path: str, store: FileStore, manifest: NativeManifest) -> None:
+    def __init__(self, path: str, store: FileStore, manifest: NativeManifest, claim: bool) -> None:
         self.path = path
         self._store = store
+        self._claim = claim
         self._manifest = manifest
 
     def check_files(self, operator: str) -> None:
@@ -207,16 +210,21 @@ class EarlierNativeSavepoint(Earlier):
         return self._manifest.about.sources
 
     def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
-        return self._manifest.operator(name).record, self._manifest.origin(name, self._store.uri)
+        origin = replace(self._manifest.origin(name, self._store.uri), claim=self._claim)
+        return self._manifest.operator(name).record, origin
 
 
-def earlier_savepoint(path: str, storage: StorageOptions) -> Earlier:
-    """The savepoint in a folder, of whichever format; raises as :func:`opened_manifest`."""
+def earlier_savepoint(path: str, storage: StorageOptions, claim: bool = False) -> Earlier:
+    """The savepoint in a folder, of whichever format; raises as :func:`opened_manifest`. Of one that is to be claimed
+    the manifest alone will do: a program that starts again says what it said at first, and its query has the rest.
+    """
     store = open_file_store(path, storage)
-    manifest = opened_manifest(store)
+    manifest = claimed_manifest(store) if claim else None
+    if manifest is None:
+        manifest = opened_manifest(store)
     if isinstance(manifest, NativeManifest):
-        return EarlierNativeSavepoint(path, store, manifest)
-    return EarlierSavepoint(path, store, manifest)
+        return EarlierNativeSavepoint(path, store, manifest, claim)
+    return EarlierSavepoint(path, store, manifest, claim)
 
 
 def saved_origin(store: str, manifest: Manifest, recorded: OperatorRecord) -> SavepointOrigin:

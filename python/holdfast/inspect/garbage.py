@@ -27,12 +27,12 @@ from holdfast.checkpoint.origin import VersionsOrigin
 from holdfast.checkpoint.retention import reason_to_delete, tables_named, view_of
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
+from holdfast.checkpoint.version_files import VersionFile, named_by, needed
 from holdfast.clock import Ids
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, Unneeded
 from holdfast.inspect.slot_versions import SlotVersions
-from holdfast.inspect.version_files import VersionFile, named_by, needed
 from holdfast.storage import FileStore, StoredFile
 
 #: Younger files may belong to somebody who is at work; no caller may choose less.

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.native_manifest import NativeOperator
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.version_files import VersionFile, needed
 from holdfast.errors import Corrupt
-from holdfast.inspect.native_manifest import NativeOperator
 from holdfast.inspect.savepoint_maker import Progress
 from holdfast.inspect.slot_versions import SlotVersions
-from holdfast.inspect.version_files import VersionFile, needed
 from holdfast.inspect.versions import Versions
 from holdfast.storage import FileStore, run_parallel
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.native_manifest import NativeManifest, NativeOperator
 from holdfast.checkpoint.saved_operator import record_of
+from holdfast.checkpoint.version_files import VersionFile, needed
 from holdfast.inspect.earlier import saved_origin
-from holdfast.inspect.native_manifest import NativeManifest, NativeOperator
 from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress
 from holdfast.inspect.slot_versions import SlotVersions
-from holdfast.inspect.version_files import VersionFile, needed
 from holdfast.savepoint import Manifest
 from holdfast.storage import FileStore
 

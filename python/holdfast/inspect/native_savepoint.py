@@ -10,11 +10,11 @@ from contextlib import nullcontext
 import pyarrow as pa
 
 from holdfast.checkpoint.names import query_folder
+from holdfast.checkpoint.native_manifest import NativeManifest, NativeOperator
+from holdfast.checkpoint.version_files import VersionFile
 from holdfast.errors import Corrupt, InvalidRequest
-from holdfast.inspect.native_manifest import NativeManifest, NativeOperator
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.verification import compare_stored
-from holdfast.inspect.version_files import VersionFile
 from holdfast.inspect.versions import Versions, Wanted
 from holdfast.savepoint.reading import missing, refuse_links, wrong_size
 from holdfast.storage import FileStore

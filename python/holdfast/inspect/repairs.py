@@ -25,12 +25,12 @@ from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import table_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.snapshot import Manifest
+from holdfast.checkpoint.version_files import VersionFile
 from holdfast.clock import Ids
 from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Repair
 from holdfast.inspect.slot_versions import SlotVersions
-from holdfast.inspect.version_files import VersionFile
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore
 

@@ -25,8 +25,8 @@ class Restore(Beginning):
     That of an earlier query at the end of a batch, or of a savepoint. The new query has a new checkpoint, and may have
     another number of slots, another backend and another state folder. What it begins with is read once: give one
     ``Restore`` to all operators of a query. The state is copied in the query's first batch; what it comes from is not
-    changed, and is not needed any more after it. A program that starts again goes on with what it has, whether it still
-    gives ``restore`` or not. docs/guide/rescale.md
+    needed any more after it, and not changed, unless it is claimed. A program that starts again goes on with what it
+    has, whether it still gives ``restore`` or not. docs/guide/rescale.md
 
     Parameters
     ----------
@@ -34,6 +34,11 @@ class Restore(Beginning):
         The earlier query's checkpoint: its ``checkpointLocation``, a folder or a prefix in a bucket.
     savepoint
         A savepoint's folder, instead. Executors must reach it too.
+    claim
+        Of a savepoint: it becomes the query's, whose workers delete it once all of its operators are taken over and a
+        batch of theirs is committed; of an operator that the query has not, nothing is deleted. Its manifest stays, so
+        that the program starts again as it is. Nobody else can begin with it meanwhile. By default the savepoint stays
+        its owner's, and is never changed. docs/guide/checkpoints.md
     batch_id
         Begin at the end of this batch of the checkpoint, which must still retain it. What the earlier query wrote after
         it stays where it is, and the new query writes the like again. By default the last batch that is committed,
@@ -56,6 +61,7 @@ class Restore(Beginning):
         checkpoint: str | os.PathLike[str] | None = None,
         *,
         savepoint: str | os.PathLike[str] | None = None,
+        claim: bool = False,
         batch_id: int | None = None,
         state_dir: str | os.PathLike[str] | None = None,
         storage: StorageOptions | None = None,
@@ -66,8 +72,11 @@ class Restore(Beginning):
             )
         if savepoint is not None and (batch_id is not None or state_dir is not None):
             raise InvalidRequest("hf.Restore: batch_id and state_dir are of a checkpoint; a savepoint has all in it")
+        if claim and savepoint is None:
+            raise InvalidRequest("hf.Restore: claim is of a savepoint; a checkpoint stays its query's")
         self._checkpoint = _place(checkpoint)
         self._savepoint = _place(savepoint)
+        self._claim = claim
         self._batch_id = batch_id
         self._state_dir = store_uri(os.fspath(state_dir)) if state_dir is not None else None
         self._storage = storage
@@ -197,7 +206,7 @@ class Restore(Beginning):
         if not self._read:
             storage = self._storage or storage_of(session)
             if self._savepoint is not None:
-                self._read.append(earlier_savepoint(self._savepoint, storage))
+                self._read.append(earlier_savepoint(self._savepoint, storage, self._claim))
             else:
                 path = str(self._checkpoint)
                 self._read.append(EarlierQuery(path, self._state_dir, self._batch_id, storage, session))

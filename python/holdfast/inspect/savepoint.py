@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import savepoint
+from holdfast.checkpoint.native_manifest import NativeManifest, NativeOperator, opened_manifest
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.descriptions import Disposal
 from holdfast.inspect.disposal import dispose
 from holdfast.inspect.native_maker import NativeMaker
-from holdfast.inspect.native_manifest import NativeManifest, NativeOperator, opened_manifest
 from holdfast.inspect.native_of_tables import native_of_tables
 from holdfast.inspect.native_savepoint import NativeSavepoint
 from holdfast.inspect.operator_tables import OperatorTables

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.saved_operator import columns_of, saved_operator, saved_ttls
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.inspect.difference import encoded_rows
-from holdfast.inspect.saved_operators import saved_operator, saved_ttls
-from holdfast.inspect.state_rows import StateRows, columns_of
+from holdfast.inspect.state_rows import StateRows
 from holdfast.inspect.versions import OF_NO_KEY, Versions, key_groups, not_the_same
 from holdfast.savepoint import SavedOperator, StateTtl, TableFile, TableWriter
 from holdfast.storage import FileStore

@@ -13,21 +13,12 @@ import pyarrow as pa
 from holdfast import _core
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
+from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.value_schemas import core_schemas
-from holdfast.errors import Corrupt
-from holdfast.savepoint import StateColumns
 from holdfast.savepoint.columns import as_type
 from holdfast.savepoint.entries import rows_of, state_codec
 from holdfast.savepoint.results import result_of
-
-
-def columns_of(record: OperatorRecord, state: StateRecord) -> StateColumns:
-    """The columns of a state that is recorded; Corrupt where its record lacks what its kind has."""
-    try:
-        return StateColumns.of(record.key_schema, state.kind, state.schema, state.function)
-    except KeyError as error:
-        raise Corrupt(f"state {state.name!r} of operator {record.name!r} is recorded without {error}") from error
 
 
 class StateRows:

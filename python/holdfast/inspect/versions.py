@@ -16,12 +16,13 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import key_groups_of
+from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.difference import encoded_rows
 from holdfast.inspect.slot_versions import SlotVersions
-from holdfast.inspect.state_rows import StateRows, columns_of, state_rows
+from holdfast.inspect.state_rows import StateRows, state_rows
 from holdfast.savepoint.columns import check_filter
 from holdfast.storage import FileStore
 

@@ -24,6 +24,8 @@ from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
 MANIFEST = "savepoint.json"
 #: The manifest's bytes under another name, while the savepoint is disposed of.
 DISPOSED = "disposed.json"
+#: The same, once queries that claimed the savepoint have taken it over: nothing else is left of it.
+CLAIMED = "claimed.json"
 FORMAT = "holdfast.savepoint"
 #: Of canonical savepoints, and of native ones.
 VERSION, NATIVE_VERSION = 1, 2

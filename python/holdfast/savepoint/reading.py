@@ -21,7 +21,16 @@ from holdfast._core import xxh64_file
 from holdfast.arrow.types import children, nested, with_children
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import as_type, check_filter
-from holdfast.savepoint.manifest import DISPOSED, MANIFEST, Manifest, SavedOperator, SavedState, TableFile, table_name
+from holdfast.savepoint.manifest import (
+    CLAIMED,
+    DISPOSED,
+    MANIFEST,
+    Manifest,
+    SavedOperator,
+    SavedState,
+    TableFile,
+    table_name,
+)
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore
 
@@ -60,6 +69,11 @@ def manifest_bytes(store: FileStore) -> bytes:
         if store.get(DISPOSED) is not None:
             raise InvalidRequest(
                 f"{store.uri} holds a savepoint that was being disposed of; end it: holdfast savepoint dispose, --yes"
+            )
+        if store.get(CLAIMED) is not None:
+            raise InvalidRequest(
+                f"{store.uri} held a savepoint which a query has claimed, taken over and deleted. A program of that "
+                "query starts again with the same hf.Restore(…, claim=True), or without restore="
             )
         raise InvalidRequest(
             f"{store.uri} holds no savepoint: expected the file {MANIFEST}, which is written last. What a killed "

@@ -16,11 +16,12 @@ from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix, slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import VersionsOrigin
-from holdfast.inspect.saved_operators import saved_operator
-from holdfast.inspect.version_files import VersionFile, named_by
+from holdfast.checkpoint.saved_operator import saved_operator
+from holdfast.checkpoint.version_files import VersionFile, named_by
 from holdfast.savepoint import MANIFEST, Manifest
 from holdfast.savepoint.manifest import (
     CHECKSUM,
+    CLAIMED,
     FORMAT,
     GROUPS_MAX,
     NATIVE_VERSION,
@@ -29,7 +30,7 @@ from holdfast.savepoint.manifest import (
     contradictions,
     count,
 )
-from holdfast.savepoint.reading import manifest_bytes
+from holdfast.savepoint.reading import manifest_bytes, refuse_links
 from holdfast.sealed import checksum_of, seal, unseal
 from holdfast.storage import FileStore
 from holdfast.storage.file_store import check_name
@@ -151,6 +152,15 @@ def opened_manifest(store: FileStore) -> Manifest | NativeManifest:
         A newer Holdfast wrote it.
     """
     return manifest_of(manifest_bytes(store), f"{MANIFEST} in {store.uri}")
+
+
+def claimed_manifest(store: FileStore) -> Manifest | NativeManifest | None:
+    """What is left of a savepoint that a query has claimed and taken over; None where there is none. Raises as
+    :func:`opened_manifest`.
+    """
+    refuse_links(store, CLAIMED)
+    data = store.get(CLAIMED)
+    return None if data is None else manifest_of(data, f"{CLAIMED} in {store.uri}")
 
 
 def manifest_of(data: bytes, where: str) -> Manifest | NativeManifest:
