@@ -34,6 +34,7 @@ from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
+from holdfast.spark.uncommitted_state import forget_uncommitted_snapshots
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.state import SideOutput
 from holdfast.storage import FileStore, StorageOptions, local_path, open_file_store, store_uri, try_out
@@ -122,6 +123,7 @@ def write_exactly_once(
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
+    forget_uncommitted_snapshots(store)
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (
