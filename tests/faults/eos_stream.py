@@ -92,6 +92,9 @@ def main() -> None:
         spark__holdfast__snapshot__deltas__max="6",
         spark__sql__streaming__minBatchesToRetain="5",
         spark__sql__streaming__unsupportedOperationCheck="false",
+        # Spark snapshots its own state in the background, also of batches that are never committed.
+        spark__sql__streaming__stateStore__maintenanceInterval="500ms",
+        spark__sql__streaming__stateStore__minDeltasForSnapshot="1",
         **{"spark__holdfast__local__dir": str(given.folder / "local"), **dict(s.split("=", 1) for s in given.conf)},
     )
     world = world_of(given.world, given.folder)
