@@ -126,6 +126,7 @@ def _order_of(number: int) -> tuple[str, tuple[object, ...]]:
     return "orders", (number, customer, amount, f"name {newest}")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
 def test_the_enrichment_of_orders_survives_kills_in_all_its_outputs(tmp_path: Path) -> None:
