@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.evolving_queries import OPERATOR, Query, program, said
+from tests.evolving_queries import OPERATOR, ROWS, Query, program, said
 
 import holdfast as hf
 from holdfast.sealed import seal, unseal
+from holdfast.testing.harness import Harness
 
 BACKENDS = ("rocksdb", "hashmap")
 A = pa.field("a", pa.int32())
@@ -295,3 +296,29 @@ def test_a_dry_run_goes_by_the_same_rule(tmp_path: Path) -> None:
         "new": "refused",
     }
     assert "field 'b': recorded string, declared none" in wrong.refused[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same machine", "another"])
+def test_a_program_that_was_overtaken_by_a_newer_one_reads_nothing_of_it_wrongly(
+    tmp_path: Path, backend: Any, elsewhere: bool
+) -> None:
+    """Two programs alive on one checkpoint, as where the older one was not quite stopped: it knows its own values only."""
+    older = Query(tmp_path / "one", program(held=value(), many=hf.ListState(BEFORE)), backend=backend)
+    older.batch("a", "b", n=1)
+    newer = program(held=value(AFTER), many=hf.ListState(AFTER))
+    folder, settings = tmp_path / "one", {"fold.deltas.max": 2}
+    with Harness(newer, "user", ROWS, ROWS, name=OPERATOR, folder=folder, backend=backend, settings=settings) as new:
+        new.restore(older.harness.snapshot())
+        was, now = {"c": "?", "number": 1}, {"c": "2", "number": 2}
+        for _ in range(4):
+            new.process([{"user": "b", "n": 2}])
+            older.harness.restore(new.snapshot())
+            if elsewhere:
+                older.harness.kill(lose_local_copies=True)
+                new.kill()
+            for users in (("b",), ("a", "b")):
+                told = "schema version 2, expected 1 to 1, .* a later program wrote it: go on with that one"
+                with pytest.raises(hf.Incompatible, match=told):
+                    older.batch(*users, n=3)
+            assert new.state("held", "a") == was and new.state("held", "b") == now
