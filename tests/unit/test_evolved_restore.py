@@ -303,7 +303,7 @@ def test_a_dry_run_goes_by_the_same_rule(tmp_path: Path) -> None:
 def test_a_program_that_was_overtaken_by_a_newer_one_reads_nothing_of_it_wrongly(
     tmp_path: Path, backend: Any, elsewhere: bool
 ) -> None:
-    """Two programs alive on one checkpoint, as where the older one was not quite stopped: it knows its own values only."""
+    """Two alive on one checkpoint, as where the older one was not quite stopped: it knows its own values only."""
     older = Query(tmp_path / "one", program(held=value(), many=hf.ListState(BEFORE)), backend=backend)
     older.batch("a", "b", n=1)
     newer = program(held=value(AFTER), many=hf.ListState(AFTER))
