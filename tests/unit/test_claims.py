@@ -311,3 +311,14 @@ def test_a_note_that_is_damaged_is_told(tmp_path: Path, saved: Path) -> None:
 def test_what_cannot_be_claimed(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="claim is of a savepoint"):
         hf.Restore(tmp_path, claim=True)
+
+
+def test_what_a_query_that_came_to_nothing_claimed_can_be_had_again(tmp_path: Path, saved: Path) -> None:
+    Query(tmp_path, saved).batch(0)
+    other = Query(tmp_path, saved, OTHER)
+    with pytest.raises(Incompatible, match="and savepoint.json is still there, delete the folder claims/ beside it"):
+        other.batch(0)
+    shutil.rmtree(saved / "claims")
+    for batch_id in range(2):
+        other.batch(batch_id)
+    assert is_gone(saved) and other.total() == sum(range(60))

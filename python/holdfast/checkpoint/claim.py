@@ -55,7 +55,8 @@ class Claims:
             raise Incompatible(
                 f"{own.who} cannot begin with operator {operator!r} of the savepoint {self._store.uri}: {found.who} "
                 "has claimed it, and deletes it once it has taken it over. Nothing was written. Start with a new Spark "
-                "checkpoint, from another savepoint; several can begin with one if none claims it"
+                "checkpoint, from another savepoint; several can begin with one if none claims it. If that query began,"
+                f" and will never run again, and savepoint.json is still there, delete the folder {CLAIMS} beside it"
             )
 
     def make(self, operator: str, own: Claim) -> None:
