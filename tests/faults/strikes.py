@@ -137,6 +137,8 @@ class Strikes:
         return program, None
 
     def _kill(self, pair: Pair, program: Program, held: psutil.Process | None) -> Strike:
+        if held is not None:  # what hangs before it dies gives Spark's background time
+            time.sleep(self._random.choice((0.0, 2.0)))
         victims = self._victims(pair.who, program, held)
         batch = program.batch
         for process in victims:

@@ -40,7 +40,8 @@ def dispose(store: FileStore, apply: bool) -> Disposal:
     if apply:
         hide_manifest(store, DISPOSED)
         delete_files(store, [file.name for file in files if file.name not in _MANIFESTS])
-        delete_files(store, _MANIFESTS)  # last: a kill before leaves what the next attempt goes on with
+        # Last: a kill before leaves what the next attempt goes on with.
+        delete_files(store, [name for name in (CLAIMED, DISPOSED) if name == DISPOSED or name in there])
         remove_empty_folders(store, named)
     return Disposal(files, tuple(sorted(set(there) - set(named))), apply)
 
