@@ -66,10 +66,14 @@ class _Looks:
         settings = {"bootstrap.servers": servers, "group.id": "a-stranger", "isolation.level": "read_committed"}
         quick = {"fetch.wait.max.ms": 20, "reconnect.backoff.max.ms": 500}
         whole = {"enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "error"}
-        self._consumer = Consumer({**settings, **quick, **whole}, logger=_quiet)
+        self._settings = {**settings, **quick, **whole}
+        self._consumer = Consumer(self._settings, logger=_quiet)
         self._topic = topic
         self._places = dict.fromkeys(self._consumer.list_topics(topic, _WITHIN_S).topics[topic].partitions, 0)
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in self._places])
+        self._assign()
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(self._topic, number, place) for number, place in self._places.items()])
 
     def look(self) -> list[Record]:
         """What has become visible since the last look."""
@@ -96,9 +100,14 @@ class _Looks:
             try:
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), 5.0, cached=False)
                 return int(end)
-            except KafkaException:  # its broker is away
+            except KafkaException as error:  # its broker is away
                 if time.monotonic() > deadline:
                     raise
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    # Said for minutes after a broker that was asleep is back, by a client that was there all the time.
+                    self._consumer.close()
+                    self._consumer = Consumer(self._settings, logger=_quiet)
+                    self._assign()
                 time.sleep(0.1)
 
 
