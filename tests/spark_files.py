@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.inspect.lz4_blocks import xxh32
+from holdfast.spark_files.lz4_blocks import xxh32
 
 CONF = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -44,10 +44,8 @@ class SparkFiles:
     ) -> None:
         """A batch that ran, after which these are the texts that have changed; labels are their places."""
         self.plan(batch_id, conf=conf)
-        rows = [(struct.pack("<QQ", 0, label), state_row(text)) for label, text in enumerate(handles)]
-        content = b"".join(struct.pack(">i", len(k)) + k + struct.pack(">i", len(v)) + v for k, v in rows)
         name = f"state/0/0/{batch_id + 1}.{'snapshot' if snapshot else 'delta'}"
-        self.write(name, lz4_stream(content + struct.pack(">i", -1)))
+        self.write(name, lz4_stream(content(handles)))
         self.write(f"commits/{batch_id}", "v1\n" + json.dumps({"nextBatchWatermarkMs": watermark_ms}))
 
     def plan(self, batch_id: int, *, conf: object = CONF) -> None:
@@ -62,6 +60,13 @@ class SparkFiles:
         path.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
+def content(handles: Iterable[str]) -> bytes:
+    """Of a file of the state, in which these are the texts; labels are their places."""
+    rows = [(struct.pack("<QQ", 0, label), state_row(text)) for label, text in enumerate(handles)]
+    pairs = b"".join(struct.pack(">i", len(k)) + k + struct.pack(">i", len(v)) + v for k, v in rows)
+    return pairs + struct.pack(">i", -1)
+
+
 def state_row(text: str) -> bytes:
     """struct<groupState: struct<handle: string>, timeoutTimestamp: long> as an UnsafeRow."""
     content = text.encode()
@@ -69,9 +74,9 @@ def state_row(text: str) -> bytes:
     return struct.pack("<QQq", 0, 24 << 32 | len(inner), -1) + inner
 
 
-def lz4_stream(content: bytes, block_bytes: int = 1 << 15) -> bytes:
+def lz4_stream(data: bytes, block_bytes: int = 1 << 15) -> bytes:
     """Blocks that are stored, not compressed, and the empty one at the end."""
-    pieces = [content[at : at + block_bytes] for at in range(0, len(content), block_bytes)]
+    pieces = [data[at : at + block_bytes] for at in range(0, len(data), block_bytes)]
     return b"".join(
         b"LZ4Block"
         + struct.pack("<BIII", 0x15, len(piece), len(piece), xxh32(piece) & 0x0FFFFFFF if piece else 0)

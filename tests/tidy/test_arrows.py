@@ -64,8 +64,12 @@ ROOMS = {
     "kafka": {*LEAVES},
     "savepoint": {*LEAVES, "_core", "sealed", "storage"},
     "commit": {*LEAVES, "sealed", "storage"},
+    "spark_files": {*LEAVES, "storage"},
     "checkpoint": {*LEAVES, "_core", "sealed", "storage", "savepoint", "rocksdb_library"},
-    "spark": {*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"},
+    "spark": {
+        *(*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"),
+        "spark_files",
+    },
 }
 # Rooms at the top may import everything below them; nothing below imports them.
 TOP = {"__init__", "__main__", "cli", "doctor", "inspect", "testing", "source", "sink"}

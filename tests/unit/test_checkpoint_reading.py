@@ -27,8 +27,8 @@ from holdfast.checkpoint import (
 from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InternalError, InvalidRequest, Unavailable
-from holdfast.inspect.lz4_blocks import decompress, xxh32
 from holdfast.inspect.read_only_store import ReadOnlyStore
+from holdfast.spark_files.lz4_blocks import decompress, xxh32
 from holdfast.storage import open_file_store
 from holdfast.testing.harness import QUERY_ID, Harness
 

@@ -21,7 +21,7 @@ from holdfast.cli import main
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.inspect import Repairs
 from holdfast.inspect.committed import Committed
-from holdfast.inspect.spark_logs import CommittedBatch
+from holdfast.spark_files.logs import CommittedBatch
 
 
 @pytest.fixture

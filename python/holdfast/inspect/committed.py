@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from holdfast.checkpoint.handle import Handle
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
-from holdfast.inspect.spark_logs import CommittedBatch, committed_batch, committed_batches
-from holdfast.inspect.spark_state import SparkState, unreadable
+from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
+from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, unreadable
 from holdfast.storage import FileStore
 
 #: Of a checkpoint, a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
 SparkReader = Callable[[int, int], list[str]]
-_FOREIGN = '"format":"holdfast.handle"'
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Committed:
             else:
                 assert self._spark_reader is not None  # refused before
                 texts = self._spark_reader(batch.batch_id, operator.number)
-            if texts and not any(_FOREIGN in text for text in texts):
+            if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):
                 continue  # of another program's applyInPandasWithState, in the same query
             for text in texts:
                 _add(found, text, f"Spark's state of batch {batch.batch_id} in {self.store.uri}")

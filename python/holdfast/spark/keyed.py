@@ -30,7 +30,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.sessions import warn_of_idle_tasks
+from holdfast.spark.sessions import spark_retained_batches, warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
@@ -360,9 +360,7 @@ def _local_dir(settings: Settings, where: str) -> Settings:
 def _with_retained_batches(settings: Settings, conf: Mapping[str, str]) -> Settings:
     if settings.retained_batches is not None:
         return settings
-    return Settings(
-        **{**vars(settings), "retained_batches": max(2, int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")))}
-    )
+    return Settings(**{**vars(settings), "retained_batches": max(2, spark_retained_batches(conf))})
 
 
 def _arrow_rows_max(conf: Mapping[str, str]) -> int:

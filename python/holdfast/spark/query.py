@@ -11,21 +11,32 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
+from holdfast.settings import Settings
 from holdfast.spark.declared_operators import check_declared
-from holdfast.spark.sessions import refuse_connect
+from holdfast.spark.sessions import refuse_connect, spark_retained_batches
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
-from holdfast.storage import FileStore, LocalFileStore, check_spelling, local_path
+from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
+from holdfast.storage import (
+    FileStore,
+    LocalFileStore,
+    StorageOptions,
+    check_spelling,
+    local_path,
+    open_file_store,
+    store_uri,
+)
 
 _LOGGER = logging.getLogger("holdfast.spark")
 #: How long Ctrl-C may go unnoticed, seconds.
@@ -52,7 +63,9 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         What ``DataFrame.writeStream`` gives, with its options.
     checkpoint
         The query's ``checkpointLocation``. Given here, operators are compared with what it recorded before the query
-        starts; set as an option of the writer, at the first batch.
+        starts; set as an option of the writer, at the first batch. Snapshots of Spark's own state that may be of an
+        attempt that did not count are deleted from it; docs/rfcs/0020 says when that matters. In a bucket or HDFS both
+        are done where ``spark.holdfast.checkpoint.dir`` is there too.
 
     Returns
     -------
@@ -73,12 +86,11 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
-        try:
-            path = local_path(os.fspath(checkpoint))
-        except InvalidRequest:
-            pass  # only the JVM may know its file system, or have its credentials: the workers compare
-        else:
-            check_checkpoint(LocalFileStore(path))
+        conf = _session_conf()
+        store = _reached(os.fspath(checkpoint), conf)
+        if store is not None:
+            check_checkpoint(store)
+            forget_stale_snapshots(store, spark_retained_batches(conf))
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
@@ -88,6 +100,26 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         if gone is None:
             raise
         raise gone from None
+
+
+def _session_conf() -> dict[str, str]:
+    session = SparkSession.getActiveSession()
+    return {} if session is None else dict(session.conf.getAll)
+
+
+def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
+    """The checkpoint, where Python reaches it for sure: only the JVM may know its file system, or have its credentials.
+    Those of the place where the state is are known.
+    """
+    try:
+        return LocalFileStore(local_path(checkpoint))
+    except InvalidRequest:
+        settings = Settings.from_mapping(conf, None)
+    try:
+        places = [store_uri(uri).split("/")[:3] for uri in (checkpoint, settings.checkpoint_dir or "")]
+    except InvalidRequest:
+        return None
+    return open_file_store(checkpoint, StorageOptions.of(settings)) if places[0] == places[1] else None
 
 
 def check_checkpoint(store: FileStore) -> None:

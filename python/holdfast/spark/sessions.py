@@ -7,6 +7,7 @@ A keyed operator is only functions that the server runs; what commits output, wa
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,6 +29,11 @@ def refuse_connect(found: Any, call: str, instead: str) -> None:
             f"{call}: expected a DataFrame or query of a classic session (SparkSession.builder.master(…)), found one "
             f"of Spark Connect (SparkSession.builder.remote(…)): {instead}; see docs/guide/environments.md"
         )
+
+
+def spark_retained_batches(conf: Mapping[str, str]) -> int:
+    """How many batches Spark keeps behind the newest one."""
+    return int(conf.get("spark.sql.streaming.minBatchesToRetain", "100"))
 
 
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:

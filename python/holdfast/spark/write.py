@@ -32,10 +32,10 @@ from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import refuse_connect
+from holdfast.spark.sessions import refuse_connect, spark_retained_batches
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
-from holdfast.spark.uncommitted_state import forget_uncommitted_snapshots
 from holdfast.spark.worker_process import check_worker_python
+from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.state import SideOutput
 from holdfast.storage import FileStore, StorageOptions, local_path, open_file_store, store_uri, try_out
 from holdfast.units import parse_duration
@@ -119,11 +119,11 @@ def write_exactly_once(
             sink.check(route.schema, limits)
     options = CommitOptions(
         retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
-        retained_batches=given.retained_batches or int(conf.get("spark.sql.streaming.minBatchesToRetain", "100")),
+        retained_batches=given.retained_batches or spark_retained_batches(conf),
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    forget_uncommitted_snapshots(store)
+    forget_stale_snapshots(store, spark_retained_batches(conf))
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (

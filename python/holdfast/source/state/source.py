@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
-from holdfast.inspect.spark_logs import committed_batch, committed_batches
-from holdfast.inspect.spark_state import unreadable
 from holdfast.inspect.versions import state_of
 from holdfast.source.state.columns import table_schema
 from holdfast.spark.worker_process import prepare_worker_process
+from holdfast.spark_files.logs import committed_batch, committed_batches
+from holdfast.spark_files.state import unreadable
 from holdfast.storage import open_file_store
 
 FORMAT = "holdfast-state"

@@ -5,6 +5,9 @@ changed, and now and then ``<version>.snapshot``: all. A file is a compressed st
 value or -1, value), big-endian, and -1 at the end; keys and values are Spark's UnsafeRow, little-endian. The version
 after batch N is N + 1, and each partition has each version, changed or not.
 
+A snapshot may be stale: of an attempt at its batch that another one followed, which wrote the delta anew, but not the
+snapshot (docs/rfcs/0020). So one that contradicts the delta of its own version is no way to any version.
+
 What the reader does not know for sure (another provider, encoding or codec) it refuses: then Spark reads
 (`holdfast.spark.state_reader`). A handle is sealed, so what was read is a handle as it was written, or none.
 """
@@ -14,12 +17,12 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.inspect.lz4_blocks import decompress
+from holdfast.spark_files.lz4_blocks import decompress
 from holdfast.storage import FileStore
 
 _CONF = "spark.sql.streaming.stateStore."
@@ -32,11 +35,14 @@ _KNOWN: dict[str, tuple[str, str]] = {
     "rowChecksum.enabled": ("false", "false"),
 }
 _OPERATOR = "applyInPandasWithState"
+#: In each value that is a handle, in any version of its format.
+HANDLE_FORMAT = b'"format":"holdfast.handle"'
 _FILE = re.compile(r"state/(\d+)/(\d+)/(\d+)\.(delta|snapshot)")
 _METADATA = re.compile(r"state/(\d+)/_metadata/metadata")
 _ROWS_BYTES_MAX = 1 << 30
 
 Rows = dict[bytes, bytes]
+Changes = list[tuple[bytes, bytes | None]]  #: value None: the key is gone
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,26 @@ def unreadable(conf: Mapping[str, Any]) -> str | None:
     return None
 
 
+def contradicts(snapshot: Changes, delta: Changes) -> bool:
+    """Whether a snapshot is not of the attempt that wrote the delta of its version: each attempt of Holdfast's gives
+    the slots that it had other versions.
+    """
+    rows = dict(snapshot)
+    return any(rows.get(key) != value for key, value in dict(delta).items())
+
+
+def parsed(data: bytes, where: str) -> Changes:
+    """The content of a file; Corrupt where it is none."""
+    return list(_parse(decompress(data, where), where))
+
+
 class SparkState:
     """The state store files of a checkpoint. Owner: one thread."""
 
-    def __init__(self, store: FileStore) -> None:
+    def __init__(self, store: FileStore, files: Set[str] | None = None) -> None:
+        """``files``: names of all files in ``state/``; by default they are listed."""
         self._store = store
-        self._files = {file.name for file in store.list("state/")}
+        self._files = {file.name for file in store.list("state/")} if files is None else files
         self._rows: dict[tuple[int, int, int], Rows] = {}
 
     def operators(self) -> list[SparkOperator]:
@@ -107,9 +127,9 @@ class SparkState:
             if known is not None:
                 rows = known
                 break
-            folder = f"state/{operator}/{partition}"
-            if f"{folder}/{at}.snapshot" in self._files:
-                rows = self._rows[operator, partition, at] = dict(self._changes(f"{folder}/{at}.snapshot"))  # type: ignore[arg-type]
+            snapshot = self._sound_snapshot(f"state/{operator}/{partition}/{at}")
+            if snapshot is not None:
+                rows = self._rows[operator, partition, at] = snapshot
                 break
             chain.append(at)
         for at in reversed(chain):
@@ -122,7 +142,17 @@ class SparkState:
             self._rows[operator, partition, at] = rows
         return rows
 
-    def _changes(self, name: str) -> list[tuple[bytes, bytes | None]]:
+    def _sound_snapshot(self, version: str) -> Rows | None:
+        """None: there is none, or it is stale."""
+        names = f"{version}.snapshot", f"{version}.delta"
+        if names[0] not in self._files:
+            return None
+        rows = self._changes(names[0])
+        if names[1] in self._files and contradicts(rows, self._changes(names[1])):
+            return None
+        return {key: value for key, value in rows if value is not None}
+
+    def _changes(self, name: str) -> Changes:
         where = f"{name} in {self._store.uri}"
         data = self._store.get(name)
         if data is None:
@@ -130,7 +160,7 @@ class SparkState:
                 f"{where} is missing: Spark's own state of the batch cannot be had. If a query runs on the checkpoint, "
                 "it may have cleaned away what it no longer retains: read a newer batch"
             )
-        return list(_parse(decompress(data, where), where))
+        return parsed(data, where)
 
     def _described(self, name: str, number: int) -> SparkOperator:
         data = self._store.get(name) or b""
