@@ -277,7 +277,7 @@ def test_a_dry_run_tells_of_a_time_to_live_that_counts_by_another_time(folder: P
     for restore in (hf.Restore(savepoint=folder / "saved-1"), of_query):
         plan = restore.plan(Other)
         assert [state.was for state in plan.states if state.fate == "refused"] == ["recent"]
-        assert "'recent' counts its time to live in processing time, and is declared with event" in plan.refused[0]
+        assert "'recent': counts its time to live in processing time, and is declared with event" in plan.refused[0]
         assert not restore.operator(dropped=["recent"], added=["recent"]).plan(Other).refused
         assert not restore.plan(KeepsAll).refused
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,38 @@ def test_a_base_that_is_made_without_a_dropped_state_has_none_of_its_entries(tmp
     slot.base = (4, folder)
     assert {key[2:4] for key in slot.stored()} == {b"\x00\x01"}
     assert len(slot.stored()) == 500
+
+
+class OfProcessingTime(hf.BatchProcessor):
+    kept = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 h"))
+    gone = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: Any, ctx: Any) -> Any:
+        for name, _ in declared_states(self):
+            getattr(self, name).add_only(batch, batch["n"])
+        yield batch
+
+
+class OfEventTime(OfProcessingTime):
+    kept = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 h", time="event"))
+    gone = hf.DroppedState()
+
+
+class WithoutTtl(OfProcessingTime):
+    kept = hf.ReducingState(pa.int64(), "sum")
+
+
+def test_a_program_that_is_refused_for_the_time_of_a_ttl_has_dropped_nothing() -> None:
+    """The slot's first batch refused it, when what it said of its other states had been recorded for good."""
+    rows = "user string, n long, at timestamp"
+    event = [{"user": "ada", "n": 2, "at": datetime(2026, 1, 1, 12, tzinfo=timezone.utc)}]
+    with Harness(OfProcessingTime(), "user", rows, rows, event_time="at") as h:
+        h.process(event)
+        for program in (WithoutTtl(), OfProcessingTime()):  # its entries keep their times meanwhile
+            with pytest.raises(
+                hf.Incompatible, match=r"'kept': counts its time to live in processing.*declared with event"
+            ):
+                h.restart(OfEventTime())
+            h.restart(program)
+        h.process(event)
+        assert h.state("gone") == {"ada": 4}

@@ -81,12 +81,17 @@ def evolved(recorded: OperatorStates, declared: Sequence[StateRecord], changes: 
     """What is recorded once a declaration is, which contradicts nothing. The same, where it says nothing new."""
     given = {state.name: state for state in declared}
     said = as_said(recorded, changes)
-    kept = [next_schema(state, given[state.name], changes.fields_of(state.name)) for state in said.states]
+    kept = [_next(state, given[state.name], changes) for state in said.states]
     known = {state.name for state in kept}
     for state in declared:
         if state.name not in known:
             kept.append(replace(state, id=next_id(state, (*kept, *said.dropped))))
     return OperatorStates(tuple(kept), said.dropped)
+
+
+def _next(state: StateRecord, declared: StateRecord, changes: StateChanges) -> StateRecord:
+    found = next_schema(state, declared, changes.fields_of(state.name))
+    return replace(found, ttl_time=state.ttl_time or declared.ttl_time)
 
 
 def contradictions(
@@ -106,6 +111,8 @@ def contradictions(
             found.append((name, _left_out(old, changes, way_out)))
         elif (old.kind, old.function) != (new.kind, new.function):
             found.append((name, f"recorded {described(old)}, declared {described(new)} ({way_out})"))
+        elif old.ttl_time and new.ttl_time and old.ttl_time != new.ttl_time:
+            found.append((name, other_ttl_time(old.ttl_time, new.ttl_time, changes)))
     for name, new in given.items():
         if changes.begins(name) or any(state.name == name for state in recorded.states):
             continue
@@ -126,6 +133,16 @@ def described(state: StateRecord) -> str:
     """A state's kind, types and function, for people."""
     types = ", ".join(f"{field.name}: {field.type}" for field in state.schema)
     return f"{state.kind}({types}){f', {state.function}' if state.function else ''}"
+
+
+def other_ttl_time(recorded: str, declared: str, changes: StateChanges) -> str:
+    """That the TTL of a state counted by the other time, and what to do."""
+    in_program = "give the state a new name, and drop this one: hf.DroppedState()"
+    way_out = in_program if changes.added is None else "leave it behind: dropped=, added="
+    return (
+        f"counts its time to live in {recorded} time, and is declared with {declared} time; the times of its entries "
+        f'cannot be compared with it (go back to time="{recorded}", or {way_out})'
+    )
 
 
 def _left_out(old: StateRecord, changes: StateChanges, way_out: str) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast._core import Store
+from holdfast.checkpoint.state_record import TTL_TIMES
 from holdfast.errors import Incompatible
 
-TIMES = ("processing", "event")
 # All tables of a base are merged this many times in a lifetime, so that what expired leaves the disk.
 _MERGES = 4
 _DAY_MS = 86_400_000
@@ -76,7 +76,7 @@ class StateExpiry:
         times = (made.since_ms, made.cutoff_ms, made.latest_ms, *(() if made.ttl_ms is None else (made.ttl_ms,)))
         numbers = [made.state_id, *times]
         if (
-            made.time not in TIMES
+            made.time not in TTL_TIMES
             or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
             or not 0 <= made.state_id <= 0xFFFF
             or not all(_INT64_MIN < time <= _INT64_MAX for time in times)
@@ -133,7 +133,7 @@ def next_expiry(
 
 def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry | None:
     """Of one state; None: it has no TTL, or none that counts yet."""
-    domain = lifetime.time if lifetime is not None else old.time if old is not None else TIMES[0]
+    domain = lifetime.time if lifetime is not None else old.time if old is not None else TTL_TIMES[0]
     now_ms = time.now_ms(domain)
     if old is None:
         if lifetime is None or now_ms is None:

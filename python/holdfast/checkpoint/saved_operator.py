@@ -5,6 +5,7 @@ record, with the versions that are saved, as what a savepoint says of it. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -19,8 +20,9 @@ def record_of(saved: SavedOperator) -> OperatorRecord:
     """With ids of its own, which a savepoint does not have: entries are made of its rows, under these."""
     states: list[StateRecord] = []
     for state in saved.states:
-        unnumbered = StateRecord(0, state.name, state.kind, state.schema, state.function)
-        states.append(StateRecord(next_id(unnumbered, states), state.name, state.kind, state.schema, state.function))
+        ttl_time = state.ttl.time if state.ttl else None
+        unnumbered = StateRecord(0, state.name, state.kind, state.schema, state.function, ttl_time=ttl_time)
+        states.append(replace(unnumbered, id=next_id(unnumbered, states)))
     return OperatorRecord(
         name=saved.name,
         max_parallelism=saved.max_parallelism,

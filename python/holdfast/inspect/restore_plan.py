@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from holdfast.checkpoint import OperatorRecord, StateChanges, StateRecord
-from holdfast.checkpoint.continued import continued, taken_over
-from holdfast.checkpoint.evolution import NO_CHANGES, as_said
+from holdfast.checkpoint.continued import NOTHING_SAID, continued, taken_over
+from holdfast.checkpoint.evolution import NO_CHANGES, as_said, other_ttl_time
 from holdfast.checkpoint.origin import Origin, VersionsOrigin
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.inspect.earlier import Earlier, EarlierSavepoint
@@ -116,7 +116,7 @@ def plan_of(
     taken, wrong = taken_over(recorded, declared, changes)
     names = {state.id: state.name for state in taken.states}
     wrong_times = _other_times(earlier, recorded, origin, names, processor)
-    refused += tuple(wrong_times.values())
+    refused += tuple(why for name, why in wrong_times.items() if name not in wrong)
     if declared.slots < 1 or declared.slots > recorded.max_parallelism:
         refused += (f"{declared.slots} slots; expected 1 to {recorded.max_parallelism}, the max parallelism",)
     query_id, batch_id = earlier.batch
@@ -150,10 +150,7 @@ def _other_times(
         name = names.get(state_id)
         ttl = declared[name].ttl if name in declared else None
         if name is not None and ttl is not None and ttl.time != time:
-            found[name] = (
-                f"state {name!r} counts its time to live in {time} time, and is declared with {ttl.time} time; go back "
-                f'to time="{time}", or leave it behind: dropped=, added='
-            )
+            found[name] = f"state {name!r}: {other_ttl_time(time, ttl.time, NOTHING_SAID)}"
     return found
 
 

@@ -309,6 +309,7 @@ def state_records(processor: Processor | type[Processor]) -> tuple[StateRecord, 
             kind=declaration.kind,
             schema=pa.schema([pa.field(role, kind) for role, kind in declaration.types.items()]),
             function=declaration.function_name,
+            ttl_time=declaration.ttl.time if declaration.ttl is not None else None,
         )
         for state_name, declaration in declared_states(processor)
     )
