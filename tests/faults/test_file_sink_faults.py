@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,3 +138,25 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
     listed = [folder for operation, folder in store.operations if operation == "list"]
     assert listed and all(folder.startswith("_staging/") for folder in listed)
     assert [trace.batch_id for trace in sink.traces(SCOPE, []) if trace.batch_id is not None] == [0, 0]
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond it, as on a disk that is full."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_local_disk_that_is_full_when_the_rows_are_all_written_is_told_as_one(tmp_path: Path) -> None:
+    """Most of a Parquet file is written as it is closed."""
+    writer = FileSink(str(tmp_path / "out")).open(SinkTask(SCOPE, 0, 0, 0, 1))
+    writer.write(rows(0, 0))
+    with files_of_at_most(100), pytest.raises(Unavailable, match=r"partition 0, .* cannot be written: .* set TMPDIR"):
+        writer.prepare()
+    writer.abort()
+    assert not list((tmp_path / "out").rglob("*.parquet"))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from tests.offline_wire import OfflineWire
 
-from holdfast.errors import InvalidRequest
-from holdfast.kafka.partition_log import Ending, _Endings
+from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.kafka import wire as wire_module
+from holdfast.kafka.partition_log import Ending, PartitionLog, _Endings
 
 _CONTROL = 0x20
 
@@ -82,3 +87,51 @@ def test_the_end_of_an_answer_may_be_cut_in_the_middle_of_a_batch() -> None:
 def test_what_is_compressed_is_refused_with_what_to_set() -> None:
     with pytest.raises(InvalidRequest, match=r"compression.type=uncompressed"):
         endings(data(0, 7, "k0" * 50, codec=1))
+
+
+class Answering(OfflineWire):
+    """Gives out what is asked for in order: records and how far they go; the last one again and again."""
+
+    def __init__(self, *answers: tuple[bytes, int]) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+        return {(topic, 0): 1 for topic in topics}
+
+    async def know(self, node: int) -> None:
+        assert node == 1
+
+    async def send(self, request: Any, node: int) -> Any:
+        [topic] = request.topics
+        self.asked.append(topic.partitions[0].fetch_offset)
+        records, end = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        found = SimpleNamespace(error_code=0, records=records, high_watermark=end, log_start_offset=0)
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[found])])
+
+
+def read(wire: Answering, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Ending]]:
+    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    part = PartitionLog(wire, "witnesses", 0, patience_ms=1000).read(0, lambda key: True)
+    assert part is not None
+    return [(record.key.decode(), record.ending) for record in part.records]
+
+
+def test_what_a_new_leader_does_not_give_out_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for what the cleaner had taken: a witness behind it was overlooked, and its rows written twice."""
+    first, second = data(0, 7, "k0", "k1"), data(2, 7, "k2") + marker(3, 7, commit=True)
+    wire = Answering((first, 4), (b"", 1), (b"", 2), (second, 4))
+    assert read(wire, monkeypatch) == [(f"k{number}", Ending.COMMITTED) for number in range(3)]
+    assert wire.asked == [0, 2, 2, 2]
+
+
+def test_what_the_cleaner_has_taken_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Answering((data(0, 7, "k0") + marker(1, 7, commit=True), 9), (b"", 9))
+    assert read(wire, monkeypatch) == [("k0", Ending.COMMITTED)]
+    assert wire.asked == [0, 2]
+
+
+def test_a_leader_that_never_gives_out_what_was_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable, match="up to 1, and the one before it did up to 4"):
+        read(Answering((data(0, 7, "k0"), 4), (b"", 1)), monkeypatch)

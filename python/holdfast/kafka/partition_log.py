@@ -148,7 +148,7 @@ class PartitionLog:
         found = _Endings(wanted)
         place, first, end = start, 0, -1
         while end < 0 or place < end:
-            answer = self._fetched(place)
+            answer = self._fetched(place, end)
             if answer.error_code == _OUT_OF_RANGE:
                 earliest = self._wire.call(f"list the offsets of {self._topic}", self._patience_ms, self._earliest)
                 if earliest <= place:
@@ -162,11 +162,12 @@ class PartitionLog:
             place = max(place, reached) if reached > place else end
         return None if end < start else LogPart(first, end, tuple(found.records))
 
-    def _fetched(self, offset: int) -> Any:
+    def _fetched(self, offset: int, end: int) -> Any:
         what = f"read {self._topic}-{self._partition}"
-        return self._wire.call(what, self._patience_ms, lambda: self._fetch(offset))
+        return self._wire.call(what, self._patience_ms, lambda: self._fetch(offset, end))
 
-    async def _fetch(self, offset: int) -> Any:
+    async def _fetch(self, offset: int, end: int) -> Any:
+        """``end``: up to where the log is known to go; -1: not yet."""
         leader, place = await self._leader(), (self._topic, self._partition)
         answer = await self._wire.send(fetch(place, offset, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS), leader)
         if answer.error_code:
@@ -185,6 +186,12 @@ class PartitionLog:
             )
         if found.error_code not in (0, _OUT_OF_RANGE):
             refuse(found.error_code, f"a look into {self._topic}-{self._partition}")
+        # One that has just become leader gives out no more than it knows that others have: what it leaves out is there.
+        if not found.error_code and not found.records and found.high_watermark < end:
+            raise Retry(
+                f"the leader of partition {self._topic}-{self._partition} gives it out up to {found.high_watermark}, "
+                f"and the one before it did up to {end}"
+            )
         return found
 
     async def _leader(self) -> int:

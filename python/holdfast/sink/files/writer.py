@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,30 +37,23 @@ class FileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        try:
+        with self._plain_errors():
             if self._writer is None:
                 self._folder = tempfile.mkdtemp(prefix="holdfast-files-")
                 path = os.path.join(self._folder, "rows.parquet")
                 self._writer = pq.ParquetWriter(path, batch.schema, compression=self._compression)
             self._writer.write_batch(batch, row_group_size=self._row_group_rows)
-        except OSError as error:
-            raise Unavailable(
-                f"{self._who()}: a local file cannot be written: {error}; make room in {tempfile.gettempdir()}, or set "
-                f"TMPDIR on the executors"
-            ) from error
-        except pa.ArrowException as error:
-            raise InvalidRequest(f"{self._who()}: rows cannot be written as Parquet: {error}") from error
         self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
         if self._writer is None or self._folder is None:
             return None
-        self._writer.close()
-        path = os.path.join(self._folder, "rows.parquet")
+        with self._plain_errors():  # most of it is written here
+            self._writer.close()
+            with open(os.path.join(self._folder, "rows.parquet"), "rb") as file:
+                data = file.read()
         self._refuse(newest_fence(self._store, self._layout) != self._fence)
         staged = self._layout.staged(self._task)
-        with open(path, "rb") as file:
-            data = file.read()
         self._store.put(staged, data)
         self._clear()
         body = {
@@ -75,6 +69,18 @@ class FileWriter:
             with suppress(Exception):
                 self._writer.close()
         self._clear()
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Unavailable(
+                f"{self._who()}: a local file cannot be written: {error}; make room in {tempfile.gettempdir()}, or set "
+                f"TMPDIR on the executors"
+            ) from error
+        except pa.ArrowException as error:
+            raise InvalidRequest(f"{self._who()}: rows cannot be written as Parquet: {error}") from error
 
     def _clear(self) -> None:
         self._writer = None
