@@ -122,15 +122,10 @@ class WitnessTopic:
         def question(within_s: float) -> Any:
             return self._fitness.admin.describe_configs([resource], request_timeout=within_s)[resource].result()
 
-        codes = self._kafka.KafkaError
         try:
-            found = self._fitness.ask(
-                f"describe topic {self._topic}'s settings", question, (*NOT_ALLOWED, codes.UNKNOWN_TOPIC_OR_PART)
-            )
+            # Made a moment ago, not all brokers know it: by whom, and with which settings, is not known either.
+            found = self._fitness.ask(f"describe topic {self._topic}'s settings", question, NOT_ALLOWED)
         except self._kafka.KafkaException as error:
-            if error.args[0].code() == codes.UNKNOWN_TOPIC_OR_PART:
-                # Made a moment ago, by whoever knows its settings.
-                return
             logger.info("The settings of topic %s are not known: %s", self._topic, error.args[0].str())
             return
         policies = {one.strip() for one in str(found["cleanup.policy"].value).split(",")}
