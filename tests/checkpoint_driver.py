@@ -101,7 +101,7 @@ class Process:
 
     def rest(self) -> None:
         """Waits for the background."""
-        assert self.background.drain(60)
+        assert self.background.drain(240)
 
     def sums(self, handle: Handle | None, keys: Iterable[int]) -> dict[int, int]:
         keys = sorted(keys)

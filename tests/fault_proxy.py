@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,6 +61,8 @@ class FaultProxy:
     moved: dict[str, str] = field(default_factory=dict)  # of redirects: "host:port" → that of the proxy before it
     asked: list[Asked] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    hang_s: float = HANG_S  # of what hangs, unless it is let go before
+    let_go: threading.Event = field(default_factory=threading.Event)
 
     def count(self, kind: str) -> int:
         with self.lock:
@@ -100,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.proxy.rule(asked)
         body = self.rfile.read(int(headers.get("content-length", 0)))
         if fault == "hang":
-            time.sleep(HANG_S)
+            self.proxy.let_go.wait(self.proxy.hang_s)
             self.close_connection = True
             return
         if fault.endswith("Exception"):
@@ -131,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, {}, page.encode())
 
     def _forward(self, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(self.target, timeout=60)
+        connection = http.client.HTTPConnection(self.target, timeout=300)
         try:
             sent = {k: v for k, v in headers.items() if k not in self.proxy.strip and k != "connection"}
             path, _, query = self.path.partition("?")

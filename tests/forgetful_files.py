@@ -22,7 +22,7 @@ from typing import Any
 
 import mfusepy
 
-_WAIT_S = 60.0
+_WAIT_S = 240.0
 _POLL_S = 0.005
 _PR_SET_PDEATHSIG = 1
 

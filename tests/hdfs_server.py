@@ -62,7 +62,9 @@ LOCKED = {
 }
 _JARS = Path(pyspark.__file__).parent / "jars"
 _USED = ("hadoop-client", "slf4j", "log4j", "jcl-over-slf4j", "jsr305", "snappy-java", "javax.servlet")
-_START_S = 120
+_START_S = 300
+#: For each answer: on a busy machine the first of a kind loads classes for long.
+_ANSWER_S = 300
 _SETTINGS = {
     "dfs.permissions.enabled": "true",
     "dfs.namenode.safemode.extension": "0",
@@ -99,14 +101,14 @@ class HdfsServer:
         """One operation of WebHDFS, by a client that has nothing to do with ours."""
         told = "".join(f"&{key}={quote(value)}" for key, value in options.items())
         url = f"{self.url}/webhdfs/v1{quote(path)}?op={operation}&user.name={getpass.getuser()}{told}"
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_S) as answer:
             return bytes(answer.read())
 
     def warm_up(self) -> None:
         """The first of each operation loads classes: for seconds, on a busy machine, which tests give nobody."""
         folder = self.folder()
         where = json.loads(self.ask("PUT", f"{folder}/first", "CREATE", noredirect="true"))["Location"]
-        with urllib.request.urlopen(urllib.request.Request(where, data=b"first", method="PUT"), timeout=60):
+        with urllib.request.urlopen(urllib.request.Request(where, data=b"first", method="PUT"), timeout=_ANSWER_S):
             pass
         self.ask("PUT", f"{folder}/first", "RENAME", destination=f"{folder}/second")
         self.ask("GET", f"{folder}/second", "OPEN")

@@ -216,7 +216,7 @@ class KafkaQuery:
 
     def wait_until_aborted(self) -> None:
         """As long as a transaction is open in the topic: the broker ends it after its time."""
-        wait_until_stable(self.servers, self.topic, within_s=60.0)
+        wait_until_stable(self.servers, self.topic, within_s=120.0)
 
     def check(self) -> None:
         """A read_committed reader sees each row once, in order, and whole attempts only: those of the records."""

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _quiet = logging.getLogger("tests.kafka")
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:

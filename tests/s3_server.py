@@ -21,7 +21,7 @@ CREDENTIALS = {
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-_START_S = 60
+_START_S = 240
 
 
 class S3Server:
@@ -34,7 +34,7 @@ class S3Server:
         """A new bucket's name."""
         name = f"test-{uuid.uuid4().hex[:12]}"
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
-        urllib.request.urlopen(request, timeout=30).close()
+        urllib.request.urlopen(request, timeout=120).close()
         return name
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.sink.files import FileSink
 
-_SECONDS = 60
+_SECONDS = 240
 
 
 @dataclass(frozen=True)

@@ -364,12 +364,12 @@ def test_a_file_is_on_the_disks_of_its_datanodes_when_it_has_its_name(world):
 
     def syncs():
         query = "Hadoop:service=DataNode,name=DataNodeActivity*"
-        with urllib.request.urlopen(f"{world.hdfs.data_url}/jmx?qry={query}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{world.hdfs.data_url}/jmx?qry={query}", timeout=120) as answer:
             return sum(int(bean["FsyncCount"]) for bean in json.load(answer)["beans"])
 
     count = syncs()
     world.store.put("delta", b"whole")
-    until = time.monotonic() + 30  # a DataNode counts anew every ten seconds
+    until = time.monotonic() + 240  # a DataNode counts anew every ten seconds
     while syncs() == count:
         assert time.monotonic() < until, "nothing was synced"
         time.sleep(0.5)

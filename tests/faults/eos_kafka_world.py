@@ -85,7 +85,7 @@ class KafkaWorld:
         """And waits until it can be used."""
         assert self._kafka is not None
         wanted = NewTopic(name, partitions, self.replication, config={"retention.ms": "-1", **config})
-        self._kafka.admin.create_topics([wanted])[name].result(30)
+        self._kafka.admin.create_topics([wanted])[name].result(120)
         kafka_world.eventually(lambda: not unstable(self._servers(), name))
 
     def broker_settings(self) -> dict[str, str]:

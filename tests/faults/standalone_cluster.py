@@ -20,7 +20,7 @@ from tests.faults.program import is_python_worker
 from tests.spark_sessions import worker_path
 
 _HOSTS = ("127.0.0.2", "127.0.0.3")
-_WITHIN_S = 60.0
+_WITHIN_S = 240.0
 
 
 class StandaloneCluster:

@@ -54,7 +54,7 @@ def test_runs_of_processes_that_end_without_a_word(tmp_path):
     for i in range(16):
         done = subprocess.run(
             [sys.executable, "-c", _ONE_BATCH, str(tmp_path), str(i), text],
-            capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60,
+            capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300,
         )  # fmt: skip
         assert done.returncode == 7, done.stderr
         text = done.stdout

@@ -42,7 +42,7 @@ def test_a_savepoint_goes_with_the_query_that_claims_it(
     new.write(batches[4])
     found += told(new.run(frame()))
     left = {"claimed.json", "claims/totals.claimed.json", "claims/totals.taken.json"}
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 300
     while files_in(saved) != left and time.monotonic() < ends:
         time.sleep(0.1)  # it goes in the background of the workers
     assert files_in(saved) == left

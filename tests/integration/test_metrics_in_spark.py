@@ -217,7 +217,7 @@ def test_a_listener_sees_each_batch_and_outlives_its_callback(stream: FileStream
     try:
         query = stream.start(stream.events().transform(totals(Counting())))
         query.awaitTermination()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while len(seen) < 3 and time.monotonic() < until:
             time.sleep(0.05)
     finally:

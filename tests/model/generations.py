@@ -170,7 +170,7 @@ class World:
         self.batch()
         assert all(self.generation.handles), "all slots are called in the first batch of a generation with an origin"
         # Nothing of the earlier generation is needed any more.
-        assert self.background.drain(60)
+        assert self.background.drain(240)
         shutil.rmtree(os.path.join(before.store.inner.root, before.query))
         for local in ("local-a", "local-b"):
             for left in (self.folder / local).glob(f"*/{before.query}"):

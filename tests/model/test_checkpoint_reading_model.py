@@ -102,4 +102,6 @@ def _check_savepoint(checkpoint: hf.Checkpoint, folder: Path, expected: list[Any
     for state, rows_expected in expected[batch_id].items():
         table = saved.read("under-test", state).read_all()
         assert same(found_rows(table, state), rows_expected), state
-        assert table.equals(checkpoint.read("under-test", state, batch_id=batch_id).read_all()) or state == "points"
+        direct = checkpoint.read("under-test", state, batch_id=batch_id).read_all()
+        assert table.schema == direct.schema, state
+        assert repr(table.to_pylist()) == repr(direct.to_pylist()), state  # repr: a NaN is no other NaN's equal

@@ -23,7 +23,7 @@ def test_jobs_run_one_at_a_time_and_the_newest_of_a_key_replaces_those_that_wait
         background.submit("b", lambda i=i: done.append(("b", i)))
     assert not background.drain(0.05)
     gate.set()
-    assert background.drain(10)
+    assert background.drain(120)
     assert done == [("a", 9), ("b", 9)]
 
 
@@ -31,7 +31,7 @@ def test_a_job_may_ask_for_another():
     background = Background()
     done = []
     background.submit("a", lambda: background.submit("a", lambda: done.append(1)))
-    assert background.drain(10)
+    assert background.drain(120)
     assert done == [1]
 
 
@@ -46,9 +46,9 @@ def test_a_job_that_raises_does_not_end_the_thread(error, monkeypatch, caplog):
 
     done = []
     background.submit("a", fail)
-    assert background.drain(10)
+    assert background.drain(120)
     background.submit("b", lambda: done.append(1))
-    assert background.drain(10)
+    assert background.drain(120)
     assert done == [1]
     assert isinstance(error, ValueError) or "the thread goes on" in caplog.text
 
@@ -64,7 +64,7 @@ def test_a_thread_that_cannot_be_started_costs_no_batch(monkeypatch, caplog):
     assert "could not be started" in caplog.text
     monkeypatch.setattr(threading.Thread, "start", start)
     background.submit("b", lambda: done.append("b"))
-    assert background.drain(10)
+    assert background.drain(120)
     assert done == ["a", "b"]
 
 
@@ -78,7 +78,7 @@ def test_an_idle_thread_keeps_nothing_of_its_last_job():
     gone = weakref.ref(state)
     background.submit(state, lambda state=state: state.__class__)
     del state
-    assert background.drain(10)
+    assert background.drain(120)
     gc.collect()
     assert gone() is None
 
@@ -87,7 +87,7 @@ def test_nothing_begins_after_the_end():
     background = Background()
     begun, gate, done = threading.Event(), threading.Event(), []
     background.submit("gate", lambda: (begun.set(), gate.wait(), done.append("gate")))
-    assert begun.wait(10)
+    assert begun.wait(120)
     background.submit("later", lambda: done.append("later"))
     threading.Timer(0.1, gate.set).start()
     background.stop()
@@ -101,13 +101,13 @@ def test_a_forked_process_starts_its_own():
     background = process_background()
     done = []
     background.submit("a", lambda: done.append(1))
-    assert background.drain(10)
+    assert background.drain(120)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         own = process_background()
         own.submit("a", lambda: os.write(write, b"done"))
-        drained = own.drain(10)
+        drained = own.drain(120)
         os._exit(0 if drained and own is not background else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert os.read(read, 4) == b"done"

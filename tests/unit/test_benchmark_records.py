@@ -157,10 +157,13 @@ def test_a_run_that_fails_leaves_no_record(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_processor_time_of_others_is_told_from_ours() -> None:
-    """What a child of ours computed, which has ended meanwhile, is ours."""
+    """What a child of ours computed, which has ended meanwhile, is ours. A process is charged for what other virtual
+    machines took while it ran; the machine's busy time leaves that out.
+    """
     start = ProcessorTime.now()
     spin = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", spin], check=True)
     end = ProcessorTime.now()
     assert end.ours_s - start.ours_s >= 0.45
-    assert end.busy_s - start.busy_s >= end.ours_s - start.ours_s - 0.1
+    of_machine = (end.busy_s - start.busy_s) + (end.stolen_s - start.stolen_s)
+    assert of_machine >= end.ours_s - start.ours_s - 0.1

@@ -109,7 +109,7 @@ class Query:
         state.open(self.handles.get((record.name, slot)) or state.first_version())
         state.begin(batch_id)
         handle = state.prepare()
-        assert background.drain(60)
+        assert background.drain(240)
         return handle
 
     def total(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -32,24 +31,22 @@ def test_a_broker_that_hangs_delays_no_other_query_of_the_same_configuration(mon
 
     async def hang() -> str:
         hanging.set()
-        assert answered.wait(30)
+        assert answered.wait(240)
         return "late"
 
     async def answer() -> str:
         return "at once"
 
-    slow = threading.Thread(target=lambda: wire_to(CONFIG).call("hang", 30_000, hang))
+    slow = threading.Thread(target=lambda: wire_to(CONFIG).call("hang", 240_000, hang))
     slow.start()
-    assert hanging.wait(10)
-    started = time.monotonic()
+    assert hanging.wait(120)
     found = []
-    other = threading.Thread(target=lambda: found.append(wire_to(CONFIG).call("answer", 30_000, answer)))
+    other = threading.Thread(target=lambda: found.append(wire_to(CONFIG).call("answer", 240_000, answer)))
     other.start()
-    other.join(10)
-    assert found == ["at once"]
-    assert time.monotonic() - started < 10
+    other.join(120)
+    assert found == ["at once"], "while the other one hangs"
     answered.set()
-    slow.join(10)
+    slow.join(120)
 
 
 def test_a_thread_keeps_its_connections_and_those_of_threads_that_ended_are_given_back(

@@ -35,7 +35,7 @@ for batch_id in range(2):
     state.begin(batch_id)
     store.reducing_state(1, pa.int64(), "sum").add_only(pa.array([1, 2]), pa.array([1, 1]))
     handle = state.prepare()
-    assert process_background().drain(60)
+    assert process_background().drain(240)
 """
 
 

@@ -113,7 +113,7 @@ def test_the_thread_ends_when_it_is_told_to() -> None:
     sweeps.start()
     [thread] = [one for one in threading.enumerate() if one is sweeps._thread]
     sweeps.stop()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
 
 
@@ -122,7 +122,7 @@ def test_the_thread_ends_with_the_query_whoever_stopped_it() -> None:
     sweeps = LateSweeps(WATCH_MS, Clock(), lambda own: looks.append(own) or 0, lambda: False)  # type: ignore[func-returns-value]
     sweeps.start()
     assert sweeps._thread is not None
-    sweeps._thread.join(10)
+    sweeps._thread.join(120)
     assert not sweeps._thread.is_alive()
     assert looks == []
 

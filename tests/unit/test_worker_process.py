@@ -32,7 +32,7 @@ assert gc.get_freeze_count() > frozen + 1000, "a new module was not frozen"
 
 
 def test_what_modules_hold_is_frozen_when_there_are_new_ones():
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -80,7 +80,7 @@ def test_sparks_own_archives_are_not_read_again_before_each_task_and_a_users_are
             archive.writestr(f"{module}.py", f"here = {module!r}")
     paths = [str(tmp_path / name) for name in archives]
     command = [sys.executable, "-c", _ARCHIVES_PROGRAM, *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -147,7 +147,7 @@ def test_memory_that_a_limit_of_the_address_space_refuses_is_told_with_the_setti
         "    print(out_of_memory(error, 'here'))\n"
         "assert out_of_memory(ValueError('another'), 'here') is None\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "here: this process was refused memory" in done.stdout
     assert "spark.executor.pyspark.memory" in done.stdout

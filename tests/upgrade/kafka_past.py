@@ -118,7 +118,7 @@ class KafkaPast:
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet)
-    admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result(120)
 
 
 def _epochs_of(name: Name) -> Iterator[Prepared]:

@@ -29,7 +29,7 @@ PARTITIONS = 2
 ROWS, USERS = 2000, 7
 BATCH_ROWS = 500
 BATCHES_BEFORE_DEATH = 2
-JOB_S_MAX, READING_S_MAX = 300, 60
+JOB_S_MAX, READING_S_MAX = 300, 180
 
 
 def run_job(folder: Path, servers: str) -> None:
@@ -65,13 +65,13 @@ def feed(servers: str) -> dict[str, list[int]]:
     """Fills the source; gives each user's amounts, in their order."""
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in (SOURCE, OUTPUT)]).values():
-        made.result(30)
+        made.result(120)
     producer, fed = Producer({"bootstrap.servers": servers}), defaultdict(list)
     for amount in range(ROWS):
         user = f"user-{amount % USERS}"
         fed[user].append(amount)
         producer.produce(SOURCE, json.dumps({"user": user, "amount": amount}), key=user)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return fed
 
 

@@ -39,7 +39,7 @@ class KafkaWorld:
         name = name or f"topic-{next(_numbers)}"
         settings = {"retention.ms": "-1"}  # tests stamp records as they like, and some are of 1970
         settings.update((key.replace("__", "."), value) for key, value in config.items())
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(120)
         eventually(lambda: len(self.admin.list_topics(name, 10).topics[name].partitions) == partitions)
         # An older broker names a leader before that one knows.
         eventually(lambda: all(self.end_of(name, number) == 0 for number in range(partitions)))
@@ -72,7 +72,7 @@ class KafkaWorld:
                 except KafkaException:
                     # The producer has yet to hear of a partition that was added.
                     self._producer.list_topics(topic, 10)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(120) == 0
         assert not failures, failures
 
     def transaction(self, topic: str, values: Sequence[bytes], commit: bool, partition: int = 0) -> range:
@@ -91,13 +91,13 @@ class KafkaWorld:
         """The last stable offset."""
         place = TopicPartition(topic, partition)
         stable = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
-        return int(stable[place].result(30).offset)
+        return int(stable[place].result(120).offset)
 
     def is_settled(self, topic: str, partition: int) -> bool:
         """Whether no transaction is open, and no marker is still to come."""
         place = TopicPartition(topic, partition)
         written = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-        return self.end_of(topic, partition) == int(written[place].result(30).offset)
+        return self.end_of(topic, partition) == int(written[place].result(120).offset)
 
     def transactional_producer(self) -> Producer:
         """One that goes from transaction to transaction."""
@@ -125,24 +125,24 @@ class KafkaWorld:
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value, partition=partition)
-        producer.flush(30)
+        producer.flush(120)
         return producer
 
     def add_partitions(self, topic: str, total: int) -> None:
         """More partitions for a topic."""
-        self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+        self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(120)
         eventually(lambda: len(self.admin.list_topics(topic, 10).topics[topic].partitions) == total)
 
     def delete_topic(self, topic: str) -> None:
         """And wait until it is gone."""
-        self.admin.delete_topics([topic])[topic].result(30)
+        self.admin.delete_topics([topic])[topic].result(120)
         eventually(lambda: topic not in self.admin.list_topics(timeout=10).topics)
 
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """What retention does: records before an offset are gone."""
         place = TopicPartition(topic, partition, offset)
         for future in self.admin.delete_records([place]).values():
-            future.result(30)
+            future.result(120)
 
     def options(self, **options: object) -> dict[str, str]:
         """A source's options."""
@@ -192,7 +192,7 @@ def values(start: int, end: int, prefix: str = "v") -> list[bytes]:
     return [f"{prefix}{number}".encode() for number in range(start, end)]
 
 
-def eventually(question: Callable[[], bool], within_s: float = 30.0) -> None:
+def eventually(question: Callable[[], bool], within_s: float = 120.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + within_s
     while True:

@@ -111,7 +111,7 @@ def test_the_broker_is_killed_and_the_batch_goes_on(make_mortal: MakeQuery, mort
     for the broker; the driver waits in any case.
     """
     steps = (*TASK_STEPS, *DRIVER_STEPS)
-    together = threading.Barrier(len(steps), mortal.kill, timeout=90)
+    together = threading.Barrier(len(steps), mortal.kill, timeout=240)
 
     def strike(step: str) -> None:
         query = make_mortal()
@@ -139,7 +139,7 @@ def test_the_broker_is_killed_during_recovery(make_mortal: MakeQuery, mortal: Mo
     """Drivers that died left strays, or a record to finish; the broker dies when their successors have begun."""
     left = [("sink_after_prepare", step) for step in RECOVERY_STEPS[1:]]
     left += [(left_by, step) for left_by in ("after_record", "mid_commit") for step in RECOVERY_STEPS]
-    together = threading.Barrier(len(left), mortal.kill, timeout=90)
+    together = threading.Barrier(len(left), mortal.kill, timeout=240)
 
     def strike(left_by: str, step: str) -> None:
         query = make_mortal()
@@ -184,7 +184,7 @@ def test_connections_that_one_query_gives_up_do_not_stop_another(kafka: KafkaWor
     asking = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(left))]
     for thread in asking:
         thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while any(thread.is_alive() for thread in asking):
         shared.close()
         time.sleep(0.01)
@@ -334,8 +334,8 @@ def test_an_orphan_that_opens_its_transaction_after_the_sweep_stalls_readers_for
     assert orphan.rows
     opened, before = time.monotonic(), kafka.end_of(query.topic)
     kafka.produce(query.topic, [b"of somebody else"])
-    eventually(lambda: kafka.end_of(query.topic) > before, 20)
-    assert time.monotonic() - opened < 20, "and the query is idle meanwhile"
+    eventually(lambda: kafka.end_of(query.topic) > before, 60)
+    assert time.monotonic() - opened < 60, "and the query is idle meanwhile"
     query.committer.close()
 
 
@@ -401,7 +401,7 @@ def test_a_driver_that_is_overtaken_just_before_it_writes_its_record(make: MakeQ
 
     def wait_for_the_record() -> None:
         prepared.set()
-        assert recorded.wait(60)
+        assert recorded.wait(240)
 
     heir.strike("before_record", wait_for_the_record)
     beside = threading.Thread(target=heir.start)
@@ -409,7 +409,7 @@ def test_a_driver_that_is_overtaken_just_before_it_writes_its_record(make: MakeQ
     def be_overtaken() -> None:
         heir.committed = query.committed
         beside.start()
-        assert prepared.wait(60)
+        assert prepared.wait(240)
 
     query.strike("before_record", be_overtaken)
     assert isinstance(query.start(), Fenced)
@@ -567,7 +567,7 @@ def test_the_coordinator_moves_at_every_step(tmp_path: Path) -> None:
     """Two brokers take turns in dying, one step later in each batch; topic and transaction log are on both."""
     with KafkaCluster(2) as cluster:
         world = KafkaWorld(cluster.brokers[0])
-        world.admin.create_topics([NewTopic("moving", 2, 2)])["moving"].result(30)
+        world.admin.create_topics([NewTopic("moving", 2, 2)])["moving"].result(120)
         query = KafkaQuery(cluster.bootstrap_servers, "moving", tmp_path)
         steps = ("sink_mid", "sink_after_prepare", "before_record", "after_record", "mid_commit")
         query.batches = len(steps) + 1

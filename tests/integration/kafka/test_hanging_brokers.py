@@ -45,7 +45,7 @@ def hanging(broker: KafkaBroker) -> Iterator[None]:
 
 def create(three: KafkaCluster, topic: str, partitions: int) -> KafkaWorld:
     world = KafkaWorld(three.brokers[0])
-    world.admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(30)
+    world.admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(120)
     _wait_until_whole(three, topic)
     return world
 

@@ -167,7 +167,7 @@ def test_three_brokers_of_which_two_must_have_it_go_on_without_one(version: str,
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     with KafkaCluster(3, version=version, features=features, settings=settings) as cluster:
         world = KafkaWorld(cluster.brokers[0])
-        world.admin.create_topics([NewTopic("three", 1, 3)])["three"].result(30)
+        world.admin.create_topics([NewTopic("three", 1, 3)])["three"].result(120)
         eventually(lambda: world.end_of("three") == 0)
         world.begin("three", [b"before"]).commit_transaction(60)
         cluster.broker(3).kill()
@@ -184,7 +184,7 @@ def test_settings_that_would_leave_loopback_are_refused(tmp_path: Path) -> None:
 def test_a_coordinator_moves_when_its_broker_is_killed() -> None:
     with KafkaCluster(2) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}, logger=logging.getLogger("tests.kafka"))
-        admin.create_topics([NewTopic("moved", 1, 2)])["moved"].result(30)
+        admin.create_topics([NewTopic("moved", 1, 2)])["moved"].result(120)
 
         def transact() -> None:
             producer = Producer(

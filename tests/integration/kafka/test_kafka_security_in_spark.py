@@ -64,7 +64,7 @@ def test_a_secure_query_with_the_permissions_of_the_guide(
         for kind, name, pattern, operation in PERMISSIONS
     ]
     for made in world.admin.create_acls(bindings).values():
-        made.result(30)
+        made.result(120)
     world.produce("guarded-in", values(0, 100))
     secure = {
         "kafka.security.protocol": "SASL_SSL",
@@ -86,7 +86,7 @@ def test_a_secure_query_with_the_permissions_of_the_guide(
     assert query.awaitTermination(120)
 
     assert sorted(read_committed(guarded.bootstrap_servers, "guarded-out")) == sorted(values(0, 100))
-    groups = lambda: [group.group_id for group in world.admin.list_consumer_groups().result(30).valid]  # noqa: E731
+    groups = lambda: [group.group_id for group in world.admin.list_consumer_groups().result(120).valid]  # noqa: E731
     eventually(lambda: any(group.startswith("holdfast-kafka-source-") for group in groups()))
     assert not [line for line in caplog.text.splitlines() if PASSWORD in line]
     assert PASSWORD not in events._jdf.queryExecution().toString()

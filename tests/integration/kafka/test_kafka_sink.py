@@ -443,7 +443,7 @@ def test_transactions_are_ended_with_a_scram_login(secure: KafkaBroker) -> None:
     for done in world.admin.alter_user_scram_credentials(
         [UserScramCredentialUpsertion("scrammer", kind, PASSWORD.encode())]
     ).values():
-        done.result(30)
+        done.result(120)
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     jaas = f'{module} required username="scrammer" password="{PASSWORD}";'
     login = {

@@ -42,7 +42,7 @@ class Written:
                 feed.begin_transaction()
                 for value in values:
                     feed.produce(self.topic, value, partition=partition)
-                feed.flush(30)
+                feed.flush(120)
                 feed.commit_transaction(30) if kind == "committed" else feed.abort_transaction(30)
             if kind != "aborted":
                 self.committed[partition] += values
@@ -175,7 +175,7 @@ def test_a_compacted_topic_through_all_limits(kafka: KafkaWorld, pool: ConsumerP
             for _ in range(draw.randint(1, 5)):
                 key, value = b"k%d" % draw.randrange(12), b"%d" % draw.getrandbits(60)
                 producer.produce(topic, value, key, 0, on_delivery=delivered)
-            producer.flush(30)
+            producer.flush(120)
             if draw.random() < 0.3:
                 producer.abort_transaction(30)
                 continue

@@ -47,7 +47,7 @@ class Ended:
 
     def _write(self, producer: Producer, value: bytes) -> None:
         producer.produce(self.topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
 
 def test_what_was_committed_is_visible_once_its_missing_marker_is_written(
@@ -89,7 +89,7 @@ def test_an_open_transaction_stays_open(lax: KafkaWorld) -> None:
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"mine", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     Markers(Transactions({"bootstrap.servers": lax.servers}, 30_000)).sweep([ID], [topic])
     assert read_committed(lax.servers, topic) == []
     producer.commit_transaction(30)

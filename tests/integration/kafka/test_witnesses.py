@@ -326,7 +326,7 @@ def test_a_witness_topic_that_forgets_is_refused(make: MakeQuery, kafka: KafkaWo
         )
     ):
         name = f"forgets-{query.topic}-{number}"
-        kafka.admin.create_topics([NewTopic(name, 2, 1, config=config)])[name].result(30)
+        kafka.admin.create_topics([NewTopic(name, 2, 1, config=config)])[name].result(120)
         query.sink = KafkaSink(query.servers, query.topic, partition_column="to", witness_topic=name)
         end = query.start()
         assert isinstance(end, InvalidRequest), repr(end)
