@@ -16,16 +16,19 @@ _SECONDS = 240
 
 @dataclass(frozen=True)
 class WaitsForSnapshot(FileSink):
-    """In batch ``batch_id`` the task of partition 0 waits until Spark has a snapshot of partition 1's new state; and
-    fails then.
+    """In batch ``batch_id`` the task of ``partition`` waits until Spark has a snapshot of partition 1's new state; and
+    fails then. ``tries``: as many attempts do so.
     """
 
     batch_id: int = 0
     state: str = ""
     suffix: str = ""
+    partition: int = 0
+    tries: int = 1 << 30
 
     def open(self, task: SinkTask) -> Waiting:  # type: ignore[override]
-        return Waiting(super().open(task), self if task.batch_id == self.batch_id and task.partition == 0 else None)
+        waits = (task.batch_id, task.partition) == (self.batch_id, self.partition) and task.attempt < self.tries
+        return Waiting(super().open(task), self if waits else None)
 
 
 class Waiting:
@@ -44,9 +47,14 @@ class Waiting:
     def prepare(self) -> Committable | None:
         waits = self._waits
         if waits is not None:
-            snapshot = Path(waits.state) / "0" / "1" / f"{waits.batch_id + 1}{waits.suffix}"
-            ends = time.monotonic() + _SECONDS
-            while not snapshot.exists() and time.monotonic() < ends:
-                time.sleep(0.05)
-            raise RuntimeError("it is there" if snapshot.exists() else f"{snapshot} never came")
+            wait_for_snapshot(Path(waits.state), waits.batch_id, waits.suffix)
         return self._inner.prepare()  # type: ignore[attr-defined, no-any-return]
+
+
+def wait_for_snapshot(state: Path, batch_id: int, suffix: str) -> None:
+    """Fails, once Spark has a snapshot of partition 1's state after a batch."""
+    snapshot = state / "0" / "1" / f"{batch_id + 1}{suffix}"
+    ends = time.monotonic() + _SECONDS
+    while not snapshot.exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+    raise RuntimeError("it is there" if snapshot.exists() else f"{snapshot} never came")
