@@ -232,6 +232,18 @@ def test_log_of_states(tmp_path):
     assert newest_states(store, "q/op", OPERATOR.all_states) == (1, CHANGED)
 
 
+WITH_TTL = OperatorStates(
+    (replace(CHANGED.states[0], ttl_time="event"), *CHANGED.states[1:]),
+    tuple(replace(state, ttl_time="processing") for state in CHANGED.dropped),
+)
+
+
+def test_log_of_states_that_have_or_had_a_time_to_live(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("q/op/states/00001.json", golden("states_ttl_v1.json"))
+    assert newest_states(store, "q/op", OPERATOR.all_states) == (1, WITH_TTL)
+
+
 def test_operator_record_with_dropped_states():
     record = OperatorRecord.from_json(golden("operator_v4.json"))
     assert record == replace(OPERATOR, states=CHANGED.states, dropped=CHANGED.dropped, origin=ORIGIN)

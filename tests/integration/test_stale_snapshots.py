@@ -23,7 +23,7 @@ def told(folder: Path, provider: str, fails: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("provider", ["default", "RocksDB"])
+@PROVIDERS
 def test_a_snapshot_of_a_batch_that_was_not_committed_is_not_gone_on_from(tmp_path: Path, provider: str) -> None:
     found = told(tmp_path, provider, "batch")
     assert "it is there" in found["failed"], "Spark has snapshotted what the batch that failed left"
