@@ -1,4 +1,4 @@
-"""A query that is waited for while somebody presses Ctrl-C, and one while its JVM is killed."""
+"""Queries that are waited for while somebody presses Ctrl-C, and one while its JVM is killed."""
 
 from __future__ import annotations
 
@@ -47,26 +47,28 @@ def main(folder: Path) -> None:
 
     writers = {
         name: rows.mapInArrow(slow(folder / name), "value long").writeStream.format("noop")
-        for name in ("first", "second", "third")
+        for name in ("first", "second", "third", "fourth")
     }
 
     def start(name: str) -> hf.Query:
         return hf.start(writers[name], checkpoint=folder / "checkpoint")
 
-    once_there(folder / "first", lambda: os.kill(os.getpid(), signal.SIGINT))
-    query = start("first")
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        print("interrupted")
-    print("active", query.isActive)
-    print("failed", query.exception(), flush=True)
+    for name, wait in (("first", hf.Query.awaitTermination), ("second", hf.Query.processAllAvailable)):
+        once_there(folder / name, lambda: os.kill(os.getpid(), signal.SIGINT))
+        query = start(name)
+        try:
+            wait(query)
+        except KeyboardInterrupt:
+            print("interrupted")
+        print("active", query.isActive)
+        print("failed", query.exception(), flush=True)
 
     once_there(
-        folder / "second", lambda: [child.kill() for child in psutil.Process().children() if child.name() == "java"]
+        folder / "third", lambda: [child.kill() for child in psutil.Process().children() if child.name() == "java"]
     )
-    query = start("second")
-    for act in (query.awaitTermination, query.processAllAvailable, lambda: start("third")):
+    query = start("third")
+    asked = (lambda: query.isActive, lambda: query.lastProgress, query.exception, query.stop)
+    for act in (query.awaitTermination, query.processAllAvailable, lambda: start("fourth"), *asked):
         try:
             act()
         except hf.Unavailable as error:

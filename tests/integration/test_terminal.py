@@ -47,9 +47,9 @@ def test_a_mistake_in_a_processor_is_told_once_and_spark_keeps_to_a_line_an_even
     assert code == 1
     _few(lines)
     assert [line for line in lines if "NameError" in line] == ["NameError: name 'amounts' is not defined"]
-    # Spark's JVM and Python's workers write there too, now and then between these lines or after them.
+    # Spark's JVM and Python's workers write there too, now and then between these lines, as many as they will.
     told = lines.index("NameError: name 'amounts' is not defined")
-    assert any("self.total.add(batch, amounts)" in line for line in lines[max(0, told - 4) : told]), "\n".join(lines)
+    assert any("self.total.add(batch, amounts)" in line for line in lines[:told]), "\n".join(lines)
     assert any(line.startswith("while Total ran operator 't', slot ") for line in lines[told + 1 :]), "\n".join(lines)
     log = (tmp_path / "all of it.log").read_text(encoding="utf-8")
     assert "\n\tat org.apache.spark." in log

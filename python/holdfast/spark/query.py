@@ -11,12 +11,14 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -140,7 +142,8 @@ class Query(StreamingQuery):
     ``awaitTermination`` and ``processAllAvailable`` raise Holdfast's own error where one ended the query, on the driver
     or in a worker: Fenced (another driver took over), Unavailable (start it again), Incompatible, Undecided, Corrupt,
     InvalidRequest. An exception of a processor's own code comes as a StreamingQueryException whose text is that
-    exception, with the lines that raised it. All else is Spark's. Ctrl-C stops the query.
+    exception, with the lines that raised it. All else is Spark's. Ctrl-C stops the query. Whatever is asked of a query
+    whose JVM is gone raises Unavailable.
     """
 
     def __init__(self, query: StreamingQuery, output: QueryOutput | None = None) -> None:
@@ -162,14 +165,72 @@ class Query(StreamingQuery):
 
     def processAllAvailable(self) -> None:  # noqa: N802
         """As Spark's; see there."""
-        with self._plain_errors():
-            super().processAllAvailable()
+        with self._plain_errors(), _interruptible(self) as look:
+            asked = _in_a_thread(super().processAllAvailable)
+            while not wait([asked], _LOOK_EVERY_S).done:
+                look()
+            asked.result()
 
     def stop(self) -> None:
         """As Spark's; see there."""
-        super().stop()
-        if self._output is not None:
-            self._output.close()
+        try:
+            with _jvm_there():
+                super().stop()
+        finally:
+            if self._output is not None:
+                self._output.close()
+
+    @property
+    def id(self) -> str:
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().id
+
+    @property
+    def runId(self) -> str:  # noqa: N802
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().runId
+
+    @property
+    def name(self) -> str:
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().status
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().recentProgress
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().lastProgress
+
+    def exception(self) -> StreamingQueryException | None:
+        """As Spark's; see there."""
+        with _jvm_there():
+            return super().exception()
+
+    def explain(self, extended: bool = False) -> None:
+        """As Spark's; see there."""
+        with _jvm_there():
+            super().explain(extended)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -245,6 +306,33 @@ def unavailable(error: Exception) -> Unavailable | None:
         "Spark's driver is gone: the connection to its JVM ended. It was killed, ran out of memory, or the session was "
         "stopped. Start the program again: a query goes on from the last batch that was committed"
     )
+
+
+@contextmanager
+def _jvm_there() -> Iterator[None]:
+    """A JVM that is gone is Unavailable, in place of an error of py4j's connection."""
+    try:
+        yield
+    except Exception as error:
+        gone = unavailable(error)
+        if gone is None:
+            raise
+        raise gone from None
+
+
+def _in_a_thread(call: Callable[[], None]) -> Future[None]:
+    """What waits in the JVM, so that this thread may look for Ctrl-C. A program that ends does not wait for it."""
+    told: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+            told.set_result(None)
+        except BaseException as error:
+            told.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="holdfast-waits-for-spark").start()
+    return told
 
 
 @contextmanager
