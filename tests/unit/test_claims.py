@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.checkpoint_driver import FakeClock
 from tests.faulty_file_store import FaultyFileStore
 from tests.first_versions import begun
 
@@ -27,7 +28,7 @@ from holdfast.checkpoint import (
     register_operator,
 )
 from holdfast.checkpoint.operator_record import recorded_operator
-from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest, Unavailable
 from holdfast.inspect.savepoint import Format
 from holdfast.storage import FileStore, open_file_store
 from holdfast.storage.file_store import TEMPORARY_PREFIX
@@ -322,3 +323,65 @@ def test_what_a_query_that_came_to_nothing_claimed_can_be_had_again(tmp_path: Pa
     for batch_id in range(2):
         other.batch(batch_id)
     assert is_gone(saved) and other.total() == sum(range(60))
+
+
+class Process:
+    """Slot 0 of operator "one" in one process, batch after batch, each of which is folded."""
+
+    def __init__(self, query: Query, clock: FakeClock, open_store: Callable[[str], FileStore]) -> None:
+        self.query, self.background, self.local_dir = query, Background(), query.folder / "kept"
+        self.state = SlotState(
+            record=query.records["one"],
+            slot=0,
+            file_store=query.store,
+            prefix=operator_prefix(query.query_id, "one"),
+            local_dir=str(self.local_dir),
+            settings=CheckpointSettings(fold_deltas_max=1),
+            clock=clock,
+            background=self.background,
+            open_store=open_store,
+        )
+
+    def batches(self, batch_ids: range) -> None:
+        key = "one", 0
+        for batch_id in batch_ids:
+            self.state.open(self.query.handles.get(key) or self.state.first_version())
+            self.state.begin(batch_id)
+            self.query.handles[key] = self.state.prepare()
+            assert self.background.drain(60)
+
+    def bases(self) -> int:
+        return sum(path.is_dir() and path.name.split("-")[0].isdigit() for path in self.local_dir.rglob("bases/*"))
+
+
+@pytest.mark.parametrize("error", [Unavailable("the bucket is gone"), Corrupt("a note is damaged"), OSError("broken")])
+def test_a_claim_that_cannot_end_holds_nothing_else_up(
+    tmp_path: Path, saved: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    query, clock, is_gone_now, asked = Query(tmp_path, saved, slots=1), FakeClock(), False, []
+    Query(tmp_path, saved, slots=1).batch(0, ("two",))
+
+    def open_store(uri: str) -> FileStore:
+        if is_gone_now:
+            asked.append(uri)
+            raise error
+        return open_file_store(uri)
+
+    process = Process(query, clock, open_store)
+    process.batches(range(1))
+    is_gone_now = True
+    bases = []
+    for batch_id in range(1, 30):
+        process.batches(range(batch_id, batch_id + 1))
+        bases.append(process.bases())
+        clock.ms += 100
+    assert max(bases) <= 3, "bases that nobody needs stay on this disk"
+    assert 0 < len(asked) < 5, "it is tried again later, and later still"
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("maintenance of" in line for line in said) == 0
+    told = [line for line in said if "savepoint" in line]
+    assert len(told) == 1 and str(error) in told[0] and "dispose" in told[0], said
+    is_gone_now = False
+    clock.ms += 3_600_000
+    process.batches(range(30, 31))
+    assert (saved / "claims" / "one.taken.json").exists()
