@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
@@ -143,6 +144,10 @@ def is_gone(saved: Path) -> bool:
     """But for its manifest and the notes, which are left; and what a write that was torn left."""
     names = [f"claims/{name}.{what}.json" for name in ("one", "two") for what in ("claimed", "taken")]
     left = {name for name in files_in(saved) if TEMPORARY_PREFIX not in name}
+    done = {name for name in left if name.endswith(".done.json")}
+    if len(done) != 1:
+        return False
+    left -= done
     return left == {"claimed.json", *names} and {path.name for path in saved.iterdir() if path.is_dir()} == {"claims"}
 
 
@@ -203,7 +208,9 @@ def test_nobody_else_begins_with_it(tmp_path: Path, saved: Path, claim: bool) ->
         other.batch(0)
     query.batch(1)
     assert is_gone(saved)
-    begins_late = Query(tmp_path, saved, OTHER)  # what is left says what there was
+    other_id = "33333333-0000-4000-8000-000000000000"
+    expected = expected.replace(OTHER, other_id)
+    begins_late = Query(tmp_path, saved, other_id)  # what is left says what there was
     with pytest.raises(Incompatible, match=expected):
         begins_late.batch(0)
 
@@ -246,7 +253,7 @@ def test_it_is_disposed_of_by_its_query_or_when_that_is_done(tmp_path: Path, sav
     query.batch(1)
     assert is_gone(saved)
     found = hf.Savepoint.dispose(saved, apply=True)
-    assert len(found.files) == 5 and not found.others and not saved.exists()
+    assert len(found.files) == 6 and not found.others and not saved.exists()
     query.batch(2)
     assert not saved.exists()
 
@@ -385,3 +392,60 @@ def test_a_claim_that_cannot_end_holds_nothing_else_up(
     clock.ms += 3_600_000
     process.batches(range(30, 31))
     assert (saved / "claims" / "one.taken.json").exists()
+
+
+def test_another_savepoint_that_is_copied_into_the_folder_is_not_touched(tmp_path: Path, saved: Path) -> None:
+    """Before the first is deleted, in the middle of that, and once it is."""
+    other = tmp_path / "other"
+    rows = ROWS.set_column(1, "value", pa.array(range(60, 120)))
+    tables = [hf.OperatorTables(name, {"total": rows}, processor=Total, key="user string") for name in ("one", "two")]
+    made = hf.Savepoint.write(tmp_path / "tables", *tables)
+    if saved.name == "native":
+        made.convert(other)
+    else:
+        shutil.copytree(tmp_path / "tables", other)
+    content = {name: (other / name).read_bytes() for name in files_in(other)}
+    for batches in (1, 2):
+        folder, copy = tmp_path / f"after-{batches}", tmp_path / f"saved-{batches}"
+        shutil.copytree(saved, copy)
+        query = Query(folder, copy)
+        for batch_id in range(batches):
+            query.batch(batch_id)
+        for killed in (False, True):
+            shutil.copytree(other, copy, dirs_exist_ok=True)
+            if killed:  # before the note that all is done
+                for note in copy.glob("claims/*.done.json"):
+                    note.unlink()
+            for batch_id in range(batches, batches + 2):
+                query.batch(batch_id)
+            for name, data in content.items():
+                assert (copy / name).read_bytes() == data, (batches, killed, name)
+
+
+def test_a_claim_that_is_done_costs_each_process_one_request(tmp_path: Path, saved: Path) -> None:
+    query = Query(tmp_path, saved, slots=1)
+    for batch_id in range(2):
+        query.batch(batch_id)
+    assert is_gone(saved)
+    asked: list[FaultyFileStore] = []
+
+    def open_store(uri: str) -> FileStore:
+        asked.append(FaultyFileStore(open_file_store(uri), fail_at=()))
+        return asked[-1]
+
+    query.open_store = open_store
+    query.batch(2, ("one",))
+    assert [operation for store in asked for operation in store.operations] == [("get", ANY)]
+
+
+@pytest.mark.parametrize("claim", [True, False])
+def test_whether_it_is_claimed_cannot_change_once_the_query_has_begun(tmp_path: Path, saved: Path, claim: bool) -> None:
+    """A program that fails in its first batch and then says nothing of a claim lost its savepoint all the same."""
+    query = Query(tmp_path, saved, claim=claim)
+    query.batch(0, committed=False)
+    way = rf"\(leave restore= out, or say claim={claim}"
+    says = rf"claim of operator 'one' .*: recorded {claim}, declared {not claim} {way}"
+    with pytest.raises(Incompatible, match=says):
+        query.register(begun(saved, "one", 2, claim=not claim))
+    query.register(begun(saved, "one", 2, claim=claim))
+    query.register(replace(begun(saved, "one", 2), origin=None))
