@@ -169,6 +169,12 @@ def test_operator_with_an_origin():
     assert replace(OPERATOR, origin=ORIGIN).to_json().encode() == golden("operator_v2.json")
 
 
+def test_operator_with_an_origin_that_is_a_native_savepoint():
+    origin = replace(ORIGIN, savepoint="00c0ffee00c0ffee")
+    assert OperatorRecord.from_json(golden("operator_native_savepoint_v2.json")) == replace(OPERATOR, origin=origin)
+    assert replace(OPERATOR, origin=origin).to_json().encode() == golden("operator_native_savepoint_v2.json")
+
+
 def test_what_a_new_generation_agrees_on(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/opened.json", golden("opened_v1.json"))

@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
+from tests.checkpoint_driver import FakeClock
 from tests.faulty_file_store import FaultyFileStore
 from tests.first_versions import begun
 
@@ -27,7 +29,7 @@ from holdfast.checkpoint import (
     register_operator,
 )
 from holdfast.checkpoint.operator_record import recorded_operator
-from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest, Unavailable
 from holdfast.inspect.savepoint import Format
 from holdfast.storage import FileStore, open_file_store
 from holdfast.storage.file_store import TEMPORARY_PREFIX
@@ -142,6 +144,10 @@ def is_gone(saved: Path) -> bool:
     """But for its manifest and the notes, which are left; and what a write that was torn left."""
     names = [f"claims/{name}.{what}.json" for name in ("one", "two") for what in ("claimed", "taken")]
     left = {name for name in files_in(saved) if TEMPORARY_PREFIX not in name}
+    done = {name for name in left if name.endswith(".done.json")}
+    if len(done) != 1:
+        return False
+    left -= done
     return left == {"claimed.json", *names} and {path.name for path in saved.iterdir() if path.is_dir()} == {"claims"}
 
 
@@ -202,7 +208,9 @@ def test_nobody_else_begins_with_it(tmp_path: Path, saved: Path, claim: bool) ->
         other.batch(0)
     query.batch(1)
     assert is_gone(saved)
-    begins_late = Query(tmp_path, saved, OTHER)  # what is left says what there was
+    other_id = "33333333-0000-4000-8000-000000000000"
+    expected = expected.replace(OTHER, other_id)
+    begins_late = Query(tmp_path, saved, other_id)  # what is left says what there was
     with pytest.raises(Incompatible, match=expected):
         begins_late.batch(0)
 
@@ -245,7 +253,7 @@ def test_it_is_disposed_of_by_its_query_or_when_that_is_done(tmp_path: Path, sav
     query.batch(1)
     assert is_gone(saved)
     found = hf.Savepoint.dispose(saved, apply=True)
-    assert len(found.files) == 5 and not found.others and not saved.exists()
+    assert len(found.files) == 6 and not found.others and not saved.exists()
     query.batch(2)
     assert not saved.exists()
 
@@ -322,3 +330,122 @@ def test_what_a_query_that_came_to_nothing_claimed_can_be_had_again(tmp_path: Pa
     for batch_id in range(2):
         other.batch(batch_id)
     assert is_gone(saved) and other.total() == sum(range(60))
+
+
+class Process:
+    """Slot 0 of operator "one" in one process, batch after batch, each of which is folded."""
+
+    def __init__(self, query: Query, clock: FakeClock, open_store: Callable[[str], FileStore]) -> None:
+        self.query, self.background, self.local_dir = query, Background(), query.folder / "kept"
+        self.state = SlotState(
+            record=query.records["one"],
+            slot=0,
+            file_store=query.store,
+            prefix=operator_prefix(query.query_id, "one"),
+            local_dir=str(self.local_dir),
+            settings=CheckpointSettings(fold_deltas_max=1),
+            clock=clock,
+            background=self.background,
+            open_store=open_store,
+        )
+
+    def batches(self, batch_ids: range) -> None:
+        key = "one", 0
+        for batch_id in batch_ids:
+            self.state.open(self.query.handles.get(key) or self.state.first_version())
+            self.state.begin(batch_id)
+            self.query.handles[key] = self.state.prepare()
+            assert self.background.drain(60)
+
+    def bases(self) -> int:
+        return sum(path.is_dir() and path.name.split("-")[0].isdigit() for path in self.local_dir.rglob("bases/*"))
+
+
+@pytest.mark.parametrize("error", [Unavailable("the bucket is gone"), Corrupt("a note is damaged"), OSError("broken")])
+def test_a_claim_that_cannot_end_holds_nothing_else_up(
+    tmp_path: Path, saved: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    query, clock, is_gone_now, asked = Query(tmp_path, saved, slots=1), FakeClock(), False, []
+    Query(tmp_path, saved, slots=1).batch(0, ("two",))
+
+    def open_store(uri: str) -> FileStore:
+        if is_gone_now:
+            asked.append(uri)
+            raise error
+        return open_file_store(uri)
+
+    process = Process(query, clock, open_store)
+    process.batches(range(1))
+    is_gone_now = True
+    bases = []
+    for batch_id in range(1, 30):
+        process.batches(range(batch_id, batch_id + 1))
+        bases.append(process.bases())
+        clock.ms += 100
+    assert max(bases) <= 3, "bases that nobody needs stay on this disk"
+    assert 0 < len(asked) < 5, "it is tried again later, and later still"
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("maintenance of" in line for line in said) == 0
+    told = [line for line in said if "savepoint" in line]
+    assert len(told) == 1 and str(error) in told[0] and "dispose" in told[0], said
+    is_gone_now = False
+    clock.ms += 3_600_000
+    process.batches(range(30, 31))
+    assert (saved / "claims" / "one.taken.json").exists()
+
+
+def test_another_savepoint_that_is_copied_into_the_folder_is_not_touched(tmp_path: Path, saved: Path) -> None:
+    """Before the first is deleted, in the middle of that, and once it is."""
+    other = tmp_path / "other"
+    rows = ROWS.set_column(1, "value", pa.array(range(60, 120)))
+    tables = [hf.OperatorTables(name, {"total": rows}, processor=Total, key="user string") for name in ("one", "two")]
+    made = hf.Savepoint.write(tmp_path / "tables", *tables)
+    if saved.name == "native":
+        made.convert(other)
+    else:
+        shutil.copytree(tmp_path / "tables", other)
+    content = {name: (other / name).read_bytes() for name in files_in(other)}
+    for batches in (1, 2):
+        folder, copy = tmp_path / f"after-{batches}", tmp_path / f"saved-{batches}"
+        shutil.copytree(saved, copy)
+        query = Query(folder, copy)
+        for batch_id in range(batches):
+            query.batch(batch_id)
+        for killed in (False, True):
+            shutil.copytree(other, copy, dirs_exist_ok=True)
+            if killed:  # before the note that all is done
+                for note in copy.glob("claims/*.done.json"):
+                    note.unlink()
+            for batch_id in range(batches, batches + 2):
+                query.batch(batch_id)
+            for name, data in content.items():
+                assert (copy / name).read_bytes() == data, (batches, killed, name)
+
+
+def test_a_claim_that_is_done_costs_each_process_one_request(tmp_path: Path, saved: Path) -> None:
+    query = Query(tmp_path, saved, slots=1)
+    for batch_id in range(2):
+        query.batch(batch_id)
+    assert is_gone(saved)
+    asked: list[FaultyFileStore] = []
+
+    def open_store(uri: str) -> FileStore:
+        asked.append(FaultyFileStore(open_file_store(uri), fail_at=()))
+        return asked[-1]
+
+    query.open_store = open_store
+    query.batch(2, ("one",))
+    assert [operation for store in asked for operation in store.operations] == [("get", ANY)]
+
+
+@pytest.mark.parametrize("claim", [True, False])
+def test_whether_it_is_claimed_cannot_change_once_the_query_has_begun(tmp_path: Path, saved: Path, claim: bool) -> None:
+    """A program that fails in its first batch and then says nothing of a claim lost its savepoint all the same."""
+    query = Query(tmp_path, saved, claim=claim)
+    query.batch(0, committed=False)
+    way = rf"\(leave restore= out, or say claim={claim}"
+    says = rf"claim of operator 'one' .*: recorded {claim}, declared {not claim} {way}"
+    with pytest.raises(Incompatible, match=says):
+        query.register(begun(saved, "one", 2, claim=not claim))
+    query.register(begun(saved, "one", 2, claim=claim))
+    query.register(replace(begun(saved, "one", 2), origin=None))

@@ -21,6 +21,7 @@ import holdfast as hf
 from holdfast.checkpoint import (
     OperatorRecord,
     SavepointOrigin,
+    VersionsOrigin,
     register_operator,
 )
 from holdfast.checkpoint.continued import continued
@@ -214,6 +215,27 @@ def test_another_savepoint_is_another_origin_and_the_same_one_elsewhere_is_not(
     register_operator(store, replace(record, origin=None), prefix="q/op")
     with pytest.raises(Incompatible, match=r"origin: recorded operator .* of the savepoint .*declared operator"):
         register_operator(store, begun(folder / "saved-0", 2), prefix="q/op")
+
+
+def test_another_native_savepoint_of_the_same_query_is_another_origin(folder: Path, tmp_path: Path) -> None:
+    store, checkpoint = open_file_store(str(tmp_path / "state")), folder / "checkpoint"
+    for batch_id in range(2):
+        to = tmp_path / f"native-{batch_id}"
+        hf.Savepoint.create(checkpoint=checkpoint, to=to, state=folder / "state", batch_id=batch_id, format="native")
+    shutil.copytree(tmp_path / "native-0", tmp_path / "elsewhere")
+    record = begun(tmp_path / "native-0", 2)
+    register_operator(store, record, prefix="q/op")
+    assert register_operator(store, begun(tmp_path / "elsewhere", 2), prefix="q/op") == record
+    register_operator(store, replace(record, origin=None), prefix="q/op")
+    of_query = EarlierQuery(str(checkpoint), str(folder / "state"), 0, StorageOptions(), None)
+    others = begun(tmp_path / "native-1", 2).origin, of_query.operator(OPERATOR, "here", None)[1]
+    for other in others:
+        with pytest.raises(Incompatible, match=r"origin: recorded operator .* the savepoint .*declared operator"):
+            register_operator(store, replace(record, origin=other), prefix="q/op")
+    assert isinstance(record.origin, VersionsOrigin)  # as earlier versions recorded it: compared as they did
+    register_operator(store, replace(record, origin=replace(record.origin, savepoint=None)), prefix="q/older")
+    for other in others:
+        register_operator(store, replace(record, origin=other), prefix="q/older")
 
 
 def test_all_operators_of_a_query_begin_at_one_batch_savepoint_or_not(folder: Path, tmp_path: Path) -> None:

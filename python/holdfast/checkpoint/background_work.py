@@ -1,4 +1,5 @@
-"""What the background did for an operator in one process: folds and snapshots, counted as they are done.
+"""What the background did for an operator in one process: folds and snapshots, counted as they are done, and how far it
+got with the end of a claim.
 
 Of the operator, not of a slot: Spark moves slots from worker to worker, so what was done for one is told by whichever
 slot of the operator is next in this process. What a process did and never told is lost with it: figures, not state.
@@ -7,7 +8,11 @@ slot of the operator is next in this process. What a process did and never told 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from holdfast.checkpoint.back_off import BackOff
+
+_CLAIM_WAIT_MS_MAX = 3_600_000
 
 
 @dataclass
@@ -31,10 +36,28 @@ class BackgroundFigures:
     snapshot_bytes: int = 0
 
 
+@dataclass
+class ClaimProgress:
+    """Of the savepoint that the operator claimed.
+
+    Attributes
+    ----------
+    is_ended
+        It was looked at in this process, and the operator needs to do nothing more.
+    told
+        Kinds of failures that the log has.
+    """
+
+    is_ended: bool = False
+    told: set[str] = field(default_factory=set)
+    back_off: BackOff = field(default_factory=lambda: BackOff(_CLAIM_WAIT_MS_MAX))
+
+
 class BackgroundWork:
-    """Adds up what the background does. Safe for several threads."""
+    """Adds up what the background does. Safe for several threads. ``claim``: the background's own."""
 
     def __init__(self) -> None:
+        self.claim = ClaimProgress()
         self._lock = threading.Lock()
         self._figures = BackgroundFigures()
 

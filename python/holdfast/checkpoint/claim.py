@@ -1,9 +1,10 @@
 """Claims: a query that begins with a savepoint and owns it from then on. It deletes the savepoint's files, but not its
 manifest, once it has taken over all of it. docs/rfcs/0019
 
-Notes in the savepoint's folder, one for each operator that is claimed and one when it is taken over, which are created
-if absent and never change: docs/formats/savepoint.md. Whoever makes the last one deletes, and so does any process of
-the query that finds something left: each step may be killed, and none is taken back. Safe for several processes.
+Notes in the savepoint's folder, one for each operator that is claimed, one when it is taken over, and one when all is
+done, which are created if absent and never change: docs/formats/savepoint.md. Whoever makes the last but one deletes,
+and so does any process of the query that finds something left: each step may be killed, and none is taken back. Safe
+for several processes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CLAIM_FORMAT = "holdfast.savepoint.claim"
 VERSION = 1
 #: The folder of the notes.
 CLAIMS = "claims/"
-_CLAIMED, _TAKEN = ".claimed.json", ".taken.json"
+_CLAIMED, _TAKEN, _DONE = ".claimed.json", ".taken.json", ".done.json"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class Claims:
         self._store.create_if_absent(_name(operator, _TAKEN), own.to_text().encode())
         return all(self._note(_name(name, _TAKEN)) is not None for name in operators)
 
+    def is_done(self, savepoint: str) -> bool:
+        """Whether nothing is left to do with the savepoint whose manifest has this checksum."""
+        return self._note(f"{CLAIMS}{savepoint}{_DONE}") is not None
+
+    def note_done(self, savepoint: str, own: Claim) -> None:
+        """Whoever comes later looks at this note, and at nothing else."""
+        self._store.create_if_absent(f"{CLAIMS}{savepoint}{_DONE}", own.to_text().encode())
+
     def waiting(self) -> list[Claim]:
         """Of operators that are not taken over yet."""
         names = self._store.names(CLAIMS)
@@ -110,11 +119,22 @@ def begin_with(context: SlotContext, origin: Origin) -> None:
 def end(context: SlotContext, origin: Origin) -> None:
     """Once Spark has committed a batch of the operator: the savepoint goes, if nobody needs it any more."""
     claims, own = _of(context, origin)
+    savepoint = origin.savepoint
+    # One that the record does not name (of a development version) is left to its owner.
+    if savepoint is None or claims.is_done(savepoint):
+        return
     if claims.note_taken(origin.operator, own, origin.operators):
         from holdfast.checkpoint.savepoint_files import delete_claimed  # loads Parquet, which no other worker needs
 
-        deleted = delete_claimed(context.store_at(origin.store))
-        if deleted:
+        deleted = delete_claimed(context.store_at(origin.store), savepoint)
+        claims.note_done(savepoint, own)
+        if deleted is None:
+            context.logger.warning(
+                "%s is taken over, but its folder holds another savepoint now, of which nothing was deleted. What is "
+                "left of the first one nobody needs: delete by hand what the manifest there does not name",
+                origin.where,
+            )
+        elif deleted:
             context.logger.info("%s is taken over and deleted: %d files", origin.where, deleted)
 
 

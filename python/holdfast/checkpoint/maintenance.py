@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from holdfast.checkpoint import claim
+from holdfast.checkpoint.back_off import BackOff
 from holdfast.checkpoint.base_folder import LocalBase
 from holdfast.checkpoint.base_maker import BaseMaker
+from holdfast.checkpoint.claim_end import end_claim, is_claim_due
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import may_name
 from holdfast.checkpoint.local_bases import LocalBases
-from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
 from holdfast.checkpoint.slot_context import SlotContext
@@ -32,7 +32,6 @@ from holdfast.fault_points import reach
 _LATE_FACTOR = 2
 # An entry of the overlay takes a bit more than twice the bytes that are counted for it.
 _PENDING_PART = 4
-_RETRY_MS_MIN = 1_000
 _RETRY_MS_MAX = 300_000
 
 
@@ -93,11 +92,9 @@ class Maintenance:
         self._timeline = timeline
         self._retention = Retention(context, snapshots, timeline)
         self._is_retention_due = False
-        self._is_claim_ended = False
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._left_behind: SnapshotRef | None = None
-        self._retry_ms = 0
-        self._retry_at_ms = -math.inf
+        self._back_off = BackOff(_RETRY_MS_MAX)
 
     def wanted(self, task: Task, base: LocalBase | None) -> bool:
         """Whether there is anything to do, as far as can be told without looking at the disk."""
@@ -109,9 +106,8 @@ class Maintenance:
             or self._is_memory_short(task)
             or is_fold_due(pending, settings)
             or is_snapshot_due(task.handle, settings)
-            or self._claimed(task) is not None
         )
-        return due and self._context.clock.elapsed_ms() >= self._retry_at_ms
+        return (due and self._may_try) or is_claim_due(self._context, task.parent)
 
     def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
         """A snapshot that the handle after ``handle`` may name: uploaded from this machine, or found in storage by the
@@ -149,7 +145,7 @@ class Maintenance:
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
             is_left_behind = self._left_behind is not None and handle.snapshots[:1] == (self._left_behind,)
-            if self._context.clock.elapsed_ms() >= self._retry_at_ms and (
+            if self._may_try and (
                 is_snapshot_due(handle, settings, _LATE_FACTOR) or (task.retention and is_left_behind)
             ):
                 self._is_retention_due |= task.retention
@@ -159,17 +155,24 @@ class Maintenance:
 
     def run(self, task: Task) -> None:
         """Does what is due; what fails is logged and tried again after a later batch. Never raises."""
+        if self._may_try:
+            self._maintain(task)
+        # Last, and by itself: what is wrong with a savepoint's folder concerns nothing of this slot.
+        if is_claim_due(self._context, task.parent):
+            end_claim(self._context)
+
+    def _maintain(self, task: Task) -> None:
         handle = task.handle
         try:
             self._run_if_free(task)
-            self._retry_ms = 0
+            self._back_off.succeeded()
             context = self._context
             now_ms, unused_ms = context.clock.now_ms(), context.settings.local_unused_ms
             clear_unused(context.folder.local_dir, now_ms, unused_ms, context.ids)
         except HoldfastError as error:
             self._failed(handle, error)
         except Exception:
-            self._back_off()
+            self._back_off.failed(self._context.clock.elapsed_ms())
             self._context.logger.exception("maintenance of %s failed and will be tried again", handle.where)
 
     def _run_if_free(self, task: Task) -> None:
@@ -191,21 +194,11 @@ class Maintenance:
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
             self._is_retention_due = False
-        origin = self._claimed(task)
-        if origin is not None:
-            claim.end(context, origin)
-            self._is_claim_ended = True
         self._deltas.drop_copies(self._bases.discard_old(handle))
 
-    def _claimed(self, task: Task) -> Origin | None:
-        """A savepoint that the operator claimed, and has taken over; looked at once in each process, since another may
-        have been killed at it. That the parent is of one of the operator's own batches says that Spark has committed
-        that one; and in the first of them all of its slots began.
-        """
-        origin, parent = self._context.record.origin, task.parent
-        if origin is None or not origin.claim or self._is_claim_ended:
-            return None
-        return origin if parent is not None and parent.batch_id >= 0 else None
+    @property
+    def _may_try(self) -> bool:
+        return self._back_off.is_over(self._context.clock.elapsed_ms())
 
     def _is_memory_short(self, task: Task) -> bool:
         """Whether what awaits the next base takes too much of the memory that may be kept between batches."""
@@ -236,14 +229,10 @@ class Maintenance:
         )
 
     def _failed(self, handle: Handle, error: HoldfastError) -> None:
-        self._back_off()
+        self._back_off.failed(self._context.clock.elapsed_ms())
         self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
         if isinstance(error, Corrupt):
             try:
                 self._bases.discard_damaged(str(error))
             except HoldfastError as failure:  # of the local disk
                 self._context.logger.warning("local bases could not be read through: %s", failure)
-
-    def _back_off(self) -> None:
-        self._retry_ms = min(max(2 * self._retry_ms, _RETRY_MS_MIN), _RETRY_MS_MAX)
-        self._retry_at_ms = self._context.clock.elapsed_ms() + self._retry_ms

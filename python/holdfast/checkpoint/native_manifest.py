@@ -95,10 +95,13 @@ class NativeManifest:
         return next(one for one in self.operators if one.record.name == name)
 
     def origin(self, name: str, store: str) -> VersionsOrigin:
-        """An operator as the origin of a generation. ``store``: URI of the savepoint's folder."""
+        """An operator as the origin of a generation. ``store``: URI of the savepoint's folder. A manifest that was read
+        says which savepoint it is.
+        """
         batch_id = -1 if self.about.batch_id is None else self.about.batch_id
         names = tuple(one.record.name for one in self.operators)
-        return VersionsOrigin(store, self.folder, name, batch_id, self.operator(name).handles, names)
+        handles, savepoint = self.operator(name).handles, self.about.checksum or None
+        return VersionsOrigin(store, self.folder, name, batch_id, handles, names, savepoint=savepoint)
 
     def files(self, operators: Iterable[NativeOperator] | None = None) -> dict[str, VersionFile]:
         """By name in the savepoint; of these operators, by default of all."""
@@ -169,7 +172,8 @@ def manifest_of(data: bytes, where: str) -> Manifest | NativeManifest:
     if "layout" not in fields:
         return replace(Manifest.from_text(data, where), checksum=checksum_of(data))
     with contradictions(where):
-        return NativeManifest.from_fields(fields)
+        manifest = NativeManifest.from_fields(fields)
+    return replace(manifest, about=replace(manifest.about, checksum=checksum_of(data)))
 
 
 def _operator(fields: Mapping[str, Any]) -> NativeOperator:

@@ -127,13 +127,34 @@ class OperatorRecord:
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
-        # A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
-        if declared.origin is not None and (self.origin is None or declared.origin.identity != self.origin.identity):
-            found.append(
-                f"origin: recorded {self.origin.where if self.origin else 'the empty state'}, declared "
-                f"{declared.origin.where} (leave restore= out, or start with a new Spark checkpoint)"
-            )
+        found += self._other_origin(declared.origin)
         return found
+
+    def _other_origin(self, declared: Origin | None) -> list[str]:
+        """A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
+        Who owns a savepoint is said at the start: a claim that is only left out later would delete it all the same.
+        """
+        recorded = self.origin
+        if declared is None:
+            return []
+        if recorded is None or not recorded.is_same(declared):
+            began = recorded.where if recorded else "the empty state"
+            way = "leave restore= out, or start with a new Spark checkpoint"
+            return [f"origin: recorded {began}, declared {declared.where} ({way})"]
+        if recorded.claim == declared.claim:
+            return []
+        if recorded.claim:
+            way = (
+                "leave restore= out, or say claim=True again: the query deletes the savepoint either way once it has "
+                "taken it over. To keep it, start with a new Spark checkpoint, and first delete the folder claims/ in "
+                "the savepoint"
+            )
+        else:
+            way = (
+                "leave restore= out, or say claim=False as at first: this query deletes nothing: once a batch of it is "
+                "committed, delete the savepoint by holdfast savepoint dispose"
+            )
+        return [f"claim of {recorded.where}: recorded {recorded.claim}, declared {declared.claim} ({way})"]
 
 
 def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str | None = None) -> OperatorRecord:

@@ -6,6 +6,7 @@ on. Slots have numbers within their generation; those of two generations are com
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeAlias
@@ -14,6 +15,9 @@ from holdfast._core import first_key_group, slot_of
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.errors import Corrupt
+from holdfast.sealed import CHECKSUM_DIGITS
+
+_CHECKSUM = re.compile(f"[0-9a-f]{{{CHECKSUM_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class VersionsOrigin:
         All operators of the earlier query that had state at that batch, in order.
     claim
         The store is a native savepoint's folder, and the generation's: it deletes it once it has taken it over.
+    savepoint
+        Checksum of that savepoint's manifest; None: of an earlier query, or recorded before this was.
     """
 
     store: str
@@ -43,6 +49,7 @@ class VersionsOrigin:
     handles: tuple[Handle | None, ...]
     operators: tuple[str, ...]
     claim: bool = False
+    savepoint: str | None = None
 
     @property
     def slots(self) -> int:
@@ -58,10 +65,14 @@ class VersionsOrigin:
         """The newest version's; what begins here goes on above it, so that list indexes stay in order."""
         return max(handle.sequence for handle in self.handles if handle is not None)
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """What a program that gives ``restore`` again must give again: the query may have gone on meanwhile."""
-        return self.query_id, self.operator
+    def is_same(self, declared: Origin) -> bool:
+        """Whether a program that gives ``restore`` again gives what it gave: the query may have gone on meanwhile, a
+        savepoint stays what it is.
+        """
+        if not isinstance(declared, VersionsOrigin):
+            return False
+        known = self.savepoint is None or self.savepoint == declared.savepoint
+        return known and (self.query_id, self.operator) == (declared.query_id, declared.operator)
 
     @property
     def note(self) -> tuple[str, int]:
@@ -71,7 +82,8 @@ class VersionsOrigin:
     @property
     def where(self) -> str:
         """For messages."""
-        return f"operator {self.operator!r} of query {self.query_id} at batch {self.batch_id}, in {self.store}"
+        place = self.store if self.savepoint is None else f"the savepoint {self.store} (manifest {self.savepoint})"
+        return f"operator {self.operator!r} of query {self.query_id} at batch {self.batch_id}, in {place}"
 
     def overlapping(self, first: int, end: int, max_parallelism: int) -> list[int]:
         """Slots of the earlier generation that have key groups from ``first`` up to, but not including, ``end``."""
@@ -86,6 +98,7 @@ class VersionsOrigin:
             "operators": list(self.operators),
             "handles": [handle.to_text() if handle else None for handle in self.handles],
             **_claimed(self.claim),
+            **({"savepoint": self.savepoint} if self.savepoint is not None else {}),
         }
 
     @classmethod
@@ -99,10 +112,13 @@ class VersionsOrigin:
             handles=handles,
             operators=tuple(fields["operators"]),
             claim=_is_claimed(fields),
+            savepoint=fields.get("savepoint"),
         )
 
     def broken_rule(self) -> str | None:
         """The first rule that it breaks, or None."""
+        if self.savepoint is not None and not _CHECKSUM.fullmatch(str(self.savepoint)):
+            return f"expected the checksum of a savepoint's manifest, found {self.savepoint!r}"
         if not any(self.handles):
             return "expected a version of at least one slot, found none"
         for slot, handle in enumerate(self.handles):
@@ -148,8 +164,15 @@ class SavepointOrigin:
     sequence = 1
 
     @property
-    def identity(self) -> tuple[str, str]:
-        return self.manifest, self.operator
+    def savepoint(self) -> str:
+        """As that of versions."""
+        return self.manifest
+
+    def is_same(self, declared: Origin) -> bool:
+        """As that of versions."""
+        if not isinstance(declared, SavepointOrigin):
+            return False
+        return (self.manifest, self.operator) == (declared.manifest, declared.operator)
 
     @property
     def note(self) -> tuple[str, int]:

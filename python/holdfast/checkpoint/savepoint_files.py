@@ -14,6 +14,7 @@ from holdfast.checkpoint.claim import CLAIMS
 from holdfast.checkpoint.native_manifest import NativeManifest, manifest_of
 from holdfast.savepoint.manifest import CLAIMED, MANIFEST, Manifest, table_name
 from holdfast.savepoint.reading import refuse_links
+from holdfast.sealed import checksum_of
 from holdfast.storage import FileStore
 
 _DELETE_AT_ONCE = 500
@@ -56,11 +57,19 @@ def remove_empty_folders(store: FileStore, names: Iterable[str]) -> None:
                 os.rmdir(os.path.dirname(path))
 
 
-def delete_claimed(store: FileStore) -> int:
+def delete_claimed(store: FileStore, savepoint: str) -> int | None:
     """Of a savepoint that is taken over: its manifest stays, under another name, for programs that start again, and so
-    do the notes of those who claimed it. How many files were deleted.
+    do the notes of those who claimed it. How many files were deleted; None: nothing, for another savepoint is there.
+
+    Parameters
+    ----------
+    savepoint
+        Checksum of its manifest. Files of the same names are another's where the manifest there is another's.
     """
-    data = store.get(CLAIMED) or store.get(MANIFEST)
+    there_now, hidden = store.get(MANIFEST), store.get(CLAIMED)
+    if any(data is not None and checksum_of(data) != savepoint for data in (there_now, hidden)):
+        return None
+    data = hidden if hidden is not None else there_now
     if data is None:
         return 0
     hide_manifest(store, CLAIMED)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.cli.failures import said_on_failure
+from holdfast.cli.new_file import new_file
 from holdfast.cli.rows import aligned, condition, instant, show_table, size
 from holdfast.errors import Unavailable
 from holdfast.inspect import Checkpoint
@@ -182,13 +183,13 @@ def diff(
 
 
 def give(rows: pa.RecordBatchReader, limit: int, target: str | None, as_json: bool) -> None:
-    """Rows to the terminal, or all of them into a new Parquet file."""
+    """Rows to the terminal, or all of them into a new Parquet file, which is there once it has them all."""
     if target is None:
         show_table(rows, limit, as_json)
         return
     count = 0
     try:
-        with open(target, "xb") as file, pq.ParquetWriter(file, rows.schema) as writer:
+        with new_file(target) as path, pq.ParquetWriter(path, rows.schema) as writer:
             for batch in rows:
                 writer.write_batch(batch)
                 count += batch.num_rows

@@ -55,10 +55,13 @@ class SavedTables:
         for operator in self.manifest.operators:
             for state in operator.states:
                 for file in state.files:
-                    where = f"state {state.name!r} of operator {operator.name!r}, slot {file.slot}"
+                    name = table_name(operator.name, state.name, file.slot)
+                    where = self.store.local_path(name) or f"{self.store.uri}/{name}"
+                    where = f"{where} (state {state.name!r} of operator {operator.name!r}, slot {file.slot})"
                     try:
-                        path = savepoint.table_path(self.store, operator.name, state.name, file.slot, self._local_dir)
-                        savepoint.verify_file(path, file, f"{path} ({where})")
+                        place = self.store, operator.name, state.name, file.slot, self._local_dir
+                        with savepoint.local_table(*place) as path:
+                            savepoint.verify_file(path, file, where)
                     except Corrupt as error:
                         yield str(error)
 

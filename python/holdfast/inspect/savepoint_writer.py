@@ -19,7 +19,7 @@ from holdfast._core import StateCodec
 from holdfast.checkpoint.saved_operator import record_of
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.operator_tables import OperatorTables
-from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableWriter, table_path, verify_file
+from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableWriter, local_table, verify_file
 from holdfast.savepoint.columns import KEYED_KINDS
 from holdfast.savepoint.entries import encoded, state_codec
 from holdfast.savepoint.given_rows import GivenRows
@@ -131,9 +131,8 @@ class SavepointWriter:
             return  # a new state without a table, which has no files
         store = self._base[0]
         for file in state.files:
-            with tempfile.TemporaryDirectory(dir=folder) as downloads:
-                name = table_name(operator.name, state.name, file.slot)
-                path = table_path(store, operator.name, state.name, file.slot, downloads)
+            name = table_name(operator.name, state.name, file.slot)
+            with local_table(store, operator.name, state.name, file.slot, folder) as path:
                 verify_file(path, file, f"{name} of the savepoint {store.uri}")
                 self._target.put_file(name, path)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.savepoint.columns import StateColumns
 from holdfast.savepoint.entries import entries_of
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, StateTtl, TableFile
-from holdfast.savepoint.reading import check_files, read_manifest, read_state, table_path, verify_file
+from holdfast.savepoint.reading import check_files, local_table, read_manifest, read_state, verify_file
 from holdfast.savepoint.writing import TableWriter, write_manifest
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "TableWriter",
     "check_files",
     "entries_of",
+    "local_table",
     "read_manifest",
     "read_state",
-    "table_path",
     "verify_file",
     "write_manifest",
 ]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ from holdfast.savepoint.manifest import (
     table_name,
 )
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, local_file
 
 _BATCH_ROWS = 65536
 
@@ -82,8 +82,10 @@ def manifest_bytes(store: FileStore) -> bytes:
     return data
 
 
-def table_path(store: FileStore, operator: str, state: str, slot: int, folder: str) -> str:
-    """Where the table of a state in one slot is on this machine; it is downloaded into ``folder`` if it is elsewhere.
+@contextmanager
+def local_table(store: FileStore, operator: str, state: str, slot: int, folder: str) -> Iterator[str]:
+    """The path of the table of a state in one slot on this machine: its own; or that of a copy in ``folder`` which is
+    made now, since the file may have changed since the last one, and lasts as long as the context.
 
     Raises
     ------
@@ -92,15 +94,10 @@ def table_path(store: FileStore, operator: str, state: str, slot: int, folder: s
     """
     name = table_name(operator, state, slot)
     refuse_links(store, name)
-    path = store.local_path(name)
-    if path is None:
-        path = os.path.join(folder, quote(name, safe=""))
-        found = os.path.exists(path) or store.fetch(name, path)
-    else:
-        found = os.path.isfile(path)
-    if not found:
-        raise missing(name, store)
-    return path
+    with local_file(store, name, folder) as path:
+        if not os.path.isfile(path):
+            raise missing(name, store)
+        yield path
 
 
 def check_files(store: FileStore, operators: Iterable[SavedOperator]) -> None:
@@ -203,8 +200,19 @@ def _read_file(
     columns: Sequence[str] | None,
     filter: pc.Expression | None,
 ) -> Iterator[pa.RecordBatch]:
-    path = table_path(store, operator.name, state.name, file.slot, folder)
     where = f"{table_name(operator.name, state.name, file.slot)} of the savepoint {store.uri}"
+    with local_table(store, operator.name, state.name, file.slot, folder) as path:
+        yield from _read_table(path, state, file, columns, filter, where)
+
+
+def _read_table(
+    path: str,
+    state: SavedState,
+    file: TableFile,
+    columns: Sequence[str] | None,
+    filter: pc.Expression | None,
+    where: str,
+) -> Iterator[pa.RecordBatch]:
     verify_file(path, file, where)
     expected = state.columns.parquet_schema
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from holdfast.errors import Corrupt, Unavailable
-from holdfast.storage import local_path
+from holdfast.spark.checkpoint_path import spark_path
 
 
 def state_texts(spark: SparkSession, checkpoint: str, batch_id: int, operator: int) -> list[str]:
@@ -25,7 +25,7 @@ def state_texts(spark: SparkSession, checkpoint: str, batch_id: int, operator: i
     """
     reader = spark.read.format("statestore").option("batchId", batch_id).option("operatorId", operator)
     try:
-        rows = reader.load(f"file:{local_path(checkpoint)}").select("value.groupState.handle").collect()
+        rows = reader.load(spark_path(checkpoint)).select("value.groupState.handle").collect()
     except Exception as error:  # of py4j's and Spark's many kinds
         said = str(error).splitlines()[0] if str(error) else repr(error)
         raise Corrupt(

@@ -25,6 +25,7 @@ from holdfast.commit.sink import CommitLimits, KeepsFiles, Sink
 from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
+from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.output import Unpacking
@@ -37,7 +38,7 @@ from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sin
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.state import SideOutput
-from holdfast.storage import FileStore, StorageOptions, local_path, open_file_store, store_uri, try_out
+from holdfast.storage import FileStore, StorageOptions, open_file_store, try_out
 from holdfast.units import parse_duration
 
 _MODES = ("append", "update", "complete")
@@ -129,7 +130,7 @@ def write_exactly_once(
     writer = (
         (packed.frame if packed else df)
         .writeStream.foreachBatch(output)
-        .option("checkpointLocation", _spark_path(os.fspath(checkpoint)))
+        .option("checkpointLocation", spark_path(os.fspath(checkpoint)))
         .outputMode(output_mode)
         .trigger(**when)
     )
@@ -238,8 +239,3 @@ def _with_storage(routes: Sequence[Route], storage: StorageOptions) -> tuple[Rou
         return sink.with_storage(storage) if isinstance(sink, KeepsFiles) else sink
 
     return tuple(replace(route, sinks=tuple(map(reached, route.sinks))) for route in routes)
-
-
-def _spark_path(checkpoint: str) -> str:
-    """The checkpoint as Spark must be told it, so that both mean the same place whatever Hadoop's default is."""
-    return checkpoint if "://" in store_uri(checkpoint) else f"file:{local_path(checkpoint)}"
