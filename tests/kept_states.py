@@ -15,7 +15,15 @@ import pyarrow as pa
 
 import holdfast as hf
 
-ROWS = pa.schema([("user", pa.string()), ("place", pa.int32()), ("does", pa.string()), ("n", pa.int64())])
+ROWS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("place", pa.int32()),
+        ("does", pa.string()),
+        ("n", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),  # that event time goes by
+    ]
+)
 RULES = pa.schema([("name", pa.string()), ("n", pa.int64())])
 OUTPUT = "user string, n long"
 PAIR = pa.struct([("n", pa.int64()), ("text", pa.string())])

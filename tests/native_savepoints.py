@@ -26,7 +26,15 @@ def kept_query(folder: Path) -> None:
     inputs = {"rows": ROWS, "rules": hf.broadcast(RULES)}
     key = {"rows": ["user", "place"]}
     with Harness(
-        KeepsAll(), key, inputs, OUTPUT, name=OPERATOR, null_keys=True, folder=folder, settings=OFTEN
+        KeepsAll(),
+        key,
+        inputs,
+        OUTPUT,
+        name=OPERATOR,
+        null_keys=True,
+        event_time={"rows": "at"},
+        folder=folder,
+        settings=OFTEN,
     ) as harness:
         does = [name for name in DOES if name not in ("clear", "remove")]
         for batch_id in range(_BATCHES_MAX):

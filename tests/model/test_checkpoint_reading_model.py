@@ -47,6 +47,7 @@ def _run(folder: Path, batches: list[Any], fold: int, snapshot: int) -> None:
         {"rows": ROWS, "rules": hf.broadcast(RULES)},
         OUTPUT,
         null_keys=True,
+        event_time={"rows": "at"},
         settings=limits,
         folder=folder,
     ) as harness:

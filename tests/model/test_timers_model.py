@@ -1,5 +1,6 @@
 """Timers of both kinds of processors against plain Python sets: set, deleted and listed by rows and while timers fire,
-of event and of processing time, over commits, batches that are given up and run again, bases and reopening.
+two declarations of event time and one of processing time, over commits, batches that are given up and run again, bases
+and reopening.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ from holdfast.state import bound, keyed_driver
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FIRED = pa.schema([("user", pa.string()), ("kind", pa.string()), ("minute", pa.int64()), ("namespace", pa.string())])
 ROWS = pa.schema([("user", pa.string()), ("row", pa.int64())])
-KINDS = ("event", "clock")
-IDS = {"event": FIRST_TIMERS_ID, "clock": FIRST_TIMERS_ID + 1}
+#: Declarations in their order, and what time each goes by.
+DOMAINS = {"event": "event", "clock": "processing", "again": "event"}
+KINDS = tuple(DOMAINS)
+IDS = {kind: FIRST_TIMERS_ID + number for number, kind in enumerate(KINDS)}
+#: What fires in one order of time: a key at a time all of one domain, vectorised each declaration.
+BY_DOMAIN, BY_DECLARATION = [["event", "again"], ["clock"]], [[kind] for kind in KINDS]
 
 Timer = tuple[int, str]  # minute, namespace
-#: Whether it is set or deleted, the kind of time, when.
+#: Whether it is set or deleted, which declaration's, when.
 Change = tuple[bool, str, Timer]
 Fired = tuple[str, str, int, str]
 
 
 @dataclass
 class Model:
-    """The timers that are set, by kind, as (minute, key, namespace)."""
+    """The timers that are set, by declaration, as (minute, key, namespace)."""
 
     timers: dict[str, set[tuple[int, str, str]]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
 
@@ -53,17 +58,29 @@ class Model:
     def only(self, key: str) -> Model:
         return Model({kind: {timer for timer in timers if timer[1] == key} for kind, timers in self.timers.items()})
 
-    def fire(self, until: dict[str, int], react: Callable[..., list[Change]], limit: int) -> list[Fired]:
-        """What fires, so many a call."""
+    def fire(
+        self, until: dict[str, int], react: Callable[..., list[Change]], limit: int, queues: list[list[str]]
+    ) -> list[Fired]:
+        """What fires, so many a call, queue by queue until no timer is due."""
         found: list[Fired] = []
-        while any(minute <= until[kind] for kind in KINDS for minute, _, _ in self.timers[kind]):
-            for kind in KINDS:
-                while due := sorted(timer for timer in self.timers[kind] if timer[0] <= until[kind])[:limit]:
-                    self.timers[kind].difference_update(due)
-                    for minute, key, namespace in due:
-                        found.append((key, kind, minute, namespace))
-                        self.change(key, react(key, kind, minute, namespace))
+        while any(self._due(until, queue) for queue in queues):
+            for queue in queues:
+                while due := self._due(until, queue)[:limit]:
+                    for minute, number, key, namespace in due:
+                        self.timers[queue[number]].remove((minute, key, namespace))
+                    for minute, number, key, namespace in due:
+                        found.append((key, queue[number], minute, namespace))
+                        self.change(key, react(key, queue[number], minute, namespace))
         return found
+
+    def _due(self, until: dict[str, int], queue: list[str]) -> list[tuple[int, int, str, str]]:
+        """In order of time, of one time in order of declaration."""
+        return sorted(
+            (minute, number, key, namespace)
+            for number, kind in enumerate(queue)
+            for minute, key, namespace in self.timers[kind]
+            if minute <= until[DOMAINS[kind]]
+        )
 
 
 @dataclass
@@ -81,7 +98,7 @@ def _batches() -> st.SearchStrategy[list[Batch]]:
     timer = st.tuples(st.integers(-3, 40), st.sampled_from(["", "x", "y"]))
     change = st.tuples(st.sampled_from([True, True, True, False]), st.sampled_from(KINDS), timer)
     row = st.tuples(st.sampled_from("abcdef"), st.lists(change, max_size=4))
-    until = st.fixed_dictionaries({kind: st.integers(0, 45) for kind in KINDS})
+    until = st.fixed_dictionaries({domain: st.integers(0, 45) for domain in sorted(set(DOMAINS.values()))})
     ends, reopens = st.sampled_from(["commit", "commit", "abort"]), st.sampled_from(["stays", "deltas", "base"])
     return st.lists(st.builds(Batch, st.lists(row, max_size=8), until, st.integers(1, 6), ends, reopens), max_size=6)
 
@@ -112,6 +129,7 @@ class Keyed(hf.KeyedProcessor):
 
     event = hf.Timers("event")
     clock = hf.Timers("processing")
+    again = hf.Timers("event")
     changes: list[list[Change]]
     react: Callable[..., list[Change]]
     model: Model
@@ -140,6 +158,7 @@ class Vectorised(hf.BatchProcessor):
 
     event = hf.Timers("event")
     clock = hf.Timers("processing")
+    again = hf.Timers("event")
     changes: list[list[Change]]
     react: Callable[..., list[Change]]
     model: Model
@@ -178,8 +197,8 @@ def run_batch(processor: Any, slot: Slot, batch: Batch, number: int, model: Mode
     slot.store.begin(len(slot.deltas) + 1)
     processor.changes = [changes for _, changes in batch.rows]
     processor.model = copy.deepcopy(model)
-    ms = {kind: int(at(minute).timestamp() * 1000) for kind, minute in batch.until.items()}
-    ctx = make_context(number, watermark_ms=ms["event"], timestamp_ms=ms["clock"])
+    ms = {domain: int(at(minute).timestamp() * 1000) for domain, minute in batch.until.items()}
+    ctx = make_context(number, watermark_ms=ms["event"], timestamp_ms=ms["processing"])
     rows = pa.record_batch([[key for key, _ in batch.rows], list(range(len(batch.rows)))], schema=ROWS)
     with limits_of(batch.limit), bind(processor, FIRED, slot.store) as at_work:
         found = [row for _, out in at_work.process(rows, ctx) for row in out.to_pylist()]
@@ -204,23 +223,24 @@ def test_timers_are_plain_python_sets(kind: type, program: list[Batch], seed: in
     processor, model = kind(), Model()
     processor.react = _reactions(seed)
     slot = Slot(USER)
-    last = Batch([], {"event": 99, "clock": 99}, 3, "commit", "base")
+    last = Batch([], {"event": 99, "processing": 99}, 3, "commit", "base")
     try:
         for number, batch in enumerate([*program, last]):
             after = copy.deepcopy(model)
             for key, changes in batch.rows:
                 after.change(key, changes)
-            alone = {key: after.only(key).fire(batch.until, processor.react, 1) for key in "abcdef"}
             # What a key's timer deletes does not fire, unless both are in one call of a BatchProcessor.
-            expected = after.fire(batch.until, processor.react, 1 if kind is Keyed else batch.limit)
+            fires = (1, BY_DOMAIN) if kind is Keyed else (batch.limit, BY_DECLARATION)
+            alone = {key: after.only(key).fire(batch.until, processor.react, *fires) for key in "abcdef"}
+            expected = after.fire(batch.until, processor.react, *fires)
             check(kind, run_batch(processor, slot, batch, number, model), expected, alone)
             if batch.ends == "abort":  # given up, and run again: as it was
                 slot.end(batch.reopens, committed=False)
                 check(kind, run_batch(processor, slot, batch, number, model), expected, alone)
             slot.end(batch.reopens, committed=True)
             model = after
-            for domain, state_id in IDS.items():
-                earliest = min((int(at(timer[0]).timestamp() * 1e6) for timer in model.timers[domain]), default=None)
+            for declared, state_id in IDS.items():
+                earliest = min((int(at(timer[0]).timestamp() * 1e6) for timer in model.timers[declared]), default=None)
                 assert slot.store.timers(state_id).next_due() == earliest
     finally:
         shutil.rmtree(slot.folder)

@@ -77,8 +77,9 @@ def test_timers_are_renamed_and_those_that_were_dropped_never_fire(backend: Any,
 
 
 def test_timers_of_another_time_are_others() -> None:
-    with Harness(alarms(due=hf.Timers("processing")), "user", ROWS, OUT, settings=SETTINGS) as h:
-        h.process([{"user": "ada", "n": 1}])
+    timed = f"{ROWS}, at timestamp"
+    with Harness(alarms(due=hf.Timers("processing")), "user", timed, OUT, settings=SETTINGS, event_time="at") as h:
+        h.process([{"user": "ada", "n": 1, "at": None}])
         with pytest.raises(hf.Incompatible, match="state 'due': recorded timers.*processing, declared timers.*event"):
             h.restart(alarms(due=hf.Timers("event")))
 

@@ -584,7 +584,7 @@ def test_wrong_inputs_are_refused(change: dict[str, Any], message: str) -> None:
 
 
 def test_rows_for_no_input_are_refused() -> None:
-    with Harness(Match(), KEYS, ORDERS, "id long, amount long") as h:
+    with Harness(Match(), KEYS, ORDERS, "id long, amount long", event_time={"orders": "at"}) as h:
         with pytest.raises(hf.InvalidRequest, match="rows for refunds; the inputs are orders, payments"):
             h.process(refunds=[])
         with pytest.raises(hf.InvalidRequest, match=r"rows that name no input.*process\(orders=rows\)"):

@@ -555,7 +555,14 @@ def test_stopping_a_query_deletes_nothing(tmp_path: Path) -> None:
     inputs = {"rows": ROWS, "rules": hf.broadcast(RULES)}
     row = {"user": "ada", "place": 1, "does": "add", "n": 1}
     with Harness(
-        KeepsAll(), {"rows": ["user", "place"]}, inputs, OUTPUT, name=OPERATOR, null_keys=True, folder=tmp_path
+        KeepsAll(),
+        {"rows": ["user", "place"]},
+        inputs,
+        OUTPUT,
+        name=OPERATOR,
+        null_keys=True,
+        event_time={"rows": "at"},
+        folder=tmp_path,
     ) as harness:
         for _ in range(3):
             harness.process(rows=pa.Table.from_pylist([row], ROWS), rules=pa.Table.from_pylist([], RULES))

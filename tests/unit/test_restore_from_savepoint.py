@@ -45,7 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spark = SparkFiles(path / "checkpoint", QUERY_ID)
     inputs = {"rows": ROWS, "rules": hf.broadcast(RULES)}
     key = {"rows": ["user", "place"]}
-    with Harness(KeepsAll(), key, inputs, OUTPUT, name=OPERATOR, null_keys=True, folder=path) as harness:
+    with Harness(
+        KeepsAll(), key, inputs, OUTPUT, name=OPERATOR, null_keys=True, event_time={"rows": "at"}, folder=path
+    ) as harness:
         does = [name for name in DOES if name not in ("clear", "remove")]
         rows = [{"user": f"u{n % 9}", "place": n % 3 or None, "does": name, "n": n} for n in range(40) for name in does]
         for batch_id in range(2):

@@ -45,7 +45,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spark = SparkFiles(folder / "checkpoint", QUERY_ID)
     inputs = {"rows": ROWS, "rules": hf.broadcast(RULES)}
     with Harness(
-        KeepsAll(), {"rows": ["user", "place"]}, inputs, OUTPUT, name=OPERATOR, null_keys=True, folder=folder
+        KeepsAll(),
+        {"rows": ["user", "place"]},
+        inputs,
+        OUTPUT,
+        name=OPERATOR,
+        null_keys=True,
+        event_time={"rows": "at"},
+        folder=folder,
     ) as harness:
         does = [name for name in DOES if name not in ("clear", "remove")]
         rows = [{"user": f"u{n % 5}", "place": n % 3 or None, "does": name, "n": n} for n in range(30) for name in does]

@@ -208,6 +208,91 @@ def test_timers_of_two_kinds_set_each_other():
     assert fired == [("a", 1, "clock", None), ("a", 2, "event", None), ("a", 3, "clock", None)]
 
 
+def test_timers_of_several_declarations_fire_in_order_of_time_and_those_of_one_time_in_order_of_declaration():
+    class Order(hf.KeyedProcessor):
+        """Payment is due at each row's minute; a reminder one minute before, and one with it."""
+
+        payment = hf.Timers("event")
+        reminder = hf.Timers("event")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            for minute in rows["amount"].to_pylist():
+                self.reminder.register(at(minute - 1))
+                self.reminder.register(at(minute))
+                self.payment.register(at(minute))
+
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Any:
+            return key[0], minutes(time), ctx.timers, None
+
+    fired = run_batch(Order(), make_store(), ctx(watermark=9), ("a", 3), ("b", 7), ("b", 4), ("a", 9))
+    assert [(minute, timers, user) for user, minute, timers, _ in fired] == [
+        (2, "reminder", "a"),
+        (3, "payment", "a"),
+        (3, "reminder", "a"),
+        (3, "reminder", "b"),
+        (4, "payment", "b"),
+        (4, "reminder", "b"),
+        (6, "reminder", "b"),
+        (7, "payment", "b"),
+        (7, "reminder", "b"),
+        (8, "reminder", "a"),
+        (9, "payment", "a"),
+        (9, "reminder", "a"),
+    ]
+    store, rows = make_store(), [(f"u{i % 300}", (i * 37) % 501) for i in range(2000)]
+    fired = run_batch(Order(), store, ctx(watermark=600), *rows)
+    declared = {"payment": 0, "reminder": 1}
+    assert fired == sorted(fired, key=lambda row: (row[1], declared[row[2]], row[0]))
+    assert len(fired) == len(set(rows)) + len({(user, minute - by) for user, minute in rows for by in (0, 1)})
+    assert [store.timers(0x8000 + number).next_due() for number in (0, 1)] == [None, None]
+
+
+def test_a_timer_that_another_declarations_timer_deletes_or_sets_before_it_fires_as_if_both_were_one():
+    class Step(hf.KeyedProcessor):
+        """A response takes the time-out with it; a time-out that fires asks for another response."""
+
+        response = hf.Timers("event")
+        time_out = hf.Timers("event")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            [minute] = rows["amount"].to_pylist()
+            self.response.register(at(minute))
+            self.time_out.register(at(5))
+
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Any:
+            if ctx.timers == "response":
+                self.time_out.delete(at(5))
+            else:
+                self.response.register(at(6))
+            return key[0], minutes(time), ctx.timers, None
+
+    fired = run_batch(Step(), make_store(), ctx(watermark=9), ("in time", 4), ("late", 7))
+    assert fired == [
+        ("in time", 4, "response", None),
+        ("late", 5, "time_out", None),
+        ("late", 6, "response", None),
+        ("late", 7, "response", None),
+    ]
+
+
+def test_vectorised_timers_fire_declaration_by_declaration_in_the_order_of_the_class():
+    class Two(hf.BatchProcessor):
+        late = hf.Timers("event")
+        early = hf.Timers("event")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.early.register(batch, [at(1), at(3)])
+            self.late.register(batch, [at(2), at(4)])
+
+        def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[Any]:
+            for user, time in zip(batch["user"].to_pylist(), batch["time"].to_pylist()):
+                yield user, minutes(time), ctx.timers, None
+
+    fired = run_batch(Two(), make_store(), ctx(watermark=9), ("a", 0), ("b", 0))
+    expected = [("late", 2), ("late", 4), ("early", 1), ("early", 3)]
+    assert [(timers, minute) for _, minute, timers, _ in fired] == expected
+
+
 @both
 def test_many_timers_of_few_keys_fire_all_and_each_key_in_order(processor):
     rows = [(f"u{i % 7}", (i * 37) % 501) for i in range(2000)]

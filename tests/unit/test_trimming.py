@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,15 @@ import pyarrow as pa
 import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
+import holdfast as hf
 from holdfast.checkpoint import OperatorRecord
 from holdfast.errors import Fenced
 from holdfast.settings import Settings
+from holdfast.spark import slots as slot_side
 from holdfast.spark import worker
-from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.plan import InputPlan, OperatorPlan
+from holdfast.testing import Harness
+from holdfast.testing.harness import QUERY_ID, STARTED_MS
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +86,54 @@ def test_rocksdb_keeps_to_its_limit(tmp_path: Path) -> None:
     run(several, [0, 1])
     assert not worker._slot_states
     run(several, [0, 1])
+
+
+class Patient(hf.BatchProcessor):
+    """Keeps all rows, and has a timer that is not due."""
+
+    rows = hf.ListState(pa.string())
+    due = hf.Timers("processing")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        self.rows.add(batch, batch["user"])
+        self.due.register(batch, [ctx.timestamp + timedelta(days=1)] * batch.num_rows)
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        raise AssertionError("no timer is due")
+
+
+class HeldBySpark:
+    """Spark's state of one slot's group, in a batch without rows."""
+
+    exists = True
+
+    def __init__(self, handle: str) -> None:
+        self.get = (handle,)
+
+    def update(self, value: tuple[str]) -> None:
+        raise AssertionError("a batch in which nothing is due makes no version")
+
+    def getCurrentProcessingTimeMs(self) -> int:
+        return STARTED_MS + 1000
+
+
+def test_a_slot_that_a_tick_wakes_for_nothing_is_kept_within_the_limit_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After a restart of an idle query each tick opened all its slots, and a worker kept all it had opened."""
+    with Harness(Patient(), "user", "user string", "user string", folder=tmp_path) as harness:
+        harness.process([{"user": f"user-{number}"} for number in range(2000)])
+        handle, record = harness.snapshot().handle, harness._record
+    assert handle is not None
+    limit = 1 << 14
+    schema = pa.schema([("user", pa.string())])
+    given = Settings.from_mapping({}, {"memory.cache.max": str(limit), "local.dir": str(tmp_path / "worker")})
+    inputs = (InputPlan(hf.state.Input(None, ("user",)), schema, ("user",), None, None),)
+    plan = OperatorPlan(record, True, "instance", str(tmp_path / "state"), given, inputs, schema, (), 1000)
+    identity = worker.BatchIdentity(QUERY_ID, "run", 1, 0, 0, 0, None)
+    monkeypatch.setattr(worker.BatchIdentity, "of_task", lambda: identity)
+    assert list(slot_side._run_slot(plan, Patient(), 0, iter([]), HeldBySpark(handle.to_text()))) == []
+    assert sum(state.memory_bytes for _, state in worker._slot_states.values()) <= limit
 
 
 def test_a_worker_that_is_used_by_run_after_run_forgets_the_oldest(

@@ -187,13 +187,12 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
-    timers = declared_timers(processor)
-    check_timers(timers, processor, plan)
+    check_timers(processor, plan.key_columns, plan.watermarked, f"operator {options.name!r}")
     if options.restore is not None:
         plan = replace(plan, declared=options.restore.begin(session, plan))
     declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
-    ticks_ms = interval_ms(options.ticks, timers, f"operator {options.name!r}")
+    ticks_ms = interval_ms(options.ticks, declared_timers(processor), f"operator {options.name!r}")
     if ticks_ms is not None:
         # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
         ticks = tick_source.ticks(session, ticks_ms)

@@ -129,7 +129,7 @@ class Pack:
         slot_count = len(self._labels)
         if slot_count == 1:
             # Keys are looked at all the same, so that a null key is refused here and not half-way through a slot.
-            self._key_codec.key_groups(self._keys(rows), self._plan.max_parallelism)
+            check_keys(self._key_codec, self._keys(rows), self._plan.max_parallelism)
             bounds = [0, rows.num_rows]
         else:
             order, offsets = self._key_codec.partition(self._keys(rows), self._plan.max_parallelism, slot_count)
@@ -159,8 +159,7 @@ class Pack:
         return slots, payloads
 
     def _keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [rows.column(name) for name in self._plan.key_columns or self._plan.key_schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._plan.key_schema)
+        return keys_of(rows, self._plan.key_columns, self._plan.key_schema)
 
     def _packed(self, slots: list[int], payloads: Sequence[blobs.Payload]) -> pa.RecordBatch:
         ballast = [payload.message.size * self._plan.arrow_rows_max // BALLAST_EVERY_BYTES for payload in payloads]
@@ -180,6 +179,17 @@ class Pack:
             ],
             schema=_PACKED,
         )
+
+
+def keys_of(rows: pa.RecordBatch, key_columns: Sequence[str] | None, key_schema: pa.Schema) -> pa.RecordBatch:
+    """The keys of an input's rows, which stand in ``key_columns``, or under their own names."""
+    columns = [rows.column(name) for name in key_columns or key_schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=key_schema)
+
+
+def check_keys(codec: _core.KeyCodec, keys: pa.RecordBatch, max_parallelism: int) -> None:
+    """Raises InvalidRequest where no slot takes these keys: one is null, and null is no key."""
+    codec.key_groups(keys, max_parallelism)
 
 
 def wake_rows(labels: pa.Array) -> pa.RecordBatch:

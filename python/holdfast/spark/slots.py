@@ -83,7 +83,9 @@ def _run_slot(
             return
         ctx = _context(plan, identity, live, slot, group_state)
         processed = yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
-    if processed is not None:
+    if processed is None:  # opened all the same, to see whether a timer is due
+        worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
+    else:
         yield _told(processed, plan, live, started_ms)
 
 

@@ -6,15 +6,14 @@ In a batch that has rows anywhere, pack has Spark call each slot. In an idle que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
 from holdfast.spark.pack import wake_rows
-from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.worker_process import prepare_worker_process
-from holdfast.state import BatchProcessor, Processor, Timers
+from holdfast.state import BatchProcessor, Processor, Timers, declared_timers
 from holdfast.units import parse_duration
 
 NEVER = "never"
@@ -49,16 +48,25 @@ def interval_ms(ticks: str | None, timers: Sequence[Timers], where: str) -> int 
     return interval if timers else 0
 
 
-def check_timers(timers: Sequence[Timers], processor: Processor, plan: OperatorPlan) -> None:
-    """Whether the operator can have the timers that its processor declares; InvalidRequest otherwise."""
-    where = f"operator {plan.name!r}"
+def check_timers(processor: Processor, key_columns: Collection[str], watermarked: bool, where: str) -> None:
+    """Whether the operator can have the timers that its processor declares; InvalidRequest otherwise.
+
+    Parameters
+    ----------
+    key_columns
+        The key's own names.
+    watermarked
+        Whether an input has a watermark.
+    """
+    timers = declared_timers(processor)
     for declared in timers:
-        if declared.domain == "event" and not plan.watermarked:
+        if declared.domain == "event" and not watermarked:
             raise InvalidRequest(
                 f"{where}: the timers {declared.name!r} go by event time, and there is no watermark that tells it; "
-                'declare one, watermark=("ts", "10 minutes"), or take Timers("processing")'
+                'declare one, watermark=("ts", "10 minutes") (a Harness: event_time="ts"), or take '
+                'Timers("processing")'
             )
-    taken = {"time", "namespace"}.intersection(plan.key_columns)
+    taken = {"time", "namespace"}.intersection(key_columns)
     if timers and isinstance(processor, BatchProcessor) and taken:
         raise InvalidRequest(
             f"{where}: key column {min(taken)!r} has the name of a column that on_timers is called with beside the key "

@@ -121,6 +121,8 @@ class BoundProcessor:
                 "derive it from one of them"
             )
         self._states: list[LiveState] = list(bound.values())
+        in_order = (bound[name] for name in declared)  # records have theirs, in which states that came later are last
+        self._timers = [state for state in in_order if isinstance(state, (BatchTimers, KeyedTimers))]
         self._operator_states: list[LiveOperatorState] = [
             state for state in self._states if isinstance(state, _OPERATOR_STATES)
         ]
@@ -154,13 +156,13 @@ class BoundProcessor:
             yield from self._run_broadcast(ctx)
             if self._driver is not None:
                 yield from self._driver.run(ctx)
-                yield from self._driver.fire([state for state in self._states if isinstance(state, KeyedTimers)], ctx)
+                yield from self._driver.fire([one for one in self._timers if isinstance(one, KeyedTimers)], ctx)
             else:
                 yield from self._fire(ctx)
             yield from self._output.drain()
             self._output.end()
             self._end_operation()
-            for timers in (state for state in self._states if isinstance(state, (BatchTimers, KeyedTimers))):
+            for timers in self._timers:
                 self.counts.timers_registered += timers.registered
                 self.counts.timers_deleted += timers.deleted
         except Exception as error:
@@ -266,14 +268,16 @@ class BoundProcessor:
             yield from self._drained(getattr(self._processor, self._input.method)(batch, ctx))
 
     def _fire(self, ctx: Context) -> Iterator[TaggedRows]:
-        """Calls a BatchProcessor with all timers that are due, until none is."""
+        """Calls a BatchProcessor with all timers that are due, declaration by declaration, until none is: in one order
+        of time they would be calls with a few rows each.
+        """
         assert isinstance(self._processor, BatchProcessor)
         self._keys.look_for(self._keys.schema.names)  # on_timers has the key under its own names
         self._input = None
         fired = True
-        while fired:  # timers of one kind may have set some of another
+        while fired:  # timers of one declaration may have set some of another
             fired = False
-            for timers in (state for state in self._states if isinstance(state, BatchTimers)):
+            for timers in (one for one in self._timers if isinstance(one, BatchTimers)):
                 until = due_until(timers.domain, ctx)
                 while until is not None and (due := timers.take_due(until, TIMERS_A_CALL)).num_rows:
                     fired = True

@@ -93,7 +93,8 @@ class Context:
     timestamp_ms
         The batch's own timestamp, milliseconds since 1970 (UTC).
     watermark_ms
-        The event-time watermark in the same unit, or None where the query has none.
+        The event-time watermark that the batch began with, in the same unit; 0 before the first has come, None where
+        the query has none.
     slot, slots
         Which slot of how many.
     timers

@@ -19,7 +19,7 @@ from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import KeyScope
-from holdfast.state.live_timers import KeyedTimers, core_keys, due_until, time_of
+from holdfast.state.live_timers import KeyedTimers, TimerQueue, core_keys, due_until, queues_of, time_of
 from holdfast.state.processor import KeyedProcessor, Produced
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
@@ -83,12 +83,15 @@ class KeyedDriver:
             first += size
 
     def fire(self, timers: Sequence[KeyedTimers], ctx: Context) -> Iterator[TaggedRows]:
-        """Calls the processor with each timer that is due, in order of time, until none is."""
+        """Calls the processor with each timer that is due, in order of time, until none is. ``timers``: in order of
+        declaration.
+        """
+        queues = queues_of(timers)
         fired = True
-        while fired:  # timers of one kind may have set some of another
+        while fired:  # timers of one kind of time may have set some of the other
             fired = False
-            for declared in timers:
-                for given in self._fire(declared, ctx):
+            for queue in queues:
+                for given in self._fire(queue, ctx):
                     fired = True
                     yield from given
         ctx.timers = None
@@ -120,26 +123,36 @@ class KeyedDriver:
 
         yield from self._call_chunk(keys, call, chunk.nbytes)
 
-    def _fire(self, timers: KeyedTimers, ctx: Context) -> Iterator[list[TaggedRows]]:
+    def _fire(self, queue: TimerQueue, ctx: Context) -> Iterator[list[TaggedRows]]:
         """The output of each chunk of timers. A key is once in a chunk, so what its timer sets or deletes is done
         before its next one is taken.
         """
-        until = due_until(timers.domain, ctx)
-        on_timer, limit = self._processor.on_timer, CHUNK_KEYS_MIN
-        while until is not None and len(due := timers.take_due(until, limit)):
+        until = due_until(queue.domain, ctx)
+        limit = CHUNK_KEYS_MIN
+        while until is not None and len(due := queue.take_due(until, limit)):
             count = self._different_keys(core_keys(due.flatten()[0]))
             if count < len(due):
-                timers.put_back(due.slice(count))
+                queue.put_back(due, count)
             keys, times, namespaces = due.slice(0, count).flatten()
-            at, named = times.to_pylist(), namespaces.to_pylist()
-            ctx.timers = timers.name
             self._counts.timers_fired += count
-
-            def call(index: int, key: tuple[Any, ...], at: list[int] = at, named: list[str] = named) -> Produced:
-                return on_timer(key, time_of(at[index]), named[index], ctx)
-
+            call = self._timer_call(times.to_pylist(), namespaces.to_pylist(), queue.names(count), ctx)
             yield self._call_chunk(core_keys(keys), call, due.nbytes)
             limit = max(CHUNK_KEYS_MIN, min(self._chunk_keys, CHUNK_GROWTH_MAX * count))
+
+    def _timer_call(
+        self, at: list[int], named: list[str], declared: Sequence[str], ctx: Context
+    ) -> Callable[[int, tuple[Any, ...]], Produced]:
+        """Calls on_timer with the timer of each key of a chunk."""
+        on_timer = self._processor.on_timer
+        ctx.timers = declared[0]
+        if len(declared) == 1:
+            return lambda index, key: on_timer(key, time_of(at[index]), named[index], ctx)
+
+        def call(index: int, key: tuple[Any, ...]) -> Produced:
+            ctx.timers = declared[index]
+            return on_timer(key, time_of(at[index]), named[index], ctx)
+
+        return call
 
     def _different_keys(self, keys: CoreKeys) -> int:
         """How many keys, from the first on, are all different."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -149,6 +152,11 @@ class KeyedTimers(KeyedState):
         keys, times, namespaces = timers.flatten()
         self._run(self._table.register, core_keys(keys), times, namespaces)
 
+    def next_due(self) -> int | None:
+        """The time of the first timer, or None where there is none. For whoever fires them."""
+        earliest: int | None = self._run(self._table.next_due)
+        return earliest
+
     def begin(self, size: int) -> None:
         self._changes = {}
 
@@ -176,6 +184,64 @@ class KeyedTimers(KeyedState):
         except NotKept as reason:
             raise self._refused(value, type, reason, f", {argument}") from None
         return kept
+
+
+class TimerQueue:
+    """The timers of a KeyedProcessor that go by one kind of time, as one queue: in order of time, those of one time in
+    order of declaration.
+    """
+
+    def __init__(self, declared: Sequence[KeyedTimers]) -> None:
+        self.domain = declared[0].domain
+        self._declared = declared
+        self._of: np.ndarray[Any, Any] | None = None  # which declaration's each is that was taken last
+
+    def take_due(self, until: int, limit: int) -> pa.StructArray:
+        """As of one declaration's timers; the first of all."""
+        if len(self._declared) == 1:
+            return self._declared[0].take_due(until, limit)
+        taken: dict[int, pa.StructArray] = {}
+        for timers in sorted(self._declared, key=_earliest):  # so that little is taken that comes after what is fired
+            taken[self._declared.index(timers)] = due = timers.take_due(until, limit)
+            if len(due) == limit:
+                until = due[-1]["time"].as_py()
+        parts = [taken[number] for number in range(len(self._declared))]
+        every = pa.concat_arrays(parts)
+        order = np.argsort(every.field("time").to_numpy(), kind="stable")
+        self._of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[order]
+        every = every.take(pa.array(order))
+        if len(every) > limit:  # who has more than were taken was asked for so many: none of them comes before these
+            self.put_back(every, limit)
+        return every.slice(0, limit)
+
+    def put_back(self, timers: pa.StructArray, first: int) -> None:
+        """Sets again what was taken and does not fire yet: from the timer at ``first`` on."""
+        if self._of is None:
+            self._declared[0].put_back(timers.slice(first))
+            return
+        for number, declared in enumerate(self._declared):
+            mine = first + np.flatnonzero(self._of[first : len(timers)] == number)
+            if len(mine):
+                declared.put_back(timers.take(pa.array(mine)))
+
+    def names(self, count: int) -> Sequence[str]:
+        """The declaration's name of each of so many timers that were taken last; one name where it is that of all."""
+        if self._of is None:
+            return [self._declared[0].name]
+        return [self._declared[number].name for number in self._of[:count]]
+
+
+def queues_of(declared: Sequence[KeyedTimers]) -> list[TimerQueue]:
+    """One a kind of time."""
+    by_domain: dict[str, list[KeyedTimers]] = {}
+    for timers in declared:
+        by_domain.setdefault(timers.domain, []).append(timers)
+    return [TimerQueue(timers) for timers in by_domain.values()]
+
+
+def _earliest(timers: KeyedTimers) -> float:
+    earliest = timers.next_due()
+    return math.inf if earliest is None else earliest
 
 
 def core_keys(keys: pa.StructArray) -> CoreKeys:

@@ -68,7 +68,7 @@ class BatchProcessor(Processor):
         raise NotImplementedError
 
     def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> Produced:
-        """Called with timers that are due, after the batch's rows, until no more are.
+        """Called with timers that are due, after the batch's rows, until no more are; declaration by declaration.
 
         Parameters
         ----------
@@ -128,7 +128,8 @@ class KeyedProcessor(Processor):
     def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: Context) -> Produced:
         """Called once for each timer that is due, with the key's states, after all rows of the batch.
 
-        One key's timers come in order of time. One that is set meanwhile and is due comes in its place too.
+        One key's timers come in order of time, of one kind of time also those of several declarations. One that is set
+        meanwhile and is due comes in its place too.
 
         Parameters
         ----------

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from holdfast import _core
 from holdfast.checkpoint import (
     Background,
     CheckpointSettings,
@@ -30,10 +31,11 @@ from holdfast.checkpoint import (
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
-from holdfast.spark.keyed import check_ttls, state_changes, state_records
+from holdfast.spark.keyed import check_name, check_ttls, state_changes, state_records
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.slot_batch import fires, run_batch
 from holdfast.spark.slot_metrics import SlotMetrics
+from holdfast.spark.ticks import check_timers
 from holdfast.state import (
     KEEP,
     BroadcastState,
@@ -50,7 +52,6 @@ from holdfast.state import (
     check_methods,
     check_side_outputs,
     declared_states,
-    declared_timers,
 )
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
@@ -125,7 +126,8 @@ class Harness:
     Raises
     ------
     InvalidRequest
-        A wrong schema, key, processor or setting, or a TTL by event time without ``event_time``.
+        What :func:`holdfast.keyed` refuses: a wrong schema, key, processor or setting; a TTL or timers by event time
+        without ``event_time``.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Harness:
         settings: Mapping[str, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
+        check_name(name)
         where = f"operator {name!r}"
         self._inputs = HarnessInputs(processor, input_schema, key, event_time, late, name)
         self._output_schema = schema_of(output_schema, f"{where}, output schema")
@@ -155,7 +158,7 @@ class Harness:
         self._settings = replace(CheckpointSettings.of(given), retained_batches=_RETAINED_BATCHES)
         self._background = Background()
         self._timestamp_ms = STARTED_MS
-        self._watermark_ms: int | None = None
+        self._watermark_ms: int | None = 0 if self._inputs.watermarked else None
         self._handle: Handle | None = None
         self._next_batch = 0
         self._keys: dict[tuple[Any, ...], None] = {}  # in the order in which they came
@@ -250,6 +253,7 @@ class Harness:
             attempt=batch.attempt,
             watermark_ms=self._watermark_ms,
         )
+        self._inputs.check_keys(batch.batches, self._key_codec, self._record.max_parallelism)
         has_rows = any(rows.num_rows for _, rows in batch.batches)
         if not has_rows and not fires(state, self._handle, self._record, ctx):
             return []  # as in Spark: such a slot is not called
@@ -312,7 +316,9 @@ class Harness:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The event-time watermark of the next batch, ``ctx.watermark_ms``; None at first: the query has none."""
+        """The event-time watermark of the next batch, ``ctx.watermark_ms``. At first 0, as in a query, where none has
+        come yet; None without ``event_time``, where the query has none, until it is set.
+        """
         return self._watermark_ms
 
     @watermark_ms.setter
@@ -431,7 +437,7 @@ class Harness:
         check_broadcast(processor, self._inputs.met, f"operator {self._name!r}")
         check_methods(processor, self._inputs.met, f"operator {self._name!r}")
         check_ttls(processor, any(one.time_columns for one in self._inputs.met), f"operator {self._name!r}")
-        declared_timers(processor)  # those that call nothing are refused, as in a query
+        check_timers(processor, self._inputs.key_schema.names, self._inputs.watermarked, f"operator {self._name!r}")
         declared = OperatorRecord(
             name=self._name,
             max_parallelism=self._max_parallelism,
@@ -443,6 +449,7 @@ class Harness:
             changes=state_changes(processor),
         )
         self._record = register_operator(self._store, declared, prefix=operator_prefix(QUERY_ID, self._name))
+        self._key_codec = _core.KeyCodec(self._record.key_schema, null_keys=self._record.null_keys)
         self._processor = processor
         self._open_state()
 

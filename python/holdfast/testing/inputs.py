@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.spark import schemas
 from holdfast.spark.inputs import broadcast_first, by_input, check_late, common_key, input_names
+from holdfast.spark.pack import check_keys, keys_of
 from holdfast.spark.plan import InputPlan
 from holdfast.state import KEEP, Broadcast, Input, Processor, SideOutput, check_broadcast, check_side_outputs
 from holdfast.state.columns import KeyColumns
@@ -58,6 +60,11 @@ class HarnessInputs:
         """The inputs as a processor meets them."""
         return tuple(plan.met for plan in self.plans)
 
+    @property
+    def watermarked(self) -> bool:
+        """Whether the query has a watermark."""
+        return any(plan.watermarked for plan in self.plans)
+
     def side_schemas(self, tags: Sequence[SideOutput]) -> dict[str, pa.Schema]:
         """The schema of each side output, of those for late rows too, though they are not among ``tags``."""
         late = [one.late for one in self.met if isinstance(one.late, SideOutput)]
@@ -85,6 +92,13 @@ class HarnessInputs:
             if name in by_name
             for batch in input_batches([by_name[name]], self.plans[number].schema)
         )
+
+    def check_keys(self, batches: Iterable[NumberedRows], codec: _core.KeyCodec, max_parallelism: int) -> None:
+        """Refuses what a query refuses where it packs the rows: InvalidRequest for a null key."""
+        for number, rows in batches:
+            plan = self.plans[number]
+            if not plan.met.broadcast:
+                check_keys(codec, keys_of(rows, plan.key_columns, self.key_schema), max_parallelism)
 
     def keys(self, columns: KeyColumns, batches: Iterable[NumberedRows]) -> list[tuple[Any, ...]]:
         """The keys of rows, as Python values."""

@@ -1,0 +1,100 @@
+"""Where the harness could say one thing and Spark another: what `hf.keyed` and its tasks refuse, and what a processor
+is told before anything has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Harness
+
+UTC = timezone.utc
+IN = "user string, amount long"
+ADA = {"user": "ada", "amount": 1}
+
+
+class Echo(hf.BatchProcessor):
+    """Has no state."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+        yield batch
+
+
+def test_before_the_first_watermark_it_is_0_as_in_spark_and_none_without_a_column_that_it_goes_by() -> None:
+    class Marks(hf.BatchProcessor):
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+            yield {"mark": ctx.watermark_ms, "told": ctx.watermark is not None}
+
+    timed, marks = IN + ", at timestamp", "mark long, told boolean"
+    event = [{"user": "ada", "amount": 1, "at": datetime.fromtimestamp(9, UTC)}]
+    with Harness(Marks(), "user", timed, marks, event_time="at", late="drop") as harness:
+        assert harness.watermark_ms == 0
+        assert harness.process(event).to_pylist() == [{"mark": 0, "told": False}]
+        harness.watermark_ms = 5
+        assert harness.process(event).to_pylist() == [{"mark": 5, "told": True}]
+        assert harness.replay().to_pylist() == [{"mark": 5, "told": True}]
+    with Harness(Marks(), "user", IN, marks) as harness:
+        assert harness.watermark_ms is None
+        assert harness.process([ADA]).to_pylist() == [{"mark": None, "told": False}]
+
+
+def test_timers_that_a_query_refuses_are_refused() -> None:
+    class Alarm(hf.KeyedProcessor):
+        due = hf.Timers("event")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            return None
+
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> None:
+            return None
+
+    class BatchAlarm(hf.BatchProcessor):
+        due = hf.Timers("processing")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            return None
+
+        def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            return None
+
+    with pytest.raises(hf.InvalidRequest, match="timers 'due' go by event time, and there is no watermark.*event_time"):
+        Harness(Alarm(), "user", IN, IN)
+    with pytest.raises(hf.InvalidRequest, match="key column 'time' has the name of a column that on_timers"):
+        Harness(BatchAlarm(), "time", "time timestamp", IN)
+    Harness(Alarm(), "time", "time timestamp", IN, event_time="time").close()
+    with (
+        Harness(Echo(), "user", IN, IN) as harness,
+        pytest.raises(hf.InvalidRequest, match="timers 'due' go by event time"),
+    ):
+        harness.restart(Alarm())
+
+
+def test_a_null_key_is_refused_as_a_query_refuses_it_also_where_no_state_is_asked() -> None:
+    class EchoTwo(hf.BatchProcessor):
+        def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            return None
+
+        process_payments = process_orders
+
+    nobody = [{"user": None, "amount": 1}]
+    with Harness(Echo(), "user", IN, IN) as harness:
+        with pytest.raises(hf.InvalidRequest, match=r"key column 'user' is null at row 1.*null_keys=True"):
+            harness.process([ADA, *nobody])
+        assert harness.process([ADA]).num_rows == 1
+        assert harness.replay().num_rows == 1
+    with Harness(Echo(), "user", IN, IN, null_keys=True) as harness:
+        assert harness.process(nobody).to_pylist() == nobody
+    with Harness(EchoTwo(), {"orders": "id", "payments": "of"}, {"orders": "id long", "payments": "of long"}, IN) as h:
+        with pytest.raises(hf.InvalidRequest, match="is null at row 0"):
+            h.process(orders=[{"id": 1}], payments=[{"of": None}])
+
+
+def test_a_name_that_a_query_refuses_is_refused() -> None:
+    with pytest.raises(hf.InvalidRequest, match="expected a printable name for the operator"):
+        Harness(Echo(), "user", IN, IN, name=" ")
