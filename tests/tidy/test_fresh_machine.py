@@ -181,6 +181,14 @@ def test_the_pythons_of_this_machine_are_found() -> None:
         assert said.startswith(f"Python {version}."), program
 
 
+_BEGIN = "set -euo pipefail; work=$0 times=() failed=() begun=()"
+
+
+def ci_functions(*names: str) -> str:
+    """Functions of .ci/run."""
+    return "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) {{\n.*?^}}", text(ROOT / ".ci/run"), re.M | re.S))
+
+
 @pytest.mark.parametrize("make_ends_with", [0, 2])
 def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -> None:
     """Its sections run where bash goes on after a failed command: a demo that failed was once followed by `rm`."""
@@ -192,10 +200,9 @@ def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -
     make = f'#!/bin/sh\ntest -z "$PIP_FIND_LINKS$PYTHONPATH" && test -z "$(ls -A "$HOME")" || exit 3\n{report}\n'
     (tmp_path / "bin" / "make").write_text(f"{make}exit {make_ends_with}\n")
     (tmp_path / "bin" / "make").chmod(0o755)
-    names = ("section", "fresh_home", "as_stranger", "compiler_cache", "stranger")
-    functions = "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) {{\n.*?^}}", text(ROOT / ".ci/run"), re.M | re.S))
-    begin, end = "set -euo pipefail; work=$0 times=() failed=()", '[ -z "${failed[*]}" ]'
-    script = f"{begin}\n{functions}\nsection it stranger python3\n{end}\n"
+    functions = ci_functions("told", "begin", "finish", "fresh_home", "as_stranger", "compiler_cache", "stranger")
+    end = '[ -z "${failed[*]}" ]'
+    script = f"{_BEGIN}\n{functions}\nbegin it stranger python3\nbegin other true\nfinish\n{end}\n"
     environment = {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
         "PIP_FIND_LINKS": "/elsewhere", "PYTHONPATH": "/elsewhere",
@@ -205,13 +212,12 @@ def test_ci_fails_when_the_stranger_fails(tmp_path: Path, make_ends_with: int) -
     assert not list(tmp_path.glob("stranger-*")), "a stranger leaves nothing behind"
 
 
-def test_ci_tells_at_the_end_what_a_section_left_out_and_that_it_failed(tmp_path: Path) -> None:
-    section = "".join(re.findall(r"^section\(\) {\n.*?^}\n", text(ROOT / ".ci/run"), re.M | re.S))
+@pytest.mark.parametrize("how", ["section {}\nsection {}", "begin {}\nbegin {}\nfinish"])
+def test_ci_tells_at_the_end_what_a_section_left_out_and_that_it_failed(tmp_path: Path, how: str) -> None:
+    functions = ci_functions("told", "section", "begin", "finish")
     fails = "sh -c 'echo left out: 3 tests: no server; echo to the end >&2; exit 4'"
     told = 'printf "%s\\n" "${times[@]}" "${failed[*]}"'
-    script = (
-        f"set -euo pipefail; work=$0 times=() failed=()\n{section}\nsection tests {fails}\nsection lint true\n{told}\n"
-    )
+    script = f"{_BEGIN}\n{functions}\n{how.format(f'tests {fails}', 'lint true')}\n{told}\n"
     said = subprocess.run(["bash", "-c", script, str(tmp_path)], capture_output=True, text=True, check=True).stdout
     assert "to the end" in said
     assert re.search(r"s  tests, FAILED\n +left out: 3 tests: no server\n.*s  lint\ntests\n$", said), said
