@@ -52,6 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     file_times.by_time(items)
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # what is frozen when Python ends is told as leaked, by what counts its own objects
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for line in left_out.told(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)
@@ -108,9 +112,8 @@ def nothing_open_outlives_its_tests() -> Iterator[None]:
     stay open for as long as their process lives are too many in a process of two thousand tests: py4j's server ends
     without a word where a socket gets a number of 1,024 or more, and whoever waits for a call-back waits for ever.
     """
-    gc.freeze()  # what is there now stays; to look through it again takes 80 ms, after each test of some folders
+    gc.freeze()  # what is there now stays; to look through it again takes 80 ms after each test, a second after a file
     yield
-    gc.unfreeze()  # what is frozen when Python ends is told as leaked, by what counts its own objects
     gc.collect()
     wire = sys.modules.get("holdfast.kafka.wire")
     if wire is not None:
