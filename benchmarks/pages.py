@@ -24,8 +24,8 @@ to shuffle (`make bench BENCH=keyed_sum ARGS="--only grid"`):"""
 _PAGE_SAYS = """\
 Made by `make figures` from the records in `benchmarks/recorded`, which `make bench BENCH=… ARGS=--record` writes:
 change nothing here. What each figure compares and how it can lie: [benchmarks/README.md](../benchmarks/README.md).
-Ratios travel to other machines, absolute figures do not. ° stands where other processes had more than a twentieth of
-the machine, \\* where changes were not committed."""
+Ratios travel to other machines, absolute figures do not. ° stands where other processes and other virtual machines
+together had more than a twentieth of the machine, \\* where changes were not committed."""
 GRID_ROWS, GRID_KEYS = (100_000, 1_000_000, 20_000_000), (20_000, 200_000, 20_000_000)
 
 
@@ -76,9 +76,10 @@ ROWS = (
         "--only main",
     ),
     Row(
-        "200 batches over 2M keys, folds, uploads, Spark's maintenance inside, ÷ the best of Spark: uniform, Zipf",
-        ["long_run.uniform.vs_best", "long_run.zipf.vs_best"],
+        "200 batches over 2M keys, folds, uploads, Spark's maintenance inside, ÷ the best of Spark",
+        ["long_run.uniform.vs_best"],
     ),
+    Row("the same, keys as Zipf has them", ["long_run.zipf.vs_best"], "--keys-drawn zipf"),
     Row("read-modify-write ÷ bare RocksDB, cold", ["core_ops.vs_rocksdb"]),
     Row("the same on hot keys, rows/s on one core", ["core_ops.hot_rows_per_s"]),
     Row("a slot's batch of 100 rows over 1M keys, ms: p50, p99", ["small_batch.p50_ms", "small_batch.p99_ms"]),
@@ -90,6 +91,24 @@ ROWS = (
     ),
     Row("1 GB of state opened again, s: warm, cold", ["recovery.warm_s", "recovery.cold_s"]),
     Row("a query started again without local files, time ÷ Spark's RocksDB provider's", ["recovery.vs_spark"]),
+    Row("state that another number of slots begins with, s a GB", ["rescale.seconds_per_gb"]),
+    Row(
+        "a savepoint made; begun with: MB of Parquet a second of processor time",
+        ["savepoint.create_mb_per_s", "savepoint.restore_mb_per_s"],
+    ),
+    Row("a savepoint read, rows a second of processor time", ["savepoint.read_rows_per_s"]),
+    Row(
+        "a native savepoint, time ÷ an upload of what the newest snapshot brought",
+        ["savepoint.native_create"],
+    ),
+    Row(
+        "a checkpoint read, rows a second of processor time; s until the first rows",
+        ["read.rows_per_s", "read.bring_s"],
+    ),
+    Row(
+        "state in a bucket: PUTs a slot and batch; LISTs a batch: between folds, with folds",
+        ["storage.puts_per_slot", "storage.lists_per_batch", "storage.lists_per_batch_folding"],
+    ),
     Row("Kafka source, 100-byte messages, rows/s", ["kafka_source.rows_per_s"]),
     Row(
         "the same ÷ a consumer process a core: tuned, as it comes",
@@ -107,7 +126,7 @@ ROWS = (
         ["eos.commit_p50_ms", "eos.commit_p99_ms", "eos.commit_in_query_p50_ms", "eos.commit_in_query_p99_ms"],
     ),
     Row(
-        "from produce to visible, small batches, ms: p50, p99; at-least-once p50, p99",
+        "from when a row is due to when it is visible, small batches, ms: p50, p99; at-least-once p50, p99",
         ["eos.e2e_p50_ms", "eos.e2e_p99_ms", "eos.e2e_alo_p50_ms", "eos.e2e_alo_p99_ms"],
     ),
     Row("a sum with a time to live ÷ without; bytes on disk ÷ bytes alive", ["ttl.cost", "ttl.disk_ratio"]),
@@ -115,7 +134,8 @@ ROWS = (
         "10M timers, none due: a small batch ÷ without; fired a second and core",
         ["timers.idle_cost", "timers.fired_per_s"],
     ),
-    Row("peak memory of a worker ÷ its budget", ["memory.of_budget"]),
+    Row("peak memory of a worker ÷ its budget", ["memory.of_budget"], "--only budget"),
+    Row("the same of one batch ÷ of one with a tenth of its rows", ["memory.large_batch"], "--only large-batch"),
 )
 
 
@@ -165,7 +185,9 @@ def readme_part(figures: Mapping[str, tuple[Figure, Record]]) -> str:
 def _marks(figures: Mapping[str, tuple[Figure, Record]]) -> str:
     cells = " ".join(cell(one) for one in figures.values())
     said = [
-        f"° other processes had more than {OTHERS_QUIET_MAX:.0%} of the machine meanwhile." if "°" in cells else "",
+        f"° others (processes and other virtual machines together) had more than {OTHERS_QUIET_MAX:.0%} of the machine."
+        if "°" in cells
+        else "",
         "\\* measured on changes that were not committed." if "*" in cells.replace("**missed**", "") else "",
         "Commit, versions, machine and load of each, and what is not recorded yet: [docs/figures.md](docs/figures.md).",
     ]
@@ -209,12 +231,12 @@ def figures_page(records: Sequence[Record]) -> str:
 
 
 def _missing(recorded: set[str]) -> list[str]:
-    """Which rows of the README's table, and which of its sizes, no run has been kept of."""
-    rows = [
-        f"- {', '.join(f'`{name}`' for name in row.names)}: {row.command}"
-        for row in ROWS
-        if not recorded.intersection(row.names)
-    ]
+    """Which figures of the README's table, and whether all of its sizes, no run has been kept of."""
+    rows = []
+    for row in ROWS:
+        names = [f"`{name}`" for name in row.names if name not in recorded]
+        if names:
+            rows.append(f"- {', '.join(names)}: {row.command}")
     if not all(grid_name(many, keys) in recorded for many in GRID_ROWS for keys in GRID_KEYS):
         rows.append('- the running sum at all sizes: `make bench BENCH=keyed_sum ARGS="--only grid"`')
     return ["Not recorded yet:", "", *rows, ""] if rows else []

@@ -39,7 +39,7 @@ from holdfast.sealed import checksum_of
 FORMAT = "holdfast benchmark record"
 VERSION = 1
 FOLDER = ROOT / conditions.RECORDED
-#: More of the machine than this in others' hands, and a figure is marked.
+#: More of the machine than this with other processes and other virtual machines together, and a figure is marked.
 OTHERS_QUIET_MAX = 0.05
 
 # Every key of a record, and what stands there.
@@ -90,7 +90,7 @@ class Record:
 
     @property
     def quiet(self) -> bool:
-        """Whether hardly anything else ran on the machine."""
+        """Whether hardly anything else had the machine: no other process, and no other virtual machine."""
         return self.load["others"] + self.load["stolen"] <= OTHERS_QUIET_MAX
 
     @property

@@ -17,6 +17,7 @@ spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.sql.shuffle.partitions", 2)
     .config("spark.holdfast.checkpoint.dir", "/tmp/first-program/state")
+    .config(map=hf.terminal_log("/tmp/first-program/spark.log"))
     .getOrCreate()
 )
 events = (

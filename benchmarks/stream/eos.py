@@ -143,7 +143,7 @@ def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, ro
 def latency(
     spark: SparkSession, servers: str, folder: Path, mode: str, pace: Pace
 ) -> tuple[list[float], list[CommitTimes]]:
-    """Kafka in, Kafka out: milliseconds from produce to visible, and what each batch's commit took."""
+    """Kafka in, Kafka out: milliseconds from due to visible, and what each batch's commit took."""
     source, target = new_topic(servers), new_topic(servers)
     frame = (
         spark.readStream.format("holdfast-kafka")

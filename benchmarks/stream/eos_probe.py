@@ -1,7 +1,8 @@
 """One process beside a query from Kafka to Kafka: it produces rows at a steady pace and reads them at the other end.
 
-Both ends have one clock. Rows carry when they were produced; the reader says how much later it saw each. A row comes in
-a transaction of its own, with aborted ones between them.
+Both ends have one clock. Rows carry when they were due, whether or not the one before was done by then: what delays the
+producer is waited for by its rows too. The reader says how much later it saw each. A row comes in a transaction of its
+own, with aborted ones between them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Pace:
 
 
 def latencies(servers: str, source: str, target: str, pace: Pace) -> list[float]:
-    """Milliseconds from produce to visible of each row, as a read_committed consumer sees them."""
+    """Milliseconds from when each row was due to when a read_committed consumer sees it."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
         return beside.submit(_probe, servers, source, target, pace).result()
 
@@ -43,7 +44,7 @@ def _probe(servers: str, source: str, target: str, pace: Pace) -> list[float]:
     consumer = Consumer({**settings, "fetch.wait.max.ms": 10, "enable.auto.commit": False}, logger=_quiet)
     consumer.assign([TopicPartition(target, partition, 0) for partition in range(PARTITIONS)])
     writing = _Writing(servers, source, pace.per_s)
-    seen: dict[int, tuple[int, float]] = {}  # by row: when it was produced, and how much later it was seen
+    seen: dict[int, tuple[int, float]] = {}  # by row: when it was due, and how much later it was seen
     counted, counts_from_ns = 0, 0
     moved = time.monotonic()
     while writing.is_alive() or len(seen) < writing.rows:
@@ -53,16 +54,16 @@ def _probe(servers: str, source: str, target: str, pace: Pace) -> list[float]:
         if message is None or message.error():
             continue
         moved, now_ns = time.monotonic(), time.time_ns()
-        number, sent_ns = map(int, message.value().split(b" "))
+        number, due_ns = map(int, message.value().split(b" "))
         if number in seen:
             raise RuntimeError(f"row {number} was seen twice")
-        seen[number] = (sent_ns, (now_ns - sent_ns) / 1e6)
+        seen[number] = (due_ns, (now_ns - due_ns) / 1e6)
         counts_from_ns = counts_from_ns or now_ns + int(pace.warm_up_s * 1e9)
-        counted += sent_ns > counts_from_ns
+        counted += due_ns > counts_from_ns
         if counted >= pace.rows:
             writing.enough.set()
     consumer.close()
-    return [ms for sent_ns, ms in seen.values() if sent_ns > counts_from_ns]
+    return [ms for due_ns, ms in seen.values() if due_ns > counts_from_ns]
 
 
 class _Writing(threading.Thread):
@@ -78,8 +79,8 @@ class _Writing(threading.Thread):
 
     def run(self) -> None:
         """Row after row."""
-        started = time.monotonic()
+        started, started_ns = time.monotonic(), time.time_ns()
         while not self.enough.wait(max(0.0, started + self.rows / self._per_s - time.monotonic())):
-            row = b"%d %d" % (self.rows, time.time_ns())
+            row = b"%d %d" % (self.rows, started_ns + self.rows * 1_000_000_000 // self._per_s)
             self._feed.send([Record(row, partition=self.rows % PARTITIONS)])
             self.rows += 1

@@ -387,6 +387,8 @@ Set them as any Spark setting (`--conf`, `spark-defaults.conf`, `SparkSession.bu
 the session, or in code for one operator, which wins:
 
 ```python
+import holdfast as hf
+
 settings = {{"slots": 8, "memory.batch.max": "64 MiB"}}
 hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals", settings=settings)
 ```

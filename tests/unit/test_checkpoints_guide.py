@@ -40,7 +40,7 @@ def placed(text: str, folder: Path) -> str:
 def test_python(folder: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 4
-    left: dict[str, Any] = {"hf": hf, "RunningTotal": RunningTotal}
+    left: dict[str, Any] = {"RunningTotal": RunningTotal}
     for block in blocks:
         exec(compile(placed(block, folder), str(PAGE), "exec"), left)
     assert left["ada"]["value"].to_pylist() == [sum(range(BATCHES))]

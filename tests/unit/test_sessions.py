@@ -12,10 +12,11 @@ import pytest
 from holdfast.spark.sessions import warn_of_idle_tasks
 
 
-def _session(partitions: int | None, cores: int | None) -> Any:
+def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
     conf = {} if partitions is None else {"spark.sql.shuffle.partitions": str(partitions)}
-    context = {} if cores is None else {"sparkContext": SimpleNamespace(defaultParallelism=cores)}
-    return SimpleNamespace(conf=conf, **context)
+    static = {f"spark.{name.replace('__', '.')}": value for name, value in settings.items()}
+    known = SimpleNamespace(defaultParallelism=cores, master=master, getConf=lambda: static)
+    return SimpleNamespace(conf=conf, **({} if cores is None else {"sparkContext": known}))
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,27 @@ def test_many_more_partitions_than_cores_are_told_with_what_they_cost(
     if told is not None:
         assert messages[0].startswith("operator 'totals': spark.sql.shuffle.partitions ")
         assert re.search(told, messages[0])
+
+
+_FOUR_EXECUTORS = {"executor__instances": "4", "executor__cores": "2"}
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "told"),
+    [
+        ("yarn", {}, None),
+        ("spark://other:7077", {"executor__cores": "2"}, None),
+        ("local-cluster[2,1,1024]", {}, None),
+        ("yarn", _FOUR_EXECUTORS, "is 200, for 8 cores: .* Set it to 8,"),
+        ("yarn", {**_FOUR_EXECUTORS, "dynamicAllocation__enabled": "true"}, None),
+        ("local", {}, "is 200, for 2 cores"),
+    ],
+)
+def test_a_cluster_whose_executors_have_not_come_is_not_told_to_make_do_with_two_partitions(
+    master: str, settings: dict[str, str], told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark says 2 cores as long as it knows of none, and the number that was set then is fixed for good."""
+    with caplog.at_level(logging.WARNING, "holdfast.spark"):
+        warn_of_idle_tasks(_session(200, 2, master, **settings), "totals")
+    assert len(caplog.records) == (told is not None)
+    assert told is None or re.search(told, caplog.records[0].getMessage())

@@ -7,6 +7,7 @@ A keyed operator is only functions that the server runs; what commits output, wa
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,11 +39,8 @@ def spark_retained_batches(conf: Mapping[str, str]) -> int:
 
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     """Says what it costs where there are many more shuffle partitions than cores: Spark's default is for clusters."""
-    context = getattr(session, "sparkContext", None)
-    if context is None:  # Spark Connect tells nobody its cores
-        return
-    partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), context.defaultParallelism
-    if partitions <= _PARTITIONS_MAX * cores:
+    partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), _cores(session)
+    if cores is None or partitions <= _PARTITIONS_MAX * cores:
         return
     _LOGGER.warning(
         "operator %r: spark.sql.shuffle.partitions is %d, for %d cores: each batch runs so many tasks, with rows or "
@@ -54,3 +52,21 @@ def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
         partitions * _PARTITION_S / cores,
         cores,
     )
+
+
+def _cores(session: SparkSession) -> int | None:
+    """Of this machine, or of the executors that the settings ask for; None where nobody can know.
+
+    A cluster's ``defaultParallelism`` is 2 until executors have come, and grows with each: who set that many partitions
+    would have them for good.
+    """
+    context = getattr(session, "sparkContext", None)
+    if context is None:  # Spark Connect tells nobody its cores
+        return None
+    if re.match(r"local(\[|$)", context.master):
+        return int(context.defaultParallelism)
+    conf = context.getConf()
+    executors, cores = (conf.get(f"spark.executor.{what}", None) for what in ("instances", "cores"))
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true" or executors is None or cores is None:
+        return None
+    return int(executors) * int(cores)

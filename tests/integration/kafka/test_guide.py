@@ -206,7 +206,7 @@ def test_page_rescale(reader: Reader) -> None:
     by_others.checkpoint = reader.folder / "by-spark" / "checkpoint"
     by_others.write(AMOUNTS)
     by_others.run(by_spark)
-    given = {"hf": hf, "pa": pa, "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
+    given = {"RunningTotal": RunningTotal, "SCHEMA": TOTALS}
     names = reader.reads("rescale.md", events=reader.frame("later", AMOUNTS), **given)
     reader.writes(names)
     with hf.Checkpoint(reader.folder / "new" / "checkpoint", state=reader.folder / "state") as checkpoint:
@@ -220,7 +220,7 @@ def test_page_rescale(reader: Reader) -> None:
 
 
 def test_page_settings(reader: Reader) -> None:
-    names = reader.reads("settings.md", hf=hf, RunningTotal=RunningTotal)
+    names = reader.reads("settings.md", RunningTotal=RunningTotal)
     frame = reader.frame("amounts", AMOUNTS)
     totals = hf.keyed("user", RunningTotal(), TOTALS, name="totals", settings=names["settings"])
     assert len(reader.rows_of(frame.transform(totals))) == 3
@@ -247,7 +247,7 @@ def test_page_side_outputs(reader: Reader, kafka: KafkaWorld) -> None:
 
 
 def test_page_states(reader: Reader) -> None:
-    names = reader.reads("states.md", hf=hf, pa=pa)
+    names = reader.reads("states.md")
     seen = {"user": "ada", "at": NOON, "amount": 5}
     with Harness(names["Basket"](), "user", "user string, at timestamp, amount long",
                  "user string, at timestamp, amount long, spent long") as harness:  # fmt: skip
