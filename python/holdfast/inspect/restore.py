@@ -131,20 +131,26 @@ class Restore(Beginning):
         """Names of the operators that have state there, in order."""
         return self._earlier(None).operators
 
-    def kafka_offsets(self, source: int = 0) -> str:
+    def kafka_offsets(self, source: int = 0, *, options: Mapping[str, object] | None = None) -> str:
         """Where a Kafka source of the earlier query goes on, for the option ``startingOffsets`` of the new query's.
 
-        ``events.option("startingOffsets", restore.kafka_offsets())``
+        ``events.option("startingOffsets", restore.kafka_offsets(options=options))``
 
         Parameters
         ----------
         source
             Which, of several, in the order in which the earlier query names them.
+        options
+            The new source's, with its brokers and its subscription. Then the brokers are asked, and partitions and
+            topics that have come since the batch begin at their earliest offset, as they do when a query goes on. By
+            default only what the batch has read is told: a source refuses it where its topics have grown.
 
         Raises
         ------
         InvalidRequest
-            No such source, or not one of Kafka (ours or Spark's).
+            No such source, or not one of Kafka (ours or Spark's); or an option that our source does not know.
+        Unavailable
+            The brokers do not answer.
         Incompatible
             Output is visible of a batch that Spark has not committed.
         """
@@ -163,7 +169,7 @@ class Restore(Beginning):
                 f"{earlier.where}: source {source}: expected offsets of Kafka, found {sources[source]}. How other "
                 "sources go on: docs/guide/rescale.md"
             )
-        return json.dumps(offsets)
+        return json.dumps(offsets if options is None else _with_new_partitions(offsets, options))
 
     def plan(
         self, processor: Processor | type[Processor] | None = None, *, name: str | None = None, slots: int | None = None
@@ -233,3 +239,21 @@ def _positions(text: str | None) -> dict[str, dict[str, int]] | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return None
+
+
+def _with_new_partitions(
+    offsets: Mapping[str, Mapping[str, int]], options: Mapping[str, object]
+) -> dict[str, dict[str, int]]:
+    from holdfast.source.kafka.bounds import EARLIEST_OFFSET  # loads the client, which not everybody has
+    from holdfast.source.kafka.cluster import Cluster
+    from holdfast.source.kafka.options import SourceOptions
+
+    found = {topic: dict(partitions) for topic, partitions in offsets.items()}
+    given = {name: str(value) for name, value in options.items() if not name.lower().startswith("starting")}
+    cluster = Cluster(SourceOptions.parse(given, streaming=True))
+    try:
+        for topic, number in cluster.topics().partitions:
+            found.setdefault(topic, {}).setdefault(str(number), EARLIEST_OFFSET)
+    finally:
+        cluster.close()
+    return found

@@ -8,11 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, eventually, values
+from tests.spark_files import SparkFiles
 
+import holdfast as hf
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.source.kafka import doubt
 from holdfast.source.kafka.batch import plan_batch
@@ -81,6 +84,26 @@ def test_a_timestamp_after_the_last_record(kafka: KafkaWorld, topic: str) -> Non
         starts_at(kafka, subscribe=topic, startingTimestamp=99_000)
     latest = starts_at(kafka, subscribe=topic, startingTimestamp=99_000, startingOffsetsByTimestampStrategy="latest")
     assert latest == {"0": 10, "1": 10}
+
+
+def test_a_restore_goes_on_with_topics_that_have_grown_since(
+    kafka: KafkaWorld, pool: ConsumerPool, tmp_path: Path
+) -> None:
+    topic = kafka.topic(1)
+    kafka.produce(topic, values(0, 5), 0)
+    SparkFiles(tmp_path, "5c2e3f6a-0000-4000-8000-00000000000a").commit(0, [])
+    planned = (tmp_path / "offsets" / "0").read_text().split("\n")
+    (tmp_path / "offsets" / "0").write_text("\n".join([*planned[:2], json.dumps({topic: {"0": 3}})]))
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, values(5, 8), 1)
+    restore = hf.Restore(tmp_path)
+    with pytest.raises(InvalidRequest, match=r"restore.kafka_offsets\(options=…\) names them too"):
+        starts_at(kafka, subscribe=topic, startingOffsets=restore.kafka_offsets())
+    options = kafka.options(subscribe=topic, startingOffsets="latest")
+    offsets = restore.kafka_offsets(options=options)
+    assert json.loads(offsets) == {topic: {"0": 3, "1": -2}}  # as Spark's connector reads it too
+    stream = Stream(kafka.source(subscribe=topic, startingOffsets=offsets), pool)
+    assert sorted(stream.batch()) == values(3, 8)
 
 
 def test_offsets_must_name_all_partitions(kafka: KafkaWorld, topic: str) -> None:

@@ -111,7 +111,8 @@ class Cluster:
         if bound.named is not None and set(bound.named) != set(partitions):
             raise InvalidRequest(
                 f"Offsets by partition must name exactly the partitions that {self._options.subscription} reads."
-                f" Expected {listed(partitions)}, found {listed(bound.named)}"
+                f" Expected {listed(partitions)}, found {listed(bound.named)}. Where these are of a restore, and"
+                " partitions were added since: restore.kafka_offsets(options=…) names them too"
             )
         offsets = self._resolved(bound, partitions)
         unknown = set(partitions) - set(offsets)
