@@ -86,7 +86,7 @@ def test_rows_that_become_visible_long_after_the_broker_has_answered(tmp_path: P
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_brokers_of_other_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
-    """The newest is everywhere else. Each strikes every step; together they strike all pairs."""
+    """The newest is everywhere else. Each strikes every step; together they strike all pairs of these four."""
     monkeypatch.setenv("HOLDFAST_KAFKA_VERSION", release)
     coverage = Coverage(STEPS, ("worker", "python", "group", "broker"), impossible(KAFKA))
     prove(tmp_path / "stream", coverage.by_turns(RELEASES.index(release), KILLS), KAFKA)
