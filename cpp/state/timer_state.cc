@@ -1,9 +1,8 @@
 // Timers: (key, time, namespace), each an entry of its own in order of time. Registering and deleting read nothing.
 #include <algorithm>
 #include <array>
-#include <map>
+#include <set>
 #include <span>
-#include <unordered_map>
 
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
@@ -11,6 +10,7 @@
 #include "codec/value_header.h"
 #include "state/due_timers.h"
 #include "state/key_reader.h"
+#include "state/listed_timers.h"
 #include "state/states.h"
 #include "state/timer_key.h"
 
@@ -163,33 +163,30 @@ class Timers final : public TimerTable {
     return MakeStruct(type, rows, std::move(columns));
   }
 
-  struct Listed {
-    int64_t time;
-    std::string name;
-  };
-
   // Timers by key, of the keys asked for. The time stands before the key: all of a key group's are read.
   Result<OwnedArray> ListOf(const OwnedArray& keys) {
     HOLDFAST_ASSIGN_OR_RETURN(KeyReader reader, KeyReader::Make(*store_, keys));
     store_->engine()->CountLookups(reader.length());
-    std::map<uint16_t, std::unordered_map<std::string, std::vector<Listed>>> found;
-    std::vector<const std::vector<Listed>*> rows;
+    ListedTimers found;
+    std::set<uint16_t> key_groups;
+    std::vector<const ListedTimers::Asked*> rows;
     for (int64_t begin = 0; begin < reader.length(); begin += KeyReader::kBlockRows) {
       HOLDFAST_RETURN_IF_ERROR(reader.Read(begin, std::min(begin + KeyReader::kBlockRows, reader.length())));
       HOLDFAST_RETURN_IF_ERROR(reader.FindGroups());
       for (int64_t i = 0; i < reader.block_rows(); ++i) {
-        rows.push_back(&found[reader[i].key_group][std::string(reader.key(i))]);
+        rows.push_back(found.Ask(reader.key(i), reader.hash(i)));
+        key_groups.insert(reader[i].key_group);
       }
     }
-    for (auto& [key_group, timers_of] : found) {
+    for (const uint16_t key_group : key_groups) {
       const std::string lower(due_.LowerBound(key_group));
       HOLDFAST_ASSIGN_OR_RETURN(
           OrderedCursor cursor,
           OrderedCursor::Make(table_, store_->base(), {key_group, static_cast<uint16_t>(key_group + 1), lower, {}}));
       for (; cursor.Valid();) {
         HOLDFAST_ASSIGN_OR_RETURN(const Slice key, KeyOf(cursor.key(), key_group));
-        if (const auto asked = timers_of.find(std::string(key)); asked != timers_of.end()) {
-          asked->second.push_back(
+        if (ListedTimers::Asked* const asked = found.Find(key, IndexHash(key)); asked != nullptr) {
+          asked->timers.push_back(
               {timer_key::Time(cursor.key()), std::string(cursor.key().substr(layout::kTimeBytes + key.size()))});
         }
         HOLDFAST_RETURN_IF_ERROR(cursor.Next());
@@ -198,7 +195,7 @@ class Timers final : public TimerTable {
     return Lists(rows);
   }
 
-  static Result<OwnedArray> Lists(const std::vector<const std::vector<Listed>*>& rows) {
+  static Result<OwnedArray> Lists(const std::vector<const ListedTimers::Asked*>& rows) {
     Type item;
     item.id = TypeId::kStruct;
     item.name = "item";
@@ -208,8 +205,8 @@ class Timers final : public TimerTable {
     list.id = TypeId::kList;
     list.children = {item};
     ArrayBuilder builder(list);
-    for (const std::vector<Listed>* row : rows) {
-      for (const Listed& timer : *row) {
+    for (const ListedTimers::Asked* row : rows) {
+      for (const ListedTimers::Timer& timer : row->timers) {
         builder.child(0).child(0).AppendFixed(reinterpret_cast<const char*>(&timer.time));
         builder.child(0).child(1).AppendBytes(timer.name);
         builder.child(0).AppendStruct();

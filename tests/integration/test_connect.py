@@ -152,6 +152,21 @@ def test_the_watermark_of_one_input_holds_for_the_operator(two: Two, marked: str
     assert seen == {(0, 0), (1, int(latest.timestamp() * 1000) - 1000)}
 
 
+def test_an_input_that_falls_silent_holds_back_the_watermark(two: Two) -> None:
+    class Marks(hf.BatchProcessor):
+        def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> dict[str, Any]:
+            return {"order_id": ctx.watermark_ms, "amount": 0, "paid": 0, "batch": ctx.batch_id}
+
+        process_payments = process_orders
+
+    two.write(0, 1)
+    two.orders.write(orders(2), orders(3))  # in batches without payments
+    two.run(two.frame(Marks(), watermark={"orders": ("ts", "1 second"), "payments": ("at", "1 second")}))
+    seen = {(batch, mark) for mark, _, _, batch in two.found()}
+    first, second = (int(payments(number)["at"].to_pylist()[-1].timestamp() * 1000) - 1000 for number in (0, 1))
+    assert seen == {(0, 0), (1, first), (2, second), (3, second)}
+
+
 def test_inputs_in_another_order_go_on_where_they_were(two: Two) -> None:
     """Spark tells sources apart by their place in the plan: each would have gone on with the other's offsets."""
     two.write(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -13,7 +14,7 @@ from tests.unit.state_bench import USER, bind, make_context, make_store, purchas
 
 import holdfast as hf
 from holdfast import _core
-from holdfast.state import BatchTimers, Processor, any_due, declared_timers
+from holdfast.state import BatchTimers, Processor, any_due, declared_timers, keyed_driver
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -144,6 +145,32 @@ def test_a_timer_that_is_set_again_while_it_fires_fires_in_its_place_until_it_is
         [] = list(bound.finish(ctx(2, watermark=8)))
         table = store.timers(0x8000)
         assert table.next_due() == int(at(9).timestamp() * 1e6)
+
+
+@pytest.mark.parametrize("chunk", [1, 64])
+def test_rows_and_timers_of_a_slot_are_never_at_work_at_once(monkeypatch: pytest.MonkeyPatch, chunk: int):
+    """Not even between the rows that a call gives: each runs to its end, in one thread, before the next begins."""
+
+    class Watched(Alarms):
+        def watched(self, rows: Iterator[Any]) -> Iterator[Any]:
+            assert self.__dict__.setdefault("thread", threading.get_ident()) == threading.get_ident()
+            assert not self.__dict__.get("at_work"), "two calls at once"
+            self.at_work = True
+            yield "", 0, "", 0
+            yield from rows
+            self.at_work = False
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[Any]:
+            Alarms.process(self, key, rows, ctx)
+            yield from self.watched(iter([]))
+
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Iterator[Any]:
+            yield from self.watched(super().on_timer(key, time, namespace, ctx))
+
+    monkeypatch.setattr(keyed_driver, "CHUNK_KEYS_MIN", chunk)
+    rows = [(f"u{number % 5}", number % 3) for number in range(60)]
+    fired = run_batch(Watched(), make_store(), ctx(watermark=9), *rows)
+    assert len(fired) == 5 + 2 * 15
 
 
 def test_what_a_timer_deletes_does_not_fire():

@@ -93,9 +93,13 @@ class KeyedListState(KeyedState):
         self._forget_changes()
         if cleared:
             self._run(self._table.clear, self._scope.some(list(cleared)))
-        if keys:
-            elements = self._arrow(added, self._element, keys, ", elements")
-            self._run(self._table.append, self._scope.several(keys), elements)
+
+        def append(first: int, end: int) -> None:
+            some = keys[first:end]
+            elements = self._asked_arrow(added[first:end], self._element, some, ", elements")
+            self._run(self._table.append, self._scope.several(some), elements)
+
+        self._in_parts(append, len(keys))
 
     def _kept(self, value: Any) -> Any:
         try:
@@ -291,17 +295,20 @@ class KeyedMapState(KeyedState):
             self._run(self._table.clear, self._scope.some(cleared))
         every = [(index, map_key, value) for index, of in changes.items() for map_key, value in of.values()]
         removed = [entry for entry in every if entry[2] is _REMOVED]
-        if removed:
-            indices, map_keys, _ = map(list, zip(*removed))
-            self._run(self._table.remove, self._scope.several(indices), self._map_keys(map_keys, indices))
-        put = [entry for entry in every if entry[2] is not _REMOVED]
-        if put:
-            indices, map_keys, map_values = map(list, zip(*put))
-            keys, in_arrow = self._scope.several(indices), self._map_keys(map_keys, indices)
-            self._run(self._table.put, keys, in_arrow, self._arrow(map_values, self._value, indices, ", map values"))
+        written = [entry for entry in every if entry[2] is not _REMOVED]
 
-    def _map_keys(self, map_keys: list[Any], indices: list[int]) -> pa.Array:
-        return self._arrow(map_keys, self._key, indices, ", map keys")
+        def remove(first: int, end: int) -> None:
+            indices, map_keys, _ = map(list, zip(*removed[first:end]))
+            self._run(self._table.remove, self._scope.several(indices), self._asked_map_keys(map_keys, indices))
+
+        def put(first: int, end: int) -> None:
+            indices, map_keys, map_values = map(list, zip(*written[first:end]))
+            keys, in_arrow = self._scope.several(indices), self._asked_map_keys(map_keys, indices)
+            values = self._asked_arrow(map_values, self._value, indices, ", map values")
+            self._run(self._table.put, keys, in_arrow, values)
+
+        self._in_parts(remove, len(removed))
+        self._in_parts(put, len(written))
 
     def _asked_map_keys(self, map_keys: list[Any], indices: list[int]) -> pa.Array:
         return self._asked_arrow(map_keys, self._key, indices, ", map keys")

@@ -18,13 +18,12 @@ from holdfast.arrow.arrays import one_batch
 from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
-from holdfast.state.keyed_scope import KeyScope
+from holdfast.state.keyed_scope import CHUNK_KEYS_MAX, KeyScope
 from holdfast.state.live_timers import KeyedTimers, TimerQueue, core_keys, due_until, queues_of, time_of
 from holdfast.state.processor import KeyedProcessor, Produced
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
 CHUNK_KEYS_MIN = 64
-CHUNK_KEYS_MAX = 4096
 CHUNK_GROWTH_MAX = 4
 CHUNK_BYTES = 8 << 20  # in Arrow; as Python values they are some ten times that
 

@@ -20,6 +20,12 @@ from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, r
 
 UNREAD: Final[Any] = object()  # in the place of a value that was not fetched yet
 NO_KEY: Final = -1
+CHUNK_KEYS_MAX = 4096
+ARRAY_BYTES_MAX = (1 << 31) - 1  # of what is handed to the core at once
+
+
+class TooMuch(InvalidRequest):
+    """Several values that are kept each, and are more than one array holds."""
 
 
 class KeyScope:
@@ -66,9 +72,9 @@ class KeyScope:
         """The keys at these positions, any number of times."""
         return self.keys.take(pa.array(indices, pa.int32()))
 
-    def from_current(self) -> CoreKeys:
-        """The current key and those still to come."""
-        return self.keys.slice(self.index)
+    def from_current(self, count: int) -> CoreKeys:
+        """The current key and others still to come, so many together."""
+        return self.keys.slice(self.index, count)
 
     def current(self) -> CoreKeys:
         """The current key."""
@@ -89,6 +95,7 @@ class KeyedState(LiveState, ABC):
         self._scope = scope
         #: False where reading is a write: of keys whose turn may never come, or that read nothing.
         self.reads_ahead = True
+        self._ahead_max = CHUNK_KEYS_MAX  # keys whose values one array holds
         scope.enlist(self)
 
     @abstractmethod
@@ -127,11 +134,22 @@ class KeyedState(LiveState, ABC):
             raise self.failed(error) from None
 
     def _read_ahead(self, operation: Callable[..., Any], into: list[Any]) -> list[Any]:
-        """Reads the current key, and where that changes nothing those to come, into their places; what was read."""
+        """Reads the current key, and where that changes nothing those to come, into their places; what was read.
+
+        A read that is refused is tried for fewer keys, at last for the current one alone: values of several may be more
+        than one array holds, or one of theirs be none that Python has.
+        """
         index = self._scope.index
-        keys = self._scope.from_current() if self.reads_ahead else self._scope.current()
-        found = self._read(operation, keys)
-        into[index : index + len(found)] = found
+        count = min(len(self._scope.tuples) - index, self._ahead_max) if self.reads_ahead else 1
+        while True:
+            try:
+                found = self._read(operation, self._scope.from_current(count))
+                break
+            except InvalidRequest:
+                if count == 1:
+                    raise
+                count = self._ahead_max = count // 2
+        into[index : index + count] = found
         return found
 
     def _read(self, operation: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -139,6 +157,21 @@ class KeyedState(LiveState, ABC):
         array = pa.array(self._ask(operation, *arguments))
         self._scope.moved_bytes += array.nbytes
         return python_of(array, f"state {self.name!r}")
+
+    def _in_parts(self, change: Callable[[int, int], None], count: int) -> None:
+        """Has ``change(first, end)`` make so many changes, in their order, in as many parts as there have to be: values
+        that are more than one array holds are handed to the core by halves.
+        """
+        parts = [(0, count)] if count else []
+        while parts:
+            first, end = parts.pop()
+            try:
+                change(first, end)
+            except TooMuch:
+                middle = (first + end) // 2
+                parts += [(middle, end), (first, middle)]
+            except InvalidRequest as error:
+                raise self.failed(error) from None
 
     def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
         """Kept values of the keys at these positions as the core takes them, for a change."""
@@ -158,7 +191,11 @@ class KeyedState(LiveState, ABC):
                 except NotKept as reason:
                     self._scope.index = index
                     raise self._refusal(value, type, reason, role) from None
-            raise error from None
+            raise (TooMuch(str(error)) if len(kept) > 1 else error) from None
+        if array.nbytes > ARRAY_BYTES_MAX and len(array) > 1:
+            raise TooMuch(
+                f"state {self.name!r}{role}: {array.nbytes} bytes at once; at most {ARRAY_BYTES_MAX} are taken"
+            )
         self._scope.moved_bytes += array.nbytes
         return array
 

@@ -34,10 +34,14 @@ class _Cells(KeyedState):
 
     def flush(self) -> None:
         written, self._written = self._written, {}
-        if written:
-            indices = list(written)
-            values = self._arrow(list(written.values()), self._stored, indices)
-            self._run(self._table.put, self._scope.some(indices), values)
+        indices, values = list(written), list(written.values())
+
+        def put(first: int, end: int) -> None:
+            some = indices[first:end]
+            in_arrow = self._asked_arrow(values[first:end], self._stored, some, "")
+            self._run(self._table.put, self._scope.some(some), in_arrow)
+
+        self._in_parts(put, len(indices))
 
     def _fetch(self, index: int) -> Any:
         self._read_ahead(self._table.get, self._values)
@@ -170,8 +174,13 @@ class FoldedByCore(KeyedAggregatingState):
     def flush(self) -> None:
         keys, added = self._added_keys, self._added
         self._forget_added()
-        if keys:
-            self._run(self._table.add_only, self._scope.several(keys), self._arrow(added, self._type, keys))
+
+        def add(first: int, end: int) -> None:
+            some = keys[first:end]
+            in_arrow = self._asked_arrow(added[first:end], self._type, some, "")
+            self._run(self._table.add_only, self._scope.several(some), in_arrow)
+
+        self._in_parts(add, len(keys))
 
     def _result_after(self, result: Any, index: int, start: int) -> Any:
         """The result with what the current key added from ``start`` on."""

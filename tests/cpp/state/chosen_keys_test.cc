@@ -8,6 +8,7 @@
 #include "codec/index_hash.h"
 #include "codec/xxh64.h"
 #include "state/arrays.h"
+#include "state/listed_timers.h"
 #include "state/map_base.h"
 #include "state/slot_store.h"
 
@@ -88,6 +89,26 @@ TEST(ChosenKeysOfXxh64, AreWhatTheySay) {
   EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
 }
 
+// Sixteen bytes each, of one std::hash as GCC's library has it: MurmurHash64A, whose seed stands in its source.
+std::vector<std::string> CollidingInStdHash(size_t count) {
+  constexpr uint64_t kMultiplier = 0xc6a4a7935bd1e995;
+  const auto mixed = [](uint64_t word) { return word ^ word >> 47; };  // its own inverse
+  const auto of_word = [&](uint64_t word) { return mixed(word * kMultiplier) * kMultiplier; };
+  const auto word_of = [&](uint64_t hashed) { return mixed(hashed * InverseOf(kMultiplier)) * InverseOf(kMultiplier); };
+  const uint64_t begins = 0xc70f6907 ^ 18 * kMultiplier;  // with the two bytes that end an encoded string
+  std::mt19937_64 random(7);
+  std::vector<std::string> keys;
+  while (keys.size() < count) {
+    const uint64_t first = random();
+    const uint64_t after_first = (begins ^ of_word(first)) * kMultiplier;
+    std::string bytes = Sixteen(first, word_of(after_first ^ 0x1234567890ABCDEF));
+    if (bytes.find('\0') == std::string::npos) keys.push_back(std::move(bytes));
+  }
+  return keys;
+}
+
+std::string Encoded(const std::string& text) { return text + std::string("\0\1", 2); }
+
 class ChosenKeys : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ChosenKeys, DoNotMakeABatchOfValuesQuadratic) {
@@ -122,13 +143,37 @@ TEST_P(ChosenKeys, OfOneMapDoNotMakeABatchQuadratic) {
   auto store = StoreOfTexts(GetParam());
   MapTable* maps = Value(store->MapState(0, String(), Int64()));
   const std::string key("the one");
-  const std::string encoded = key + std::string("\0\1", 2);
+  const std::string encoded = Encoded(key);
   const auto map_keys = Colliding(kKeys, Xxh64Inline(encoded.data(), encoded.size()));
   ExpectOk(store->Begin(1));
   ExpectOk(maps->Put(Strings(std::vector<std::optional<std::string>>(kKeys, key)), Strings(Texts(map_keys)),
                      Ints(std::vector<std::optional<int64_t>>(kKeys, 1))));
   EXPECT_LT(LongestProbe(store.get(), 0), kProbeMax);
   EXPECT_EQ(IntsOf(maps->Count(Strings({key}))), (std::vector<std::optional<int64_t>>{kKeys}));
+}
+
+TEST(ChosenKeysOfTimers, DoNotMakeAListQuadratic) {
+  const auto keys = CollidingInStdHash(kKeys);
+#ifdef __GLIBCXX__
+  std::set<size_t> hashes;
+  for (const std::string& key : keys) hashes.insert(std::hash<std::string>()(Encoded(key)));
+  EXPECT_EQ(hashes.size(), 1U);
+#endif
+  ListedTimers timers;
+  for (const std::string& key : keys) {
+    const std::string encoded = Encoded(key);
+    timers.Ask(encoded, IndexHash(encoded));
+  }
+  EXPECT_LT(timers.LongestProbe(), kProbeMax);
+
+  auto store = StoreOfTexts(/*complete=*/false);
+  TimerTable* table = Value(store->Timers(0x8000));
+  ExpectOk(store->Begin(1));
+  const std::vector<std::optional<int64_t>> times(kKeys, 7);
+  const std::vector<std::optional<std::string>> names(kKeys, "");
+  ExpectOk(table->Register(Strings(Texts(keys)), Ints(times), Strings(names)));
+  const OwnedArray listed = Value(table->List(Strings(Texts(keys))));
+  EXPECT_EQ(listed.array().children[0]->length, static_cast<int64_t>(kKeys));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChosenKeys, ::testing::Bool(),

@@ -1,0 +1,107 @@
+"""Values of many keys that together are more than one array holds, 2 GiB: a chunk of keys is read and written in parts.
+
+The limit is lowered to 1,500 bytes: of what is read by tables that refuse more, as the core's do past 2 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.state_bench import bind, make_context, make_store, purchases
+
+import holdfast as hf
+from holdfast.errors import InvalidRequest
+from holdfast.state import keyed_scope
+
+LIMIT = 1500
+USERS = [f"user-{number:02}" for number in range(23)]
+OUT = pa.schema([("user", pa.string()), ("found", pa.string())])
+
+
+class Keeps(hf.KeyedProcessor):
+    """Ninety bytes a key and row in a state of each kind; gives what there was before and what there is."""
+
+    value = hf.ValueState(pa.binary())
+    elements = hf.ListState(pa.binary())
+    entries = hf.MapState(pa.binary(), pa.binary())
+    longest = hf.ReducingState(pa.binary(), "max")
+    last = hf.ReducingState(pa.binary(), lambda a, b: b)
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        before = self.found()
+        for amount in rows["amount"].to_pylist():
+            large = f"{key[0]} {amount}".encode().ljust(90, b".")
+            self.value.update(large)
+            self.elements.add(large)
+            self.entries.put(large, large)
+            self.longest.add(large)
+            self.last.add(large)
+        return key[0], f"{before} {self.found()}"
+
+    def found(self) -> list[Any]:
+        return [self.value.value(), self.elements.get(), self.entries.items(), self.longest.get(), self.last.get()]
+
+
+class Limited:
+    """A table of the core whose arrays hold so many bytes."""
+
+    def __init__(self, table: Any, asked: list[int]) -> None:
+        self._table, self._asked = table, asked
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+        return self._read(method) if name in ("get", "entries") else method
+
+    def _read(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(keys: Any, *arguments: Any) -> Any:
+            found = pa.array(method(keys, *arguments))
+            self._asked.append(len(found))
+            if found.nbytes > LIMIT:
+                raise InvalidRequest(f"one array holds at most {LIMIT} bytes; ask for fewer rows at a time")
+            return found
+
+        return read
+
+
+def run_batch(store: Any, rows: pa.RecordBatch, limited: list[int] | None) -> list[Any]:
+    context, given = make_context(), []
+    with bind(Keeps(), OUT, store) as bound:
+        if limited is not None:
+            for state in bound._states:
+                state._table = Limited(state._table, limited)
+        for produced in (bound.process(rows, context), bound.finish(context)):
+            given += [row for _, out in produced for row in out.to_pylist()]
+    return given
+
+
+def test_a_chunk_whose_values_no_one_array_holds_is_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query failed at the first key of the chunk, and failed again whenever it was started."""
+    plain, small = make_store(), make_store()
+    asked: list[int] = []
+    for batch in range(3):
+        rows = purchases(USERS * 2, [batch * 100 + number for number in range(len(USERS) * 2)])
+        monkeypatch.setattr(keyed_scope, "ARRAY_BYTES_MAX", (1 << 31) - 1)
+        expected = run_batch(plain, rows, None)
+        monkeypatch.setattr(keyed_scope, "ARRAY_BYTES_MAX", LIMIT)
+        assert run_batch(small, rows, asked) == expected
+    assert pa.record_batch(small.take_delta()).num_rows == pa.record_batch(plain.take_delta()).num_rows
+    assert 1 in asked and max(asked) == len(USERS)
+
+
+def test_one_keys_value_that_no_array_holds_is_refused_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Grows(hf.KeyedProcessor):
+        elements = hf.ListState(pa.binary())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            self.elements.add(b"." * 90)
+            return key[0], str(len(self.elements.get()))
+
+    store, context = make_store(), make_context()
+    with bind(Grows(), OUT, store) as bound, pytest.raises(InvalidRequest, match="state 'elements': one array holds"):
+        bound._states[0]._table = Limited(bound._states[0]._table, [])
+        for _ in range(20):
+            list(bound.process(purchases(["ada"], [1]), context))
+            list(bound._driver.run(context))  # type: ignore[union-attr]
