@@ -51,14 +51,14 @@ FOLDED = {"fold.deltas.max": 1, "snapshot.deltas.max": 2, "snapshot.bytes.min": 
 class Recorded:
     """A query's files after some batches: batch b adds b to each of ten users, and one user more."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, batches: int = BATCHES, **settings: Any) -> None:
         self.folder = folder
         self.spark = SparkFiles(folder / "checkpoint", QUERY_ID)
         self.handles = []
         with Harness(
             Sums(), "user", "user string, n long", "user string", name="sums", folder=folder, settings=settings
         ) as harness:
-            for batch_id in range(BATCHES):
+            for batch_id in range(batches):
                 users = [f"user-{at}" for at in range(10 + batch_id)]
                 harness.process([{"user": user, "n": batch_id} for user in users])
                 handle = harness.snapshot().handle
@@ -502,6 +502,47 @@ def test_command_reads_and_compares(run: Any, tmp_path: Path) -> None:
     wrong = run("read", "sums", "total", "--where", "value=x")
     assert (wrong.exit_code, "expected a int64" in wrong.output) == (1, True)
     assert run("read", "sums").exit_code == 2
+
+
+@pytest.fixture
+def outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Spark retains more batches than Holdfast."""
+    monkeypatch.setattr("holdfast.testing.harness._RETAINED_BATCHES", 2)  # whose settings keep all
+    return Recorded(tmp_path, 2 * BATCHES, **FOLDED, **{"snapshot.stateFraction": 0.01})
+
+
+def test_what_retention_deleted_is_no_damage(outlived: Recorded) -> None:
+    with outlived.open() as checkpoint:
+        found = checkpoint.verify()
+        assert found.whole and found.unretained and found.readable[-1] == 2 * BATCHES - 1
+        assert sorted(found.unretained + found.readable) == list(range(2 * BATCHES))
+        assert totals(checkpoint) == expected(2 * BATCHES - 1)
+        for batch_id in found.readable:
+            assert totals(checkpoint, batch_id) == expected(batch_id)
+    with outlived.open() as checkpoint:  # anew: a version that was read may lead to one before it
+        for batch_id in found.unretained:
+            with pytest.raises(Unavailable, match=rf"batch {batch_id} .*no longer retained by Holdfast"):
+                totals(checkpoint, batch_id)
+        repairs = checkpoint.repair()
+        assert repairs.verification.whole and not repairs.files
+    told = CliRunner().invoke(main, ["checkpoints", "verify", str(outlived.folder / "checkpoint")])
+    assert (told.exit_code, "no longer retained by Holdfast" in told.output) == (0, True)
+
+
+def test_damage_is_damage_whatever_retention_deleted(outlived: Recorded) -> None:
+    with outlived.open() as checkpoint:
+        unretained = checkpoint.verify().unretained
+    named = sorted(path for path in outlived.slot.rglob("*") if path.is_file() and path.parent.name != "first")
+    for path in named:
+        content = path.read_bytes()
+        for change in ("missing", "torn"):
+            path.unlink() if change == "missing" else path.write_bytes(content[:-1])
+            with outlived.open() as checkpoint:
+                found = checkpoint.verify()
+            path.write_bytes(content)
+            if str(path.name) in str(outlived.handles[-1].to_text()):
+                assert not found.whole, (path, change)
+            assert set(found.unretained) >= set(unretained) or not found.whole
 
 
 @pytest.mark.parametrize("error", [Corrupt("a table is damaged"), KeyboardInterrupt()])
