@@ -459,12 +459,19 @@ def test_xxh32_is_that_of_its_specification() -> None:
 
 def test_streams_of_several_blocks_and_of_several_streams() -> None:
     content = bytes(range(256)) * 1000
-    assert decompress(lz4_stream(content, 1000) + lz4_stream(content), "x") == content * 2
+    assert decompress(lz4_stream(content, 1000) + lz4_stream(content), "x", 1 << 20) == content * 2
     compressed = pa.Codec("lz4_raw").compress(content, asbytes=True)
     header = struct.pack("<BIII", 0x25, len(compressed), len(content), xxh32(content) & 0x0FFFFFFF)
-    assert decompress(b"LZ4Block" + header + compressed + lz4_stream(b""), "x") == content
+    assert decompress(b"LZ4Block" + header + compressed + lz4_stream(b""), "x", 1 << 20) == content
     with pytest.raises(Corrupt, match="before its last block"):
-        decompress(b"LZ4Block" + header + compressed, "x")
+        decompress(b"LZ4Block" + header + compressed, "x", 1 << 20)
+
+
+def test_a_few_bytes_that_say_they_are_many_are_not_unpacked() -> None:
+    content = lz4_stream(bytes(1 << 20))
+    assert decompress(content, "x", 1 << 20) == bytes(1 << 20)
+    with pytest.raises(Corrupt, match=r"more than 1048575 bytes"):
+        decompress(content, "x", (1 << 20) - 1)
 
 
 # --- the command
@@ -487,6 +494,14 @@ def test_command_lists_and_shows(run: Any) -> None:
     assert [version["batch_id"] for version in told["versions"]] == list(range(BATCHES))
     assert "reducing  sum       value int64" in run("show").output
     assert json.loads(run("show", "--json").output)["operators"][0]["key_columns"] == {"user": "string"}
+
+
+def test_command_says_by_its_exit_code_that_a_batch_cannot_be_read(run: Any, recorded: Recorded) -> None:
+    assert run("list").exit_code == 0
+    (recorded.folder / "checkpoint" / "state" / "0" / "0" / f"{BATCHES}.delta").write_bytes(b"torn")
+    for more in ([], ["--json"]):
+        told = run("list", *more)
+        assert told.exit_code == 1 and "is damaged" in told.output
 
 
 def test_command_reads_and_compares(run: Any, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class SparkState:
                 f"{where} is missing: Spark's own state of the batch cannot be had. If a query runs on the checkpoint, "
                 "it may have cleaned away what it no longer retains: read a newer batch"
             )
-        return list(_parse(decompress(data, where), where))
+        return list(_parse(decompress(data, where, _ROWS_BYTES_MAX), where))
 
     def _described(self, name: str, number: int) -> SparkOperator:
         data = self._store.get(name) or b""
