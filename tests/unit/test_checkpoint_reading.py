@@ -51,14 +51,14 @@ FOLDED = {"fold.deltas.max": 1, "snapshot.deltas.max": 2, "snapshot.bytes.min": 
 class Recorded:
     """A query's files after some batches: batch b adds b to each of ten users, and one user more."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, batches: int = BATCHES, **settings: Any) -> None:
         self.folder = folder
         self.spark = SparkFiles(folder / "checkpoint", QUERY_ID)
         self.handles = []
         with Harness(
             Sums(), "user", "user string, n long", "user string", name="sums", folder=folder, settings=settings
         ) as harness:
-            for batch_id in range(BATCHES):
+            for batch_id in range(batches):
                 users = [f"user-{at}" for at in range(10 + batch_id)]
                 harness.process([{"user": user, "n": batch_id} for user in users])
                 handle = harness.snapshot().handle
@@ -459,12 +459,19 @@ def test_xxh32_is_that_of_its_specification() -> None:
 
 def test_streams_of_several_blocks_and_of_several_streams() -> None:
     content = bytes(range(256)) * 1000
-    assert decompress(lz4_stream(content, 1000) + lz4_stream(content), "x") == content * 2
+    assert decompress(lz4_stream(content, 1000) + lz4_stream(content), "x", 1 << 20) == content * 2
     compressed = pa.Codec("lz4_raw").compress(content, asbytes=True)
     header = struct.pack("<BIII", 0x25, len(compressed), len(content), xxh32(content) & 0x0FFFFFFF)
-    assert decompress(b"LZ4Block" + header + compressed + lz4_stream(b""), "x") == content
+    assert decompress(b"LZ4Block" + header + compressed + lz4_stream(b""), "x", 1 << 20) == content
     with pytest.raises(Corrupt, match="before its last block"):
-        decompress(b"LZ4Block" + header + compressed, "x")
+        decompress(b"LZ4Block" + header + compressed, "x", 1 << 20)
+
+
+def test_a_few_bytes_that_say_they_are_many_are_not_unpacked() -> None:
+    content = lz4_stream(bytes(1 << 20))
+    assert decompress(content, "x", 1 << 20) == bytes(1 << 20)
+    with pytest.raises(Corrupt, match=r"more than 1048575 bytes"):
+        decompress(content, "x", (1 << 20) - 1)
 
 
 # --- the command
@@ -489,6 +496,14 @@ def test_command_lists_and_shows(run: Any) -> None:
     assert json.loads(run("show", "--json").output)["operators"][0]["key_columns"] == {"user": "string"}
 
 
+def test_command_says_by_its_exit_code_that_a_batch_cannot_be_read(run: Any, recorded: Recorded) -> None:
+    assert run("list").exit_code == 0
+    (recorded.folder / "checkpoint" / "state" / "0" / "0" / f"{BATCHES}.delta").write_bytes(b"torn")
+    for more in ([], ["--json"]):
+        told = run("list", *more)
+        assert told.exit_code == 1 and "is damaged" in told.output
+
+
 def test_command_reads_and_compares(run: Any, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in run("read", "sums", "total", "--batch", "2", "--json").output.splitlines()]
     assert {row["user"]: row["value"] for row in rows} == expected(2)
@@ -502,6 +517,47 @@ def test_command_reads_and_compares(run: Any, tmp_path: Path) -> None:
     wrong = run("read", "sums", "total", "--where", "value=x")
     assert (wrong.exit_code, "expected a int64" in wrong.output) == (1, True)
     assert run("read", "sums").exit_code == 2
+
+
+@pytest.fixture
+def outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Spark retains more batches than Holdfast."""
+    monkeypatch.setattr("holdfast.testing.harness._RETAINED_BATCHES", 2)  # whose settings keep all
+    return Recorded(tmp_path, 2 * BATCHES, **FOLDED, **{"snapshot.stateFraction": 0.01})
+
+
+def test_what_retention_deleted_is_no_damage(outlived: Recorded) -> None:
+    with outlived.open() as checkpoint:
+        found = checkpoint.verify()
+        assert found.whole and found.unretained and found.readable[-1] == 2 * BATCHES - 1
+        assert sorted(found.unretained + found.readable) == list(range(2 * BATCHES))
+        assert totals(checkpoint) == expected(2 * BATCHES - 1)
+        for batch_id in found.readable:
+            assert totals(checkpoint, batch_id) == expected(batch_id)
+    with outlived.open() as checkpoint:  # anew: a version that was read may lead to one before it
+        for batch_id in found.unretained:
+            with pytest.raises(Unavailable, match=rf"batch {batch_id} .*no longer retained by Holdfast"):
+                totals(checkpoint, batch_id)
+        repairs = checkpoint.repair()
+        assert repairs.verification.whole and not repairs.files
+    told = CliRunner().invoke(main, ["checkpoints", "verify", str(outlived.folder / "checkpoint")])
+    assert (told.exit_code, "no longer retained by Holdfast" in told.output) == (0, True)
+
+
+def test_damage_is_damage_whatever_retention_deleted(outlived: Recorded) -> None:
+    with outlived.open() as checkpoint:
+        unretained = checkpoint.verify().unretained
+    named = sorted(path for path in outlived.slot.rglob("*") if path.is_file() and path.parent.name != "first")
+    for path in named:
+        content = path.read_bytes()
+        for change in ("missing", "torn"):
+            path.unlink() if change == "missing" else path.write_bytes(content[:-1])
+            with outlived.open() as checkpoint:
+                found = checkpoint.verify()
+            path.write_bytes(content)
+            if str(path.name) in str(outlived.handles[-1].to_text()):
+                assert not found.whole, (path, change)
+            assert set(found.unretained) >= set(unretained) or not found.whole
 
 
 @pytest.mark.parametrize("error", [Corrupt("a table is damaged"), KeyboardInterrupt()])

@@ -19,7 +19,7 @@ from holdfast.cli.failures import said_on_failure
 from holdfast.cli.new_file import new_file
 from holdfast.cli.rows import aligned, condition, instant, show_table, size
 from holdfast.errors import Unavailable
-from holdfast.inspect import Checkpoint
+from holdfast.inspect import Checkpoint, Version
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,12 +53,20 @@ def checkpoints() -> None:
 @_state_folder
 @_as_json
 def list_versions(checkpoint: str, state_folder: str | None, as_json: bool) -> None:
-    """The batches that are committed and retained."""
+    """The batches that are committed and retained.
+
+    Exit code 0: all can be read, as far as Spark's own files tell. 1: some cannot.
+    """
     with said_on_failure(), Checkpoint(checkpoint, state=state_folder) as opened:
         found = opened.versions()
     if as_json:
         click.echo(json.dumps({"query": opened.query_id, "versions": [asdict(version) for version in found]}, indent=2))
-        return
+    else:
+        _show_versions(found)
+    raise SystemExit(1 if any(version.problem for version in found) else 0)
+
+
+def _show_versions(found: tuple[Version, ...]) -> None:
     rows = []
     for version in found:
         slots = sum(figures["slots"] for figures in version.operators.values())
@@ -120,6 +128,9 @@ def verify(checkpoint: str, state_folder: str | None, as_json: bool) -> None:
             click.echo(f"{click.style('damaged', fg='red')}  {damage.name}\n         {damage.problem}")
         for batch_id, problems in found.lost.items():
             click.echo(f"{click.style('lost', fg='red')}     batch {batch_id}: {'; '.join(problems)}")
+        if found.unretained:
+            count, newest = len(found.unretained), found.unretained[-1]
+            click.echo(f"{count} batches, up to batch {newest}, are no longer retained by Holdfast, as it was told")
         batches = f"{len(found.readable)} of {len(found.readable) + len(found.lost)} batches can be restored"
         click.echo(f"{found.files} files, {size(found.bytes)} read: {len(found.damaged)} damaged, {batches}")
     raise SystemExit(0 if found.whole else 1)

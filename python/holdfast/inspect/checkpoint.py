@@ -29,6 +29,7 @@ from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema
 from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
+from holdfast.inspect.no_longer_retained import is_unretained
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
 from holdfast.inspect.spark_itself import SparkItself
@@ -352,7 +353,10 @@ class Checkpoint:
             work=work,
             ids=new_id,
         )
-        return Repairs(tuple(mender.run(apply)), self.verify())
+        files, verification = mender.run(apply), self.verify()
+        if verification.whole:  # what is missing all the same, retention has deleted
+            files = [one for one in files if one.mended]
+        return Repairs(tuple(files), verification)
 
     def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
         return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
@@ -364,7 +368,13 @@ class Checkpoint:
             yield
         except Corrupt as error:
             if batch_id in self._committed.batches():
-                raise
+                if not is_unretained(self._committed, batch_id, self._state):
+                    raise
+                raise Unavailable(
+                    f"batch {batch_id} of {self._committed.store.uri} is no longer retained by Holdfast, though Spark "
+                    "still has it: spark.holdfast.retainedBatches is less than spark.sql.streaming.minBatchesToRetain. "
+                    f"Read a newer batch, and let both be the same ({error})"
+                ) from error
             raise Unavailable(
                 f"batch {batch_id} was cleaned away while it was read: a query runs on {self._committed.store.uri} and "
                 f"retains its newest batches only. Read it again, of a newer batch, or set "

@@ -72,7 +72,10 @@ class Verification:
     readable
         Batches of which every slot can be restored, ascending.
     lost
-        Of the others: what stands in the way, by batch.
+        Of those that are damaged: what stands in the way, by batch.
+    unretained
+        Batches that Spark still has and Holdfast retains no longer (``spark.holdfast.retainedBatches`` is less than
+        ``spark.sql.streaming.minBatchesToRetain``): what they needed was rightly deleted, and is no damage.
     """
 
     files: int
@@ -80,6 +83,7 @@ class Verification:
     damaged: tuple[Damage, ...]
     readable: tuple[int, ...]
     lost: dict[int, tuple[str, ...]]
+    unretained: tuple[int, ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -1,7 +1,8 @@
 """Reads every byte that retained batches need: each file once, then which batches have a way left.
 
 A way to a version of a slot: a snapshot that its handle names, whole, and each delta after it; or, where the deltas go
-back to the beginning, all deltas.
+back to the beginning, all deltas. What is not there any more because Holdfast retains fewer batches than Spark is no
+damage: no_longer_retained.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.checkpoint.snapshot import Manifest
 from holdfast.errors import Corrupt, HoldfastError, Incompatible, InvalidRequest
 from holdfast.inspect.committed import Committed
 from holdfast.inspect.descriptions import Damage, Verification
+from holdfast.inspect.no_longer_retained import Floors, needed_above
 from holdfast.inspect.slot_versions import SlotVersions
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.storage import FileStore, local_file
@@ -39,20 +41,30 @@ def verify_versions(
     """See :meth:`holdfast.Checkpoint.verify`."""
     files = _Files(store, progress)
     readable: list[int] = []
+    unretained: list[int] = []
     lost: dict[int, tuple[str, ...]] = {}
     damaged: dict[str, str] = {}
-    for batch_id in committed.batches():
+    floors = Floors(store)
+    for batch_id in reversed(committed.batches()):  # what is newer says what is needed no longer
         files.met.clear()
-        problems = _problems(committed, batch_id, files, record_of, slot_of)
+        whole: list[Handle] = []
+        blocked: dict[str, set[str]] = {}
+        problems = _problems(committed, batch_id, files, record_of, slot_of, whole, blocked)
         if (problems or files.met) and batch_id not in committed.batches():
             continue  # a query that runs retains it no longer, nor what it needed
-        damaged |= files.met
-        if problems:
-            lost[batch_id] = problems
+        gone = {name for name in files.met if name in files.needed and floors.deleted(name, *files.needed[name])}
+        damaged |= {name: problem for name, problem in files.met.items() if name not in gone}
+        left = tuple(problem for problem in problems if not blocked.get(problem) or blocked[problem] - gone)
+        if left:
+            lost[batch_id] = left
+        elif problems:
+            unretained.append(batch_id)
         else:
             readable.append(batch_id)
+        floors.note(whole)
+    found = tuple(Damage(name, damaged[name]) for name in sorted(damaged))
     return Verification(
-        files.count, files.bytes, tuple(Damage(name, damaged[name]) for name in sorted(damaged)), tuple(readable), lost
+        files.count, files.bytes, found, tuple(reversed(readable)), dict(sorted(lost.items())), tuple(unretained[::-1])
     )
 
 
@@ -62,8 +74,12 @@ def _problems(
     files: _Files,
     record_of: Callable[[str], OperatorRecord],
     slot_of: Slots,
+    whole: list[Handle],
+    blocked: dict[str, set[str]],
 ) -> tuple[str, ...]:
-    """What stands in the way of a batch."""
+    """What stands in the way of a batch. ``whole`` gets the handles that can be restored; ``blocked``, by problem, the
+    files that stand in the way.
+    """
     try:
         handles = committed.at(batch_id).handles
     except _WRONG as error:
@@ -81,8 +97,9 @@ def _problems(
         for slot in sorted(slots):
             if slot >= record.slots:
                 problems.append(f"operator {operator!r} has {record.slots} slots, and a handle of slot {slot}")
-            elif not files.leads_to(slots[slot], slot_of(record, slot)):
+            elif blocking := files.blocking(slots[slot], slot_of(record, slot)):
                 problems.append(f"{slots[slot].where} cannot be restored")
+                blocked[problems[-1]] = blocking
             elif unknown := sorted(files.state_ids(slots[slot], slot_of(record, slot)) - known):
                 # Nothing else tells that the newest document of the log is gone: it is named by no other.
                 lost = (
@@ -91,6 +108,8 @@ def _problems(
                 )
                 files.met[f"the log of states of operator {operator!r}"] = lost
                 problems.append(lost)
+            else:
+                whole.append(slots[slot])
     return tuple(problems)
 
 
@@ -107,10 +126,21 @@ class _Files:
         self._manifests: dict[str, Manifest] = {}
         self._state_ids: dict[str, set[int]] = {}
         self.met: dict[str, str] = {}
+        #: By name: of which operator and slot it is, and the floor from which on retention may delete it.
+        self.needed: dict[str, tuple[str, int, int]] = {}
         self.count = self.bytes = 0
 
-    def leads_to(self, handle: Handle, slot: SlotVersions) -> bool:
-        """Whether a way to the version is whole; all ways are read, whether they are needed or not."""
+    def blocking(self, handle: Handle, slot: SlotVersions) -> set[str]:
+        """Names of the files that stand in the way to the version; none, where one is whole. All ways are read, whether
+        they are needed or not.
+        """
+        before, self.met = self.met, {}
+        try:
+            return set() if self._leads_to(handle, slot) else set(self.met) or {handle.where}
+        finally:
+            self.met = before | self.met
+
+    def _leads_to(self, handle: Handle, slot: SlotVersions) -> bool:
         deltas = {ref.sequence: self._delta(ref, slot) for ref in handle.deltas}
         starts = {ref.sequence: self._snapshot(ref, slot) for ref in handle.snapshots}
         if handle.start == 0:
@@ -134,6 +164,7 @@ class _Files:
         def read() -> None:
             self._state_ids[key] = {n for batch in slot.deltas.read(ref) for n in pc.unique(batch["state"]).to_pylist()}
 
+        self._need(name, slot, ref.sequence)
         return self._once(key, name, ref.size_bytes, read)
 
     def _snapshot(self, ref: SnapshotRef, slot: SlotVersions) -> bool:
@@ -143,15 +174,21 @@ class _Files:
         def read_manifest() -> None:  # once: a query that runs may delete it before the next handle that names it
             self._manifests[key] = slot.snapshots.read_manifest(ref)
 
+        self._need(name, slot, needed_above(ref))
         if not self._once(key, name, ref.size_bytes, read_manifest):
             return False
         whole = True
         for file in self._manifests[key].files:
             stored = slot.context.stored(str(file.stored_as))
             folder = slot.context.folder.local_dir
+            self._need(stored, slot, needed_above(ref))
             read = partial(compare_stored, self._store, stored, (file.size_bytes, file.checksum), folder)
             whole = self._once(f"{stored} {file.checksum}", stored, file.size_bytes, read) and whole
         return whole
+
+    def _need(self, name: str, slot: SlotVersions, floor: int) -> None:
+        known = self.needed.get(name, ("", 0, 0))[2]  # of a table that several snapshots have, the newest needs it
+        self.needed[name] = (slot.context.operator, slot.context.slot, max(floor, known))
 
     def _once(self, key: str, name: str, size_bytes: int, read: Callable[[], object]) -> bool:
         if key not in self._problems:

@@ -22,8 +22,8 @@ _P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 3747613
 _WORD = 0xFFFFFFFF
 
 
-def decompress(data: bytes, where: str) -> bytes:
-    """The content of a stream; Corrupt where it is none, or ends early."""
+def decompress(data: bytes, where: str, bytes_max: int) -> bytes:
+    """The content of a stream; Corrupt where it is none, or ends early, or has more than ``bytes_max`` bytes."""
     content = bytearray()
     at, ended = 0, True
     while at < len(data):
@@ -36,6 +36,8 @@ def decompress(data: bytes, where: str) -> bytes:
             raise _damaged(where, f"no block begins at byte {at - _HEADER.size}")
         if stored > len(data) - at:
             raise _damaged(where, "it ends within a block")
+        if len(content) + length > bytes_max:  # a few bytes can say that they are many
+            raise _damaged(where, f"it has more than {bytes_max} bytes, more than handles of any query")
         ended = length == 0
         block = _content(data[at : at + stored], method, length, where)
         if length and xxh32(block) & _MASK != checksum:

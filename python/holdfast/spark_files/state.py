@@ -73,7 +73,7 @@ def contradicts(snapshot: Changes, delta: Changes) -> bool:
 
 def parsed(data: bytes, where: str) -> Changes:
     """The content of a file; Corrupt where it is none."""
-    return list(_parse(decompress(data, where), where))
+    return list(_parse(decompress(data, where, _ROWS_BYTES_MAX), where))
 
 
 class SparkState:
