@@ -1,6 +1,7 @@
-"""States with a TTL against dictionaries with an explicit clock: random writes and reads, a clock that goes either way,
-TTLs that are added, changed and taken away, batches that abort, stores that stay, catch up, spill or are opened over
-bases from which folds left out what is expired. Versions of the past are opened again and must say what they said."""
+"""States with a TTL against dictionaries with an explicit clock: random writes and reads, a clock that goes either
+way, a watermark that comes late and rows ahead of it, expiry at once or in steps, TTLs that are added, changed and
+taken away, batches that abort, stores that stay, catch up, spill or are opened over bases from which folds left out
+what is expired. Versions of the past are opened again and must say what they said."""
 
 from __future__ import annotations
 
@@ -23,10 +24,14 @@ OPTIONS = _core.BaseOptions(max_runs=2)
 GROUPS = 4
 VALUES, SUMS, FIRSTS, COUNTS, LISTS, MAPS = range(1, 7)
 STATES = (VALUES, SUMS, FIRSTS, COUNTS, LISTS, MAPS)
+#: The time that each state's TTL goes by, which never changes.
+TIMES = {state: "event" if state in (FIRSTS, COUNTS, MAPS) else "processing" for state in STATES}
 START = 1_000_000
 
 keys = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 lengths = st.sampled_from([None, 5, 20, 60])
+#: Visibility: of what is over nothing is given out, or until the time passes the next multiple.
+steps = st.sampled_from([1, 1, 7])
 
 
 class Oracle:
@@ -35,26 +40,44 @@ class Oracle:
     def __init__(self) -> None:
         self.entries: dict[tuple[int, int, Any], list[Any]] = {}
         self.ttl: dict[int, int | None] = dict.fromkeys(STATES)
+        self.step: dict[int, int] = dict.fromkeys(STATES, 1)
         self.cutoff: dict[int, int] = {}
         self.since: dict[int, int] = {}
         self.stamps: dict[int, int] = {}
         self.latest: dict[int, int] = {}
         self.ordinal = 0
 
-    def begin(self, now: int) -> None:
+    def begin(self, time: BatchTime) -> None:
         """What expires is gone for good: it is taken out here and now."""
         self.stamps = {}
         for state in STATES:
-            ttl = self.ttl[state]
-            if ttl is not None:
+            ttl, now = self.ttl[state], time.timestamp_ms if TIMES[state] == "processing" else time.watermark_ms
+            if ttl is not None and now is not None:
                 self.since.setdefault(state, now)
-                self.cutoff[state] = max(self.cutoff.get(state, now - ttl), now - ttl)
+                cutoff = now - now % self.step[state] - ttl
+                self.cutoff[state] = max(self.cutoff.get(state, cutoff), cutoff)
             if state in self.cutoff:
-                self.latest[state] = self.stamps[state] = max(now, self.latest.get(state, now))
+                if now is not None:
+                    self.latest[state] = max(now, self.latest.get(state, now))
+                self.stamps[state] = self.latest[state]
         for place, (_, stamp) in list(self.entries.items()):
             state = place[0]
             if state in self.cutoff and (self.since[state] if stamp is None else stamp) <= self.cutoff[state]:
                 del self.entries[place]
+
+    def advance(self, event: int) -> None:
+        """Rows of an event time are next."""
+        for state in STATES:
+            if TIMES[state] == "event" and self.ttl[state] is not None:
+                self.stamps[state] = max(event, self.stamps.get(state, event))
+
+    def lifetimes(self, refreshes: dict[int, bool]) -> list[Lifetime]:
+        """As they are declared."""
+        return [
+            Lifetime(state, TIMES[state], ttl, self.step[state], refreshes[state])
+            for state, ttl in self.ttl.items()
+            if ttl is not None
+        ]
 
     def put(self, state: int, key: int, at: Any, value: Any) -> None:
         self.entries[state, key, at] = [value, self.stamps.get(state)]
@@ -91,11 +114,13 @@ class TtlModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    @initialize()
-    def start(self) -> None:
-        self.now = START
+    @initialize(ttls=st.tuples(*[lengths] * len(STATES)), step=steps)
+    def start(self, ttls: tuple[int | None, ...], step: int) -> None:
+        self.now, self.mark = START, None
         self.refreshes = dict.fromkeys(STATES, False)
         self.oracle = Oracle()
+        for state, ttl in zip(STATES, ttls):
+            self.oracle.ttl[state], self.oracle.step[state] = ttl, step
         # By sequence: what was there, its expiry, and the delta that led to it.
         self.versions: list[tuple[Oracle, tuple[StateExpiry, ...], list[pa.RecordBatch]]] = [(Oracle(), (), [])]
         self.bases: list[tuple[int, Path]] = []
@@ -141,9 +166,9 @@ class TtlModel(RuleBasedStateMachine):
 
     # --- between batches
     @precondition(lambda self: not self.in_batch)
-    @rule(state=st.sampled_from(STATES), ttl=lengths, refreshes=st.booleans())
-    def declare(self, state: int, ttl: int | None, refreshes: bool) -> None:
-        self.oracle.ttl[state] = ttl
+    @rule(state=st.sampled_from(STATES), ttl=lengths, step=steps, refreshes=st.booleans())
+    def declare(self, state: int, ttl: int | None, step: int, refreshes: bool) -> None:
+        self.oracle.ttl[state], self.oracle.step[state] = ttl, step
         self.refreshes[state] = refreshes and ttl is not None
 
     @precondition(lambda self: not self.in_batch and self.sequence > 0)
@@ -178,35 +203,40 @@ class TtlModel(RuleBasedStateMachine):
         oracle = copy.deepcopy(oracle)
         ways = [None, *(base for base in self.bases if base[0] <= sequence)]
         store = self.opened(sequence, ways[which % len(ways)])
-        now = START + later
-        lifetimes = [
-            Lifetime(state, "processing", ttl, 1, False) for state, ttl in oracle.ttl.items() if ttl is not None
-        ]
+        time = BatchTime(START + later, self.mark and START + later)
+        lifetimes = oracle.lifetimes(dict.fromkeys(STATES, False))
         store.begin(sequence + 1)
-        BatchStamps(store, next_expiry(expiry, lifetimes, BatchTime(now), "here"), lifetimes, BatchTime(now))
-        oracle.begin(now)
+        BatchStamps(store, next_expiry(expiry, lifetimes, time, "here"), lifetimes, time)
+        oracle.begin(time)
         self.bind(store)
         self.check(oracle, list(range(6)))
 
     # --- batches
     @precondition(lambda self: not self.in_batch)
-    @rule(moves=st.integers(-40, 60))
-    def begin(self, moves: int) -> None:
+    @rule(moves=st.integers(-40, 60), marked=st.integers(0, 40), is_first=st.booleans(), looks=st.booleans())
+    def begin(self, moves: int, marked: int, is_first: bool, looks: bool) -> None:
         self.now = max(START, self.now + moves)
-        ttls = self.oracle.ttl
-        self.lifetimes = [
-            Lifetime(state, "processing", ttl, 1, self.refreshes[state])
-            for state, ttl in ttls.items()
-            if ttl is not None
-        ]
-        time = BatchTime(self.now)
+        if self.mark is not None or is_first:
+            self.mark = (self.mark or START) + marked
+        self.lifetimes = self.oracle.lifetimes(self.refreshes)
+        time = BatchTime(self.now, self.mark)
         self.expiry = next_expiry(self.versions[-1][1], self.lifetimes, time, "here")
         self.store.begin(self.sequence + 1)
-        BatchStamps(self.store, self.expiry, self.lifetimes, time)
-        self.oracle.begin(self.now)
+        self.stamps = BatchStamps(self.store, self.expiry, self.lifetimes, time)
+        self.oracle.begin(time)
         self.bind(self.store)
         self.pieces: list[pa.RecordBatch] = []
         self.in_batch = True
+        if looks:
+            self.look([*range(6)])
+
+    @precondition(lambda self: self.in_batch)
+    @rule(ahead=st.integers(-30, 50))
+    def rows_come(self, ahead: int) -> None:
+        """Rows of an event time, behind the watermark or ahead of it."""
+        event = (self.mark or START) + ahead
+        self.stamps.advance(event)
+        self.oracle.advance(event)
 
     @precondition(lambda self: self.in_batch)
     @rule(chosen=keys, number=st.integers(1, 9))
@@ -283,9 +313,9 @@ class TtlModel(RuleBasedStateMachine):
     @precondition(lambda self: self.in_batch)
     @rule()
     def abort(self) -> None:
-        ttls = self.oracle.ttl
+        declared = self.oracle.ttl, self.oracle.step
         self.oracle = copy.deepcopy(self.versions[-1][0])
-        self.oracle.ttl = ttls
+        self.oracle.ttl, self.oracle.step = declared
         self.store = self.opened(self.sequence, self.bases[-1] if self.bases else None)
         self.in_batch = False
 
