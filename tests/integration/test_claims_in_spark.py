@@ -14,6 +14,7 @@ from tests.streams import FileStream, Transform
 
 import holdfast as hf
 from holdfast.inspect.savepoint import Format
+from holdfast.sealed import checksum_of
 
 pytestmark = pytest.mark.spark
 
@@ -38,10 +39,11 @@ def test_a_savepoint_goes_with_the_query_that_claims_it(
 
     new.write(batches[3])
     found += told(new.run(frame()))
+    done = f"claims/{checksum_of((saved / 'savepoint.json').read_bytes())}.done.json"
     assert (saved / "savepoint.json").exists(), "one batch is committed, and no other has seen that"
     new.write(batches[4])
     found += told(new.run(frame()))
-    left = {"claimed.json", "claims/totals.claimed.json", "claims/totals.taken.json"}
+    left = {"claimed.json", "claims/totals.claimed.json", "claims/totals.taken.json", done}
     ends = time.monotonic() + 300
     while files_in(saved) != left and time.monotonic() < ends:
         time.sleep(0.1)  # it goes in the background of the workers

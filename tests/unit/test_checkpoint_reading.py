@@ -547,17 +547,22 @@ def test_what_retention_deleted_is_no_damage(outlived: Recorded) -> None:
 def test_damage_is_damage_whatever_retention_deleted(outlived: Recorded) -> None:
     with outlived.open() as checkpoint:
         unretained = checkpoint.verify().unretained
-    named = sorted(path for path in outlived.slot.rglob("*") if path.is_file() and path.parent.name != "first")
-    for path in named:
+    floor = outlived.handles[-1].floor
+    refs = {ref.name for one in outlived.handles for ref in one.snapshots if ref.sequence >= floor}
+    named = {name.rpartition("-")[2].removesuffix(".json") for name in refs}
+    deltas = [path for path in outlived.slot.glob("delta/*") if int(path.name.partition("-")[0]) > floor]
+    others = (path for path in outlived.slot.rglob("s*/*") if any(name in path.name for name in named))
+    paths = [*deltas, *others]
+    assert {path.parent.name for path in paths} == {"delta", "snapshot", "sst"}
+    for path in paths:
         content = path.read_bytes()
         for change in ("missing", "torn"):
             path.unlink() if change == "missing" else path.write_bytes(content[:-1])
             with outlived.open() as checkpoint:
                 found = checkpoint.verify()
             path.write_bytes(content)
-            if str(path.name) in str(outlived.handles[-1].to_text()):
-                assert not found.whole, (path, change)
-            assert set(found.unretained) >= set(unretained) or not found.whole
+            assert path.name in str(found.damaged), (path, change)
+            assert not set(found.unretained) - set(unretained), (path, change)
 
 
 @pytest.mark.parametrize("error", [Corrupt("a table is damaged"), KeyboardInterrupt()])
