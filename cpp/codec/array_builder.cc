@@ -29,6 +29,12 @@ void ArrayBuilder::Reserve(int64_t rows) {
   }
 }
 
+void ArrayBuilder::ReserveBytes(size_t bytes) {
+  const bool has_one = type_.id == TypeId::kStruct && children_.size() == 1;
+  if (has_one) children_[0].ReserveBytes(bytes);
+  if (type_.id == TypeId::kString || type_.id == TypeId::kBinary) values_.reserve(values_.size() + bytes);
+}
+
 void ArrayBuilder::AppendNull() {
   if (type_.byte_width > 0) values_.insert(values_.end(), static_cast<size_t>(type_.byte_width), 0);
   if (!offsets_.empty()) offsets_.push_back(offsets_.back());

@@ -67,6 +67,8 @@ class ArrayBuilder {
   const Type& type() const { return type_; }
   int64_t length() const { return validity_.length(); }
   void Reserve(int64_t rows);
+  // Of strings and binaries, or of structs whose only field is one: for so many bytes of them in all.
+  void ReserveBytes(size_t bytes);
 
   void AppendNull();                     // structs: appends a null to each child as well
   void AppendFixed(const char* value) {  // type().byte_width bytes; a bool is one byte, 0 or 1

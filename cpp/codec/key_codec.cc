@@ -136,6 +136,7 @@ Status KeyCodec::Encode(const ArrowSchema& schema, const ArrowArray& keys, ByteC
 Result<OwnedArray> KeyCodec::Decode(std::span<const Slice> encoded) const {
   ArrayBuilder builder(type_);
   builder.Reserve(static_cast<int64_t>(encoded.size()));
+  builder.ReserveBytes(TotalBytes(encoded));
   for (size_t i = 0; i < encoded.size(); ++i) {
     KeyParser parser(encoded[i], allow_null_);
     if (!parser.ParseKey(type_, &builder)) return Status::Corrupt("key " + std::to_string(i) + " " + parser.error());

@@ -182,6 +182,7 @@ Result<RowCodec> RowCodec::Make(Type type) {
 Result<OwnedArray> RowCodec::Decode(std::span<const Slice> rows) const {
   ArrayBuilder builder(type_);
   builder.Reserve(static_cast<int64_t>(rows.size()));
+  builder.ReserveBytes(TotalBytes(rows));
   if (fixed_width() > 0 && type_.id != TypeId::kBool) {
     HOLDFAST_RETURN_IF_ERROR(DecodeFixed(type_, rows, &builder));
     return builder.Finish();

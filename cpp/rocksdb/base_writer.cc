@@ -1,5 +1,6 @@
 // Makes a base from its parent and changes: shares the parent's tables, writes the changes as one sorted table,
-// lets RocksDB take it in and merge what its compaction asks for.
+// lets RocksDB take it in and merge what its compaction asks for. Where there is no parent and keys come in order, as
+// those of a savepoint do, most changes are never held: they go into tables as they come.
 // A crash anywhere leaves a folder that nobody has been told of.
 #include <set>
 
@@ -9,6 +10,7 @@
 #include "rocksdb/expiry_filter.h"
 #include "rocksdb/handles.h"
 #include "rocksdb/seal.h"
+#include "rocksdb/sorted_tables.h"
 
 namespace holdfast {
 
@@ -16,8 +18,10 @@ namespace rocks {
 
 namespace {
 
-// Not a name that RocksDB gives a file, so that opening the folder leaves it alone.
-constexpr const char* kPendingTable = "changes.pending";
+// Changes in order are held up to here: a small state shares one table with the next.
+constexpr size_t kHeldInOrderBytes = 16 << 20;
+// Of those that are not held: files that go from machine to machine.
+constexpr size_t kTableBytes = 256 << 20;
 
 class Writer final : public BaseWriter {
  public:
@@ -31,7 +35,11 @@ class Writer final : public BaseWriter {
 
   Status Add(std::span<const Change> changes) override {
     HOLDFAST_RETURN_IF_ERROR(refusal_);
-    return changes_->Add(changes);
+    HOLDFAST_RETURN_IF_ERROR(Changes::Check(changes));
+    const Status added = AddChecked(changes);
+    if (!added.ok())  // some of them may be in a table
+      refusal_ = added.With("this BaseWriter failed; make another one. " + added.message());
+    return added;
   }
 
   size_t memory_bytes() const override { return changes_ == nullptr ? 0 : changes_->memory_bytes(); }
@@ -49,14 +57,49 @@ class Writer final : public BaseWriter {
   }
 
  private:
+  Status AddChecked(std::span<const Change> changes) {
+    if (ordered_ != nullptr && in_order_) {
+      size_t taken = 0;
+      for (; taken < changes.size() && changes[taken].key > last_key_; ++taken) {
+        HOLDFAST_RETURN_IF_ERROR(AppendInOrder(changes[taken]));
+        last_key_ = changes[taken].key;
+      }
+      in_order_ = taken == changes.size();
+      changes = changes.subspan(taken);
+    }
+    HOLDFAST_RETURN_IF_ERROR(changes_->Add(changes));
+    const bool begins = !has_parent_ && ordered_ == nullptr && changes_->in_order();
+    return begins && changes_->memory_bytes() > kHeldInOrderBytes ? BeginInOrder() : Status::Ok();
+  }
+
+  // From here on changes are not held for as long as their keys ascend.
+  Status BeginInOrder() {
+    ordered_ = std::make_unique<SortedTables>(api_, options_, directory_ + "/ordered", kTableBytes);
+    last_key_ = changes_->last_key();
+    HOLDFAST_RETURN_IF_ERROR(changes_->Drain([this](const Change& change) { return AppendInOrder(change); }));
+    changes_ = std::make_unique<Changes>();
+    return Status::Ok();
+  }
+
+  // There is nothing below that a tombstone could hide.
+  Status AppendInOrder(const Change& change) {
+    if (change.deleted || filter_.Drops(change.key, change.value)) return Status::Ok();
+    return ordered_->Put(change.key, change.value);
+  }
+
   Result<std::vector<std::string>> MakeBase() {
-    const std::string table = directory_ + "/" + kPendingTable;
-    HOLDFAST_ASSIGN_OR_RETURN(const size_t entries, WriteTable(table));
+    std::vector<std::vector<std::string>> tables;  // later ones win
+    if (ordered_ != nullptr) {
+      HOLDFAST_RETURN_IF_ERROR(ordered_->Finish());
+      if (!ordered_->paths().empty()) tables.push_back(ordered_->paths());
+    }
+    HOLDFAST_ASSIGN_OR_RETURN(std::vector<std::string> held, WriteHeld(has_parent_ || !tables.empty()));
+    if (!held.empty()) tables.push_back(std::move(held));
     changes_.reset();  // before compaction, which wants memory too
     HOLDFAST_ASSIGN_OR_RETURN(auto merged, ReadMerged(directory_));
     const bool merge_all = MoveMerged(expiry_, &merged);
     // A parent that nothing changed is a base as it stands.
-    if (entries > 0 || !has_parent_ || merge_all) HOLDFAST_RETURN_IF_ERROR(TakeIn(table, entries, merge_all));
+    if (!tables.empty() || !has_parent_ || merge_all) HOLDFAST_RETURN_IF_ERROR(TakeIn(tables, merge_all));
     if (!merged.empty()) HOLDFAST_RETURN_IF_ERROR(ReplaceMerged(merged));
     HOLDFAST_RETURN_IF_ERROR(WriteSeal(directory_));
     return ListFiles(directory_);
@@ -67,40 +110,23 @@ class Writer final : public BaseWriter {
     return WriteMerged(directory_, merged);
   }
 
-  // Writes the changes to `path`, unless there are none; how many there are.
-  Result<size_t> WriteTable(const std::string& path) {
-    HOLDFAST_ASSIGN_OR_RETURN(const OptionsHandle options, MakeOptions(api_, options_));
-    const Handle<CEnvOptions> environment(api_.envoptions_create(), api_.envoptions_destroy);
-    const Handle<CSstFileWriter> writer(api_.sstfilewriter_create(environment.get(), options.get()),
-                                        api_.sstfilewriter_destroy);
-    size_t entries = 0;
-    const Status written = changes_->Drain([&](const Change& change) -> Status {
-      const bool deleted = change.deleted || filter_.Drops(change.key, change.value);
-      if (deleted && !has_parent_) return Status::Ok();  // nothing below to hide
-      char* error = nullptr;
-      if (entries++ == 0) api_.sstfilewriter_open(writer.get(), path.c_str(), &error);
-      if (error == nullptr && deleted) {
-        api_.sstfilewriter_delete(writer.get(), change.key.data(), change.key.size(), &error);
-      } else if (error == nullptr) {
-        api_.sstfilewriter_put(writer.get(), change.key.data(), change.key.size(), change.value.data(),
-                               change.value.size(), &error);
-      }
-      return TakeError(api_, error, "writing a sorted table", directory_);
-    });
-    HOLDFAST_RETURN_IF_ERROR(written);
-    if (entries == 0) return entries;
-    char* error = nullptr;
-    api_.sstfilewriter_finish(writer.get(), &error);
-    HOLDFAST_RETURN_IF_ERROR(TakeError(api_, error, "finishing a sorted table", directory_));
-    return entries;
+  // Writes the changes that are held; where. `below`: there is something that tombstones hide.
+  Result<std::vector<std::string>> WriteHeld(bool below) {
+    SortedTables table(api_, options_, directory_ + "/changes", SIZE_MAX);
+    HOLDFAST_RETURN_IF_ERROR(changes_->Drain([&](const Change& change) -> Status {
+      if (!change.deleted && !filter_.Drops(change.key, change.value)) return table.Put(change.key, change.value);
+      return below ? table.Delete(change.key) : Status::Ok();
+    }));
+    HOLDFAST_RETURN_IF_ERROR(table.Finish());
+    return table.paths();
   }
 
-  // Opens the folder for writing, takes the table in, waits for the merges that follow, closes and cleans up.
-  Status TakeIn(const std::string& table, size_t entries, bool merge_all) {
+  // Opens the folder for writing, takes tables in, waits for the merges that follow, closes and cleans up.
+  Status TakeIn(const std::vector<std::vector<std::string>>& tables, bool merge_all) {
     const Handle<CCompactionFilter> filter = filter_.ForCompaction(api_);
     HOLDFAST_ASSIGN_OR_RETURN(auto database, Database::Open(api_, directory_, options_, OpenMode::kReadWrite,
                                                             filter_.any() ? filter.get() : nullptr));
-    if (entries > 0) HOLDFAST_RETURN_IF_ERROR(Ingest(*database, table));
+    for (const std::vector<std::string>& together : tables) HOLDFAST_RETURN_IF_ERROR(Ingest(*database, together));
     // What goes wrong in it is an error in the background, which waiting tells.
     if (merge_all) api_.compact_range_cf(database->db(), database->family(), nullptr, 0, nullptr, 0);
     HOLDFAST_RETURN_IF_ERROR(WaitForMerges(*database));
@@ -109,13 +135,15 @@ class Writer final : public BaseWriter {
     return RemoveObsoleteFiles(directory_, live_tables);
   }
 
-  Status Ingest(const Database& database, const std::string& table) {
+  // Tables whose keys do not overlap.
+  Status Ingest(const Database& database, const std::vector<std::string>& tables) {
     const Handle<CIngestOptions> options(api_.ingestexternalfileoptions_create(),
                                          api_.ingestexternalfileoptions_destroy);
     api_.ingestexternalfileoptions_set_move_files(options.get(), 1);
-    const char* const paths[] = {table.c_str()};
+    std::vector<const char*> paths;
+    for (const std::string& table : tables) paths.push_back(table.c_str());
     char* error = nullptr;
-    api_.ingest_external_file_cf(database.db(), database.family(), paths, 1, options.get(), &error);
+    api_.ingest_external_file_cf(database.db(), database.family(), paths.data(), paths.size(), options.get(), &error);
     return TakeError(api_, error, "taking in a sorted table", directory_);
   }
 
@@ -146,6 +174,9 @@ class Writer final : public BaseWriter {
   const std::vector<StateExpiry> expiry_;
   const ExpiryFilter filter_;
   std::unique_ptr<Changes> changes_ = std::make_unique<Changes>();  // null: written
+  std::unique_ptr<SortedTables> ordered_;                           // null: all changes are held
+  bool in_order_ = true;                                            // what comes next may go on in ordered_ …
+  std::string last_key_;                                            // … if it is above this key
   Status refusal_;  // of whatever comes after Finish, and of a Finish after one that failed
 };
 

@@ -25,7 +25,7 @@ uint64_t BigEndian(uint64_t value) {
   return std::endian::native == std::endian::little ? __builtin_bswap64(value) : value;
 }
 
-Status Check(const Change& change) {
+Status CheckOne(const Change& change) {
   if (change.key.empty()) return Status::InvalidRequest("expected a store key, found an empty one");
   if (change.key.size() <= kBytesMax && change.value.size() <= kBytesMax) return Status::Ok();
   return Status::InvalidRequest("expected a key and a value of at most 2 GiB each, found " +
@@ -35,8 +35,13 @@ Status Check(const Change& change) {
 
 }  // namespace
 
+Status Changes::Check(std::span<const Change> changes) {
+  for (const Change& change : changes) HOLDFAST_RETURN_IF_ERROR(CheckOne(change));
+  return Status::Ok();
+}
+
 Status Changes::Add(std::span<const Change> changes) {
-  for (const Change& change : changes) HOLDFAST_RETURN_IF_ERROR(Check(change));
+  HOLDFAST_RETURN_IF_ERROR(Check(changes));
   for (size_t begin = AddInOrder(changes); begin < changes.size(); begin += kBlockChanges) {
     AddBlock(changes.subspan(begin, std::min(kBlockChanges, changes.size() - begin)));
   }

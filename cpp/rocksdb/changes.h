@@ -22,7 +22,12 @@ class Changes {
   // Copies; a later change of a key wins. InvalidRequest, and then none is added, for a key that is empty, or a key or
   // value of more than 2 GiB.
   Status Add(std::span<const Change> changes);
+  // What Add refuses.
+  static Status Check(std::span<const Change> changes);
   bool empty() const { return records_.empty(); }
+  // Whether each key came above the one before; then the last of them, if there is one.
+  bool in_order() const { return in_order_; }
+  Slice last_key() const { return records_.empty() ? Slice() : records_.back()->key(); }
   size_t memory_bytes() const;
 
   // Calls `visit(const Change&)`, which returns a Status, for each key in key order; stops at the first error. Once:

@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kBatchBytes = 64 << 20;
 constexpr size_t kBlockChanges = 64;
 constexpr size_t kColumnBytesMax = std::numeric_limits<int32_t>::max();  // 32-bit offsets
+constexpr int64_t kRowsBeforeReserve = 256;
 
 Type EntriesType() {
   Type type = Type::Field(TypeId::kStruct, "", 0, true);
@@ -27,6 +28,14 @@ Type EntriesType() {
 }
 
 bool Fits(const ByteColumn& column, Slice value) { return column.bytes.size() + value.size() <= kColumnBytesMax; }
+
+// Room for as many rows as are wanted, by those that are there: a column that grows is copied, each time into pages
+// that the system clears first.
+void ReserveLike(int64_t rows, ByteColumn* column) {
+  const size_t wanted = column->bytes.size() / static_cast<size_t>(column->size()) * static_cast<size_t>(rows);
+  column->bytes.reserve(std::min(wanted + wanted / 8, kBatchBytes));
+  column->offsets.reserve(static_cast<size_t>(rows) + 1);
+}
 
 void Append(Slice value, ByteColumn* column) {
   column->bytes.insert(column->bytes.end(), value.begin(), value.end());
@@ -65,6 +74,10 @@ Result<OwnedArray> NextBatch(BaseIterator& entries, int64_t rows) {
     if (full || !Fits(keys, key) || !Fits(values, value)) break;
     Append(key, &keys);
     Append(value, &values);
+    if (keys.size() == kRowsBeforeReserve && rows > kRowsBeforeReserve) {
+      ReserveLike(rows, &keys);
+      ReserveLike(rows, &values);
+    }
   }
   HOLDFAST_RETURN_IF_ERROR(entries.status());
   const int64_t count = keys.size();

@@ -1,6 +1,7 @@
 // Entries of one state to Arrow columns and back, without a Store. Format: docs/formats/value.md.
 #include "holdfast/state_codec.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <utility>
@@ -84,6 +85,8 @@ class EntryCodec final : public StateCodec {
       return Status::InvalidRequest("expected entries of a store, found nulls among them");
     }
     Parts parts;
+    parts.keys.reserve(static_cast<size_t>(view.length()));
+    parts.rows.reserve(static_cast<size_t>(view.length()));
     for (int64_t i = 0; i < view.length(); ++i) {
       const Slice key = view.child(0).Bytes(i);
       if (key.size() < store_key::kPrefixBytes)
@@ -263,11 +266,22 @@ class EntryCodec final : public StateCodec {
     if (HasSuffix()) HOLDFAST_RETURN_IF_ERROR(EncodeSuffixes(*columns.suffixes, &suffixes));
     ByteColumn encoded;
     if (keys.has_value()) keys->Append(0, length, &encoded);
+    piece->key_groups.reserve(static_cast<size_t>(length));
     for (int64_t i = 0; i < length; ++i) {
       const Slice key = keys.has_value() ? encoded[i] : Slice();
       const uint64_t hash = keys.has_value() ? Xxh64Inline(key.data(), key.size()) : 0;
       piece->key_groups.push_back(keys.has_value() ? KeyGroup(hash, max_parallelism_) : layout::kNoKeyGroup);
-      std::vector<char>& bytes = piece->keys.bytes;
+    }
+    if (keys.has_value() && !HasTime() && !HasSuffix()) {  // the keys are all of it
+      piece->keys = std::move(encoded);
+      return CheckSizes(piece->keys, 0, "key");
+    }
+    std::vector<char>& bytes = piece->keys.bytes;
+    const size_t times_bytes = times.has_value() ? static_cast<size_t>(length) * layout::kTimeBytes : 0;
+    bytes.reserve(times_bytes + encoded.bytes.size() + suffixes.bytes.size());
+    piece->keys.offsets.reserve(static_cast<size_t>(length) + 1);
+    for (int64_t i = 0; i < length; ++i) {
+      const Slice key = keys.has_value() ? encoded[i] : Slice();
       if (times.has_value()) {
         std::array<char, layout::kTimeBytes> time;
         timer_key::PutTime(times->Value<int64_t>(i), time.data());
@@ -298,7 +312,24 @@ class EntryCodec final : public StateCodec {
     return Status::Ok();
   }
 
+  // Values without stamps and nulls have one header, which is written with them; false: there are such.
+  Result<bool> EncodePlain(const Columns& columns, DeltaPiece* piece) const {
+    if (!values_.has_value() || columns.stamps != nullptr) return false;
+    const OwnedArray& values = *columns.values;
+    const char header = value_header::WithVersion(value_header::kRow, version());
+    ByteColumn rows;
+    std::vector<bool> nulls;
+    HOLDFAST_RETURN_IF_ERROR(values_->Encode(values.schema(), values.array(), Slice(&header, 1), &rows, &nulls));
+    if (std::find(nulls.begin(), nulls.end(), true) != nulls.end()) return false;
+    HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "value"));
+    piece->values = std::move(rows);
+    return true;
+  }
+
   Status EncodeValues(const Columns& columns, int64_t length, DeltaPiece* piece) const {
+    piece->valid.assign(static_cast<size_t>(length + 7) / 8, 0xFF);
+    HOLDFAST_ASSIGN_OR_RETURN(const bool done, EncodePlain(columns, piece));
+    if (done) return Status::Ok();
     ByteColumn rows;
     std::vector<bool> nulls(static_cast<size_t>(length), false);
     if (values_.has_value()) {
@@ -312,6 +343,9 @@ class EntryCodec final : public StateCodec {
       HOLDFAST_ASSIGN_OR_RETURN(stamps, ArrayView::Make(int64, columns.stamps->schema(), columns.stamps->array()));
     }
     std::vector<char>& bytes = piece->values.bytes;
+    const size_t stamp_bytes = stamps.has_value() ? value_header::kStampBytes : 0;
+    bytes.reserve(rows.bytes.size() + static_cast<size_t>(length) * (1 + stamp_bytes));
+    piece->values.offsets.reserve(static_cast<size_t>(length) + 1);
     for (int64_t i = 0; i < length; ++i) {
       const bool null = nulls[static_cast<size_t>(i)];
       if (null && kind_ == EntryKind::kValue) {
@@ -329,7 +363,6 @@ class EntryCodec final : public StateCodec {
       if (!null && values_.has_value()) bytes.insert(bytes.end(), rows[i].begin(), rows[i].end());
       piece->values.offsets.push_back(static_cast<int64_t>(bytes.size()));
     }
-    piece->valid.assign(static_cast<size_t>(length + 7) / 8, 0xFF);
     return Status::Ok();
   }
 

@@ -14,6 +14,7 @@ from tests.faulty_file_store import FaultyFileStore
 
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
 from holdfast.storage import LocalFileStore, StorageOptions, StoredFile, open_file_store, run_parallel
+from holdfast.storage.file_store import TEMPORARY_PREFIX
 from holdfast.storage.uri import shown
 
 
@@ -74,6 +75,26 @@ def test_a_file_is_uploaded_and_downloaded(store, tmp_path):
     assert (tmp_path / "target").read_bytes() == content
     with pytest.raises(InternalError, match="exists already"):
         store.put_file("x/large", str(tmp_path / "source"))
+
+
+def test_a_file_that_was_written_where_the_store_is_is_taken(store):
+    root = store.local_path("x")
+    if root is None:
+        return  # the store is elsewhere
+    root = os.path.dirname(root)
+    os.makedirs(root, exist_ok=True)
+    for content in (b"first", b"second"):
+        draft = os.path.join(root, f"{TEMPORARY_PREFIX}{content.decode()}")
+        with open(draft, "wb") as file:
+            file.write(content)
+        if content == b"first":
+            assert [file.name for file in store.list("")] == [], "what is being written is seen"
+            store.put_file("folder/name", draft)
+        else:
+            with pytest.raises(InternalError, match="exists already"):
+                store.put_file("folder/name", draft)
+        assert not os.path.exists(draft)
+    assert store.get("folder/name") == b"first"
 
 
 def test_a_copy_says_what_it_met(store):

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,5 +27,11 @@ struct ByteColumn {
     offsets.assign(1, 0);
   }
 };
+
+inline size_t TotalBytes(std::span<const Slice> slices) {
+  size_t total = 0;
+  for (const Slice slice : slices) total += slice.size();
+  return total;
+}
 
 }  // namespace holdfast

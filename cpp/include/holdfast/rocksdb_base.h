@@ -49,7 +49,8 @@ class BaseWriter {
   virtual Status Add(std::span<const Change> changes) = 0;
   // What the changes so far take. Sorting them in Finish takes hardly more: the hash table goes first.
   virtual size_t memory_bytes() const = 0;
-  // Sorts, merges by key, writes one SST, ingests, compacts, closes. Returns the file names in the folder.
+  // Sorts, merges by key, writes one SST, ingests, compacts, closes. Keys that came in order over no parent are in SSTs
+  // by then. Returns the file names in the folder.
   virtual Result<std::vector<std::string>> Finish() = 0;
   // Entries that Finish left out because they are expired.
   virtual int64_t expired() const = 0;

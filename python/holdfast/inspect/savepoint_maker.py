@@ -21,6 +21,7 @@ from holdfast.inspect.difference import encoded_rows
 from holdfast.inspect.state_rows import StateRows
 from holdfast.inspect.versions import OF_NO_KEY, Versions, key_groups, not_the_same
 from holdfast.savepoint import SavedOperator, StateTtl, TableFile, TableWriter
+from holdfast.savepoint.writing import draft_path
 from holdfast.storage import FileStore
 
 #: Rows so far; of a native savepoint, files.
@@ -102,7 +103,7 @@ class SavepointMaker:
             for state in states:
                 ttl = ttls[state.id]
                 rows = StateRows(record, state, handle, ttl.ttl_ms if ttl else None)
-                path = os.path.join(folder, f"{state.id}.parquet")
+                path = draft_path(self._target) or os.path.join(folder, f"{state.id}.parquet")
                 tables.append(
                     (state, rows, opened.enter_context(TableWriter(path, record.name, state.name, rows.columns)))
                 )

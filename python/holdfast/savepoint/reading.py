@@ -34,7 +34,7 @@ from holdfast.savepoint.manifest import (
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 from holdfast.storage import FileStore, local_file
 
-_BATCH_ROWS = 65536
+_BATCH_ROWS = 8192  # what is made of them stays in the processor's cache, and in memory that is used again
 
 
 def read_manifest(store: FileStore) -> Manifest:
@@ -180,9 +180,10 @@ def read_state(
         if key_groups is not None and file.end_key_group > file.first_key_group:
             if file.end_key_group <= key_groups[0] or key_groups[1] <= file.first_key_group:
                 continue
-            group = pc.field(state.columns.names["key_group"])
-            within = (group >= key_groups[0]) & (group < key_groups[1])
-            wanted = within if pushed is None else within & pushed
+            if file.first_key_group < key_groups[0] or key_groups[1] < file.end_key_group:  # else all rows are wanted
+                group = pc.field(state.columns.names["key_group"])
+                within = (group >= key_groups[0]) & (group < key_groups[1])
+                wanted = within if pushed is None else within & pushed
         if later is None:
             yield from _read_file(store, operator, state, file, folder, columns, wanted)
             continue

@@ -6,21 +6,38 @@ Memory is bounded by one row group. A crash leaves a folder without a manifest, 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast._core import xxh64_file
+from holdfast.clock import new_id
 from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import StateColumns, as_type
+from holdfast.savepoint.compression import ZSTD_LEVEL, codecs
 from holdfast.savepoint.manifest import MANIFEST, TableFile, table_name
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.storage import FileStore
+from holdfast.storage.file_store import TEMPORARY_PREFIX
 
 FORMAT, VERSION = "savepoint", 1
 #: Rows, and bytes as they are in memory, that a row group has at most.
 _GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20
+
+
+def draft_path(store: FileStore) -> str | None:
+    """A path for a new local file that :meth:`FileStore.put_file` takes without copying it; None: the store is
+    elsewhere.
+    """
+    manifest = store.local_path(MANIFEST)
+    if manifest is None:
+        return None
+    folder = os.path.dirname(manifest)
+    with suppress(OSError):  # what is wrong there the store says, of a file that is elsewhere
+        os.makedirs(folder, exist_ok=True)
+    return os.path.join(folder, f"{TEMPORARY_PREFIX}{new_id()}") if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 class TableWriter:
@@ -29,7 +46,7 @@ class TableWriter:
     Parameters
     ----------
     path
-        The local file, which must not exist.
+        The local file, which must not exist, and does not when the writer is left.
     """
 
     def __init__(self, path: str, operator: str, state: str, columns: StateColumns) -> None:
@@ -64,7 +81,7 @@ class TableWriter:
             raise InvalidRequest(
                 f"another attempt at a savepoint writes into {store.uri}; let it end, or give another folder"
             ) from error
-        os.unlink(self._path)
+        self._remove()
         return TableFile(slot, *key_groups, self.rows, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
 
     def end(self) -> None:
@@ -85,6 +102,11 @@ class TableWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self._path)
 
     def _flush(self) -> None:
         if not self._held:
@@ -92,19 +114,21 @@ class TableWriter:
         rows = pa.Table.from_batches(self._held)
         self._held = []
         try:
+            stored = pa.Table.from_arrays(
+                [_stored(rows.column(f.name), f.type) for f in self._schema], schema=self._schema
+            )
             if self._writer is None:
+                compression = codecs(stored)
                 # Dictionaries help few columns of a state and cost all of them: keys are nearly all distinct.
                 self._writer = pq.ParquetWriter(
                     self._path,
                     self._schema,
                     version="2.6",
-                    compression="zstd",
-                    compression_level=1,
+                    compression=compression,
+                    compression_level={path: ZSTD_LEVEL for path, codec in compression.items() if codec == "zstd"},
                     use_dictionary=False,
                 )
-            self._writer.write_table(
-                pa.Table.from_arrays([_stored(rows.column(f.name), f.type) for f in self._schema], schema=self._schema)
-            )
+            self._writer.write_table(stored)
         except pa.ArrowInvalid as error:
             raise Incompatible(
                 f"state {self._names[1]!r} of operator {self._names[0]!r} has a value that Parquet does not hold: "

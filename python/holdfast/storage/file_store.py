@@ -51,7 +51,11 @@ class FileStore(Protocol):
         """
 
     def put_file(self, name: str, path: str) -> None:
-        """Uploads the local file ``path``; otherwise as :meth:`put`."""
+        """Uploads the local file ``path``; otherwise as :meth:`put`.
+
+        One that was written below where :meth:`local_path` leads, and whose name begins with :data:`TEMPORARY_PREFIX`,
+        is not copied: it is taken, and gone afterwards, also where the name exists.
+        """
 
     def create_if_absent(self, name: str, data: Data) -> bool:
         """Writes a file unless the name exists. False: somebody was first, and their file is unchanged."""

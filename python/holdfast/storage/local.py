@@ -30,7 +30,7 @@ from holdfast.storage.file_store import (
     is_temporary,
 )
 
-_COPY_BYTES = 1 << 20
+_COPY_BYTES = 1 << 18  # stays in the processor's cache between being read and being written
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -50,7 +50,11 @@ class LocalFileStore:
             raise exists_already(name, self.uri)
 
     def put_file(self, name: str, path: str) -> None:
-        if not self._create(name, lambda file: _copy(path, file)):
+        if is_temporary(path) and _is_within(path, self.root):
+            made = self._publish("writing", name, _sync_file, path)
+        else:
+            made = self._create(name, lambda file: _copy(path, file))
+        if not made:
             raise exists_already(name, self.uri)
 
     def create_if_absent(self, name: str, data: Data) -> bool:
@@ -88,8 +92,8 @@ class LocalFileStore:
             path_here = self._path(name)
             if not os.path.isfile(path_here):
                 return False
-            with open(path_here, "rb") as source, open(path, "xb") as target:
-                shutil.copyfileobj(source, target, _COPY_BYTES)
+            with open(path, "xb", buffering=0) as target:
+                _copy(path_here, target)
             return True
 
     def list(self, prefix: str) -> Listing:
@@ -139,23 +143,27 @@ class LocalFileStore:
     def _create(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
         return bool(self._publish("writing", name, lambda new: self._write_durably(new, write)))
 
-    def _publish(self, doing: str, name: str, write: Callable[[str], bool]) -> bool | None:
+    def _publish(
+        self, doing: str, name: str, write: Callable[[str], bool], temporary: str | None = None
+    ) -> bool | None:
         """Writes, syncs and names a file; False when the name exists.
 
         Parameters
         ----------
         write
             Makes the file of that path, durably; or says that there is nothing to be written: then the answer is None.
+        temporary
+            That path, which is gone afterwards, whatever comes of it; by default one beside the name.
         """
         path = self._path(name)
         folder = os.path.dirname(path)
-        temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
+        temporary = temporary or os.path.join(folder, f"{TEMPORARY_PREFIX}{self._ids()}")
         with self._errors(doing, name):
             self._make_folders(folder)
-            if os.path.lexists(path):
-                _sync_folder(folder)  # whoever made it may have been killed before it was durable
-                return False
             try:
+                if os.path.lexists(path):
+                    _sync_folder(folder)  # whoever made it may have been killed before it was durable
+                    return False
                 if not write(temporary):
                     return None
                 named = self._name(temporary, path)
@@ -252,9 +260,11 @@ class LocalFileStore:
 
 
 def _copy(path: str, file: BinaryIO) -> None:
-    with open(path, "rb") as source:
-        while data := source.read(_COPY_BYTES):
-            _write(file, memoryview(data))  # copyfileobj takes a short write for a whole one: a disk that fills up
+    # One buffer for all of it: the system clears the pages of each new one, which takes as long as to fill them.
+    buffer = memoryview(bytearray(_COPY_BYTES))
+    with open(path, "rb", buffering=0) as source:
+        while size := source.readinto(buffer):
+            _write(file, buffer[:size])  # copyfileobj takes a short write for a whole one: a disk that fills up
 
 
 def _write(file: BinaryIO, view: memoryview) -> None:

@@ -102,6 +102,40 @@ TEST_F(BaseWriterTest, ABaseWhoseFolderIsReadOnlyCanBeRead) {
   EXPECT_EQ(all.value().size(), 1U);
 }
 
+// What comes in order goes into a table before Finish: later changes must win over it all the same.
+TEST_F(BaseWriterTest, MuchThatComesInOrderIsNotHeldAndLaterChangesWin) {
+  constexpr int kEntries = 40'000;
+  const std::string large(1000, 'v');
+  Entries expected;
+  auto writer = BaseWriter::Make("", Path("a"), {});
+  HOLDFAST_ASSERT_OK(writer.status());
+  const auto add = [&](const std::string& key, const std::optional<std::string>& value) {
+    const Change change{key, value.has_value() ? Slice(*value) : Slice(), !value.has_value()};
+    HOLDFAST_ASSERT_OK(writer.value()->Add({&change, 1}));
+    Apply({{key, value}}, &expected);
+  };
+  for (int i = 0; i < kEntries; ++i) {
+    if (i % 1000 == 0) {
+      add(NumberedKey(i), std::nullopt);
+    } else {
+      add(NumberedKey(i), large + std::to_string(i));
+    }
+  }
+  EXPECT_LT(writer.value()->memory_bytes(), size_t{1} << 20);
+  const Change empty{"", "1", false};
+  EXPECT_EQ(writer.value()->Add({&empty, 1}).code(), Code::kInvalidRequest) << "and nothing is added";
+  for (int i = 0; i < kEntries; i += 7) {
+    add(NumberedKey(i), i % 2 == 0 ? std::optional<std::string>("later") : std::nullopt);
+  }
+  add(NumberedKey(kEntries + 1), "the last");
+  const auto names = writer.value()->Finish();
+  HOLDFAST_ASSERT_OK(names.status());
+  for (const std::string& name : names.value()) EXPECT_FALSE(name.ends_with(".pending")) << name;
+  const auto found = ReadAll(Path("a"));
+  HOLDFAST_ASSERT_OK(found.status());
+  EXPECT_TRUE(found.value() == expected);
+}
+
 TEST_F(BaseWriterTest, TablesAreSharedAndParentsStayAsTheyWere) {
   HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", std::string(5000, 'a')}, {"b", "1"}}).status());
   const auto before = FilesOf(Path("a"));
