@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrow_capsules.h"
+#include "bindings/without_gil.h"
 #include "codec/array_builder.h"
 #include "codec/array_view.h"
 #include "codec/partition.h"
@@ -17,7 +18,7 @@ namespace {
 template <typename Work>
 auto Unlocked(Work work) {
   auto result = [&work] {
-    py::gil_scoped_release unlocked;
+    const WithoutGilScope unlocked;
     return work();
   }();
   return Unwrap(std::move(result));
@@ -39,7 +40,7 @@ uint64_t HashBuffer(const py::buffer& data, uint64_t seed) {
   if (!PyBuffer_IsContiguous(info.view(), 'C')) {
     Raise(Status::InvalidRequest("xxh64 needs contiguous bytes; copy the memoryview with bytes(…) first"));
   }
-  py::gil_scoped_release unlocked;
+  const WithoutGilScope unlocked;
   return Xxh64(info.ptr, static_cast<size_t>(info.size * info.itemsize), seed);
 }
 

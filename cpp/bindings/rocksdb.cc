@@ -10,6 +10,7 @@
 
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
+#include "bindings/without_gil.h"
 #include "holdfast/rocksdb_base.h"
 #include "rocksdb/record_batches.h"
 
@@ -21,7 +22,7 @@ namespace {
 template <typename Work>
 auto WithoutGil(Work work) {
   auto result = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGilScope release;
     return work();
   }();
   return Unwrap(std::move(result));
@@ -42,7 +43,7 @@ PyBase OpenPyBase(const std::string& directory, const BaseOptions& options) {
 
 void ClosePyBase(PyBase& base) {
   std::shared_ptr<BaseReader> reader = std::move(base.reader);
-  const py::gil_scoped_release release;
+  const WithoutGilScope release;
   reader.reset();
 }
 
@@ -108,7 +109,7 @@ void AddToPyBaseWriter(PyBaseWriter& self, const py::object& delta) {
   const Busy busy(self.busy.get(), "BaseWriter");
   Status status;
   {
-    const py::gil_scoped_release release;
+    const WithoutGilScope release;
     status = rocks::AddDelta(array, *self.writer);
   }
   Raise(status);
@@ -123,7 +124,7 @@ void BindRocksDb(py::module_& module) {
       [](const std::string& path) {
         Status status;
         {
-          const py::gil_scoped_release release;
+          const WithoutGilScope release;
           status = LoadRocksDb(path);
         }
         Raise(status);

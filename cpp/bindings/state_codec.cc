@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/arrow_capsules.h"
+#include "bindings/without_gil.h"
 
 namespace holdfast::bindings {
 
@@ -50,7 +51,7 @@ std::unique_ptr<PyArrowArray> Decode(const StateCodec& codec, const py::object& 
   const Expiry none;
   const Expiry expiry{cutoff_ms.value_or(none.cutoff_ms), since_ms.value_or(none.since_ms)};
   return ToPython(Unwrap([&] {
-    const py::gil_scoped_release release;
+    const WithoutGilScope release;
     return codec.Decode(array, expiry);
   }()));
 }
@@ -65,7 +66,7 @@ std::unique_ptr<PyArrowArray> Encode(const StateCodec& codec, const std::optiona
   };
   const StateCodec::Columns columns{import(keys), import(times), import(suffixes), import(values), import(stamps)};
   return ToPython(Unwrap([&] {
-    const py::gil_scoped_release release;
+    const WithoutGilScope release;
     return codec.Encode(columns);
   }()));
 }

@@ -8,6 +8,7 @@
 
 #include "bindings/arrow_capsules.h"
 #include "bindings/base.h"
+#include "bindings/without_gil.h"
 
 namespace holdfast::bindings {
 
@@ -15,7 +16,7 @@ namespace {
 
 template <typename Call>
 auto WithoutGil(Call&& call) {
-  const py::gil_scoped_release release;
+  const WithoutGilScope release;
   return call();
 }
 
@@ -102,7 +103,7 @@ void BindTimerTable(py::module_& module) {
 std::shared_ptr<Store> MakeStore(const py::object& key_schema, const StoreOptions& options) {
   std::unique_ptr<Store> store = Unwrap(Store::Make(ImportTypeOf(key_schema), options));
   return {store.release(), [](Store* last) {
-            const py::gil_scoped_release release;
+            const WithoutGilScope release;
             delete last;
           }};
 }

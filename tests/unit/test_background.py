@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +116,32 @@ def test_a_forked_process_starts_its_own():
     assert os.read(read, 4) == b"done"
     os.close(read)
     os.close(write)
+
+
+_ENDS_AT_WORK = """
+import sys, threading, time
+from holdfast import _core
+
+begun = threading.Event()
+
+def hash_again_and_again():
+    while True:
+        begun.set()
+        _core.xxh64_file(sys.argv[1])
+
+threading.Thread(target=hash_again_and_again, daemon=True).start()
+begun.wait()
+time.sleep(0.2)
+"""
+
+
+def test_a_process_that_ends_while_the_core_is_at_work_in_the_background_ends_well(tmp_path: Path) -> None:
+    """A fold that takes longer than one waits for it: "terminate called without an active exception", and exit code 134,
+    of a program that had done all that it should.
+    """
+    path = tmp_path / "large"
+    path.write_bytes(bytes(64 << 20))  # some milliseconds without the interpreter's lock, and none with it
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS_AT_WORK, str(path)], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
