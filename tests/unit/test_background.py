@@ -136,8 +136,8 @@ time.sleep(0.2)
 
 
 def test_a_process_that_ends_while_the_core_is_at_work_in_the_background_ends_well(tmp_path: Path) -> None:
-    """A fold that takes longer than one waits for it: "terminate called without an active exception", and exit code 134,
-    of a program that had done all that it should.
+    """A fold took longer than one waits for it: "terminate called without an active exception", and exit code 134, of a
+    program that had done all that it should.
     """
     path = tmp_path / "large"
     path.write_bytes(bytes(64 << 20))  # some milliseconds without the interpreter's lock, and none with it
