@@ -204,6 +204,9 @@ def test_a_base_that_is_made_without_a_dropped_state_has_none_of_its_entries(tmp
     assert len(slot.stored()) == 500
 
 
+EVENT = hf.TTL("1 h", time="event")
+
+
 class OfProcessingTime(hf.BatchProcessor):
     kept = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 h"))
     gone = hf.ReducingState(pa.int64(), "sum")
@@ -215,7 +218,7 @@ class OfProcessingTime(hf.BatchProcessor):
 
 
 class OfEventTime(OfProcessingTime):
-    kept = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 h", time="event"))
+    kept = hf.ReducingState(pa.int64(), "sum", ttl=EVENT)
     gone = hf.DroppedState()
 
 
@@ -237,3 +240,23 @@ def test_a_program_that_is_refused_for_the_time_of_a_ttl_has_dropped_nothing() -
             h.restart(program)
         h.process(event)
         assert h.state("gone") == {"ada": 4}
+
+
+class OfNoTime(OfProcessingTime):
+    kept = hf.ReducingState(pa.int64(), "sum")
+
+
+def test_a_ttl_that_came_later_locks_no_program_out() -> None:
+    """Had its time been recorded as it was declared, and not as entries have it, neither program could go on."""
+    rows = "user string, n long, at timestamp"
+    event = [{"user": "ada", "n": 2, "at": datetime(2026, 1, 1, 12, tzinfo=timezone.utc)}]
+    with Harness(OfNoTime(), "user", rows, rows, event_time="at") as h:
+        h.process(event)
+        h.restart(OfProcessingTime())
+        h.process(event)
+        h.restart(type("Other", (OfProcessingTime,), {"kept": hf.ReducingState(pa.int64(), "sum", ttl=EVENT)})())
+        with pytest.raises(hf.Incompatible, match="counts its time to live in processing time"):
+            h.process(event)
+        h.restart(OfProcessingTime())
+        h.process(event)
+        assert h.state("kept") == {"ada": 6}

@@ -81,17 +81,13 @@ def evolved(recorded: OperatorStates, declared: Sequence[StateRecord], changes: 
     """What is recorded once a declaration is, which contradicts nothing. The same, where it says nothing new."""
     given = {state.name: state for state in declared}
     said = as_said(recorded, changes)
-    kept = [_next(state, given[state.name], changes) for state in said.states]
+    # The time of its TTL stays as it was first recorded: of a state that has none there, entries may be of either time.
+    kept = [next_schema(state, given[state.name], changes.fields_of(state.name)) for state in said.states]
     known = {state.name for state in kept}
     for state in declared:
         if state.name not in known:
             kept.append(replace(state, id=next_id(state, (*kept, *said.dropped))))
     return OperatorStates(tuple(kept), said.dropped)
-
-
-def _next(state: StateRecord, declared: StateRecord, changes: StateChanges) -> StateRecord:
-    found = next_schema(state, declared, changes.fields_of(state.name))
-    return replace(found, ttl_time=state.ttl_time or declared.ttl_time)
 
 
 def contradictions(

@@ -17,7 +17,7 @@ class StateRecord:
     """A declared state.
     ``schema``: its types by role (value; element; key and value; accumulator and result; namespace). ``earlier``: those
     that it had before, in their order: values that they wrote are in the store. ``ttl_time``: by which time its TTL
-    counts, or counted when it had one: times in the store are of that one. None: it had no TTL, as far as is known.
+    counts, or counted when it had one: times in the store are of that one. None: it had no TTL when it was recorded.
     """
 
     id: int

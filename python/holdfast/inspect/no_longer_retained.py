@@ -25,6 +25,7 @@ class Floors:
     def __init__(self, store: FileStore) -> None:
         self._store = store
         self._floors: dict[tuple[str, int], int] = {}
+        self._gone: dict[str, bool] = {}  # by name: each batch that lacks a file asks for it again
 
     def note(self, handles: Iterable[Handle]) -> None:
         """Versions of a committed batch that can be restored."""
@@ -36,7 +37,9 @@ class Floors:
         """Whether a file may have gone by retention, and is gone."""
         if floor > self._floors.get((operator, slot), 0):
             return False
-        return all(file.name != name for file in self._store.list(name))
+        if name not in self._gone:
+            self._gone[name] = all(file.name != name for file in self._store.list(name))
+        return self._gone[name]
 
 
 def is_unretained(committed: Committed, batch_id: int, store: FileStore) -> bool:

@@ -6,7 +6,8 @@ Memory is bounded by one row group. A crash leaves a folder without a manifest, 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 import pyarrow as pa
@@ -93,7 +94,8 @@ class TableWriter:
         """Ends the local file, whether whole or not. May be called again."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            with self._plain_errors():  # its footer is written here
+                writer.close()
 
     def __enter__(self) -> TableWriter:
         return self
@@ -101,8 +103,14 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-        self._remove()
+        try:
+            if error is None:
+                self.close()
+            elif self._writer is not None:
+                with suppress(Exception):  # what went wrong before is what is told
+                    self._writer.close()
+        finally:
+            self._remove()
 
     def _remove(self) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -113,7 +121,7 @@ class TableWriter:
             return
         rows = pa.Table.from_batches(self._held)
         self._held = []
-        try:
+        with self._plain_errors():
             stored = pa.Table.from_arrays(
                 [_stored(rows.column(f.name), f.type) for f in self._schema], schema=self._schema
             )
@@ -129,6 +137,11 @@ class TableWriter:
                     use_dictionary=False,
                 )
             self._writer.write_table(stored)
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
         except pa.ArrowInvalid as error:
             raise Incompatible(
                 f"state {self._names[1]!r} of operator {self._names[0]!r} has a value that Parquet does not hold: "

@@ -88,11 +88,7 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
-        conf = _session_conf()
-        store = _reached(os.fspath(checkpoint), conf)
-        if store is not None:
-            check_checkpoint(store)
-            forget_stale_snapshots(store, spark_retained_batches(conf))
+        _prepare(os.fspath(checkpoint))
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
@@ -104,9 +100,18 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise gone from None
 
 
-def _session_conf() -> dict[str, str]:
-    session = SparkSession.getActiveSession()
-    return {} if session is None else dict(session.conf.getAll)
+def _prepare(checkpoint: str) -> None:
+    """What is done with a checkpoint before Spark opens it, as far as this process reaches it."""
+    session = SparkSession.getActiveSession()  # None in a thread of the program's own
+    conf = {} if session is None else dict(session.conf.getAll)
+    try:
+        store = _reached(checkpoint, conf)
+        if store is not None:
+            check_checkpoint(store)
+            # How many batches Spark retains is not known then: what it calls committed is left as it is.
+            forget_stale_snapshots(store, 0 if session is None else spark_retained_batches(conf))
+    except Unavailable as error:  # Spark may reach it all the same, by credentials of its own
+        _LOGGER.warning("the checkpoint %s is not looked at before the query starts: %s", store_uri(checkpoint), error)
 
 
 def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:

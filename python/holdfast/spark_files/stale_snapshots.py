@@ -30,6 +30,9 @@ _DELTAS = {"snapshot": "delta", "zip": "changelog"}
 _FILE = re.compile(r"(state/(\d+)/\d+/(?:.+/)?)(\d+)\.(snapshot|zip|delta|changelog)")
 _READERS = 16  #: partitions that are looked at side by side: in a bucket each file is a request
 _ATTEMPTS = 3  #: while another driver goes on with the query
+#: Spark's maintenance counts from the newest version that a task has left, and leans on a snapshot up to so many above
+#: what is retained of those that are committed.
+_MARGIN = 3
 
 #: Whether a snapshot, named without its suffix, may be of another attempt than its delta is.
 Suspect = Callable[[str], bool]
@@ -68,7 +71,7 @@ def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int) -> list
     Parameters
     ----------
     retained_batches
-        ``spark.sql.streaming.minBatchesToRetain``.
+        ``spark.sql.streaming.minBatchesToRetain``; with less than 3, those of committed batches stay.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int) -> list
     for _ in range(_ATTEMPTS):
         newest = _newest_version(checkpoint)
         names = {file.name for file in checkpoint.list("state/")}
-        found = _stale(checkpoint, names, newest, max(1, newest - retained_batches + 1))
+        found = _stale(checkpoint, names, newest, newest - retained_batches + _MARGIN)
         if not found:
             return []
         # Whoever commits meanwhile may clean up too: what is needed is another question then.

@@ -24,6 +24,7 @@ from holdfast.state.processor import KeyedProcessor, Produced
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
 CHUNK_KEYS_MIN = 64
+_TAKEN_OF_SEVERAL_MIN = 4
 CHUNK_GROWTH_MAX = 4
 CHUNK_BYTES = 8 << 20  # in Arrow; as Python values they are some ten times that
 
@@ -136,7 +137,9 @@ class KeyedDriver:
             self._counts.timers_fired += count
             call = self._timer_call(times.to_pylist(), namespaces.to_pylist(), queue.names(count), ctx)
             yield self._call_chunk(core_keys(keys), call, due.nbytes)
-            limit = max(CHUNK_KEYS_MIN, min(self._chunk_keys, CHUNK_GROWTH_MAX * count))
+            # Of several declarations what is put back costs more, and the next timers of the same keys may be near.
+            least = _TAKEN_OF_SEVERAL_MIN if queue.is_several else CHUNK_KEYS_MIN
+            limit = max(least, min(self._chunk_keys, CHUNK_GROWTH_MAX * count))
 
     def _timer_call(
         self, at: list[int], named: list[str], declared: Sequence[str], ctx: Context

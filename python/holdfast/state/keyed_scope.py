@@ -49,6 +49,7 @@ class KeyScope:
         self.tuples = tuples
         self.moved_bytes = 0
         for state in self._states:
+            state.begin_reading_ahead()
             state.begin(len(keys))
 
     def end(self) -> None:
@@ -95,8 +96,12 @@ class KeyedState(LiveState, ABC):
         self._scope = scope
         #: False where reading is a write: of keys whose turn may never come, or that read nothing.
         self.reads_ahead = True
-        self._ahead_max = CHUNK_KEYS_MAX  # keys whose values one array holds
+        self._ahead_max = CHUNK_KEYS_MAX  # keys of this chunk whose values one array holds
         scope.enlist(self)
+
+    def begin_reading_ahead(self) -> None:
+        """What was too much in one chunk may not be in the next."""
+        self._ahead_max = CHUNK_KEYS_MAX
 
     @abstractmethod
     def begin(self, size: int) -> None:
@@ -177,6 +182,8 @@ class KeyedState(LiveState, ABC):
         """Kept values of the keys at these positions as the core takes them, for a change."""
         try:
             return self._asked_arrow(kept, type, indices, role)
+        except TooMuch as error:  # here it is one change, which nobody divides
+            raise self.failed(InvalidRequest(str(error))) from None
         except InvalidRequest as error:
             raise self.failed(error) from None
 

@@ -193,6 +193,7 @@ class TimerQueue:
 
     def __init__(self, declared: Sequence[KeyedTimers]) -> None:
         self.domain = declared[0].domain
+        self.is_several = len(declared) > 1
         self._declared = declared
         self._of: np.ndarray[Any, Any] | None = None  # which declaration's each is that was taken last
 
