@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import resource
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.faulty_file_store import FaultyFileStore
+from tests.full_disk import files_of_at_most
 
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
@@ -138,18 +135,6 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
     listed = [folder for operation, folder in store.operations if operation == "list"]
     assert listed and all(folder.startswith("_staging/") for folder in listed)
     assert [trace.batch_id for trace in sink.traces(SCOPE, []) if trace.batch_id is not None] == [0, 0]
-
-
-@contextmanager
-def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """No file of this process grows beyond it, as on a disk that is full."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_local_disk_that_is_full_when_the_rows_are_all_written_is_told_as_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.full_disk import files_of_at_most
 
 from holdfast.errors import Unavailable
 from holdfast.savepoint import StateColumns, TableWriter
@@ -92,3 +93,17 @@ def test_a_table_is_written_where_the_savepoint_is_and_nothing_is_left_of_one_th
     assert os.listdir(tmp_path / "saved") == ["operators"]
     made = pq.read_table(tmp_path / "saved/operators/sums/total/slot-00003.parquet")
     assert made.column("value").combine_chunks().equals(batch.column("value"))
+
+
+@pytest.mark.parametrize("size_bytes", [100, 700, 1000])  # as rows are written, and as its footer is
+def test_a_disk_that_is_full_as_a_table_ends_is_told_and_leaves_nothing(
+    tmp_path: Path, batch: pa.RecordBatch, size_bytes: int
+) -> None:
+    store = open_file_store(str(tmp_path / "saved"))
+    path = draft_path(store)
+    assert path is not None
+    with pytest.raises(Unavailable, match="free space there"):
+        with files_of_at_most(size_bytes), TableWriter(path, "sums", "total", columns()) as writer:
+            writer.write(batch.slice(0, 1))
+            writer.end()
+    assert os.listdir(tmp_path / "saved") == []
