@@ -29,10 +29,10 @@ def work(folder, *, local="local-a", batches=BATCHES, spills=False, point=None):
     )
 
 
-def check(folder, *, spills=False, local="local-a"):
+def check(folder, *, spills=False, local="local-a", way="local_base"):
     driver = load(folder, spills)
     assert driver.next_batch == BATCHES
-    assert driver.check(driver.process(local=local)) == "local_base"
+    assert driver.check(driver.process(local=local)) == way
     assert driver.local("work-*") == []
     assert driver.check(driver.process(OTHER_HOST, "local-z")) == "restore"
 

@@ -192,6 +192,6 @@ def test_a_slot_whose_machine_loses_power_at_any_step_loses_nothing(tmp_path: Pa
         finished = work(str(tmp_path), local="local-b")
         assert finished.returncode == 0, finished.stderr[-2000:]
         machine.lose_power(draw.randrange(1_000))
-        check(str(tmp_path), local="local-c")
+        check(str(tmp_path), local="local-c", way="restore")
     finally:
         machine.close()

@@ -88,7 +88,8 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
-        _prepare(os.fspath(checkpoint))
+        with _jvm_there():
+            _prepare(os.fspath(checkpoint))
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))

@@ -124,7 +124,8 @@ def write_exactly_once(
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    forget_stale_snapshots(store, spark_retained_batches(conf))
+    retained = spark_retained_batches(conf)
+    options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained))
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (
