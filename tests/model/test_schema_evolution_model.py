@@ -32,7 +32,7 @@ def declaration(kind: str) -> Any:
         "reducing": lambda: hf.ReducingState(pa.int64(), "sum"),
         "aggregating": lambda: hf.AggregatingState(pa.int64(), "count"),
         "operator": lambda: hf.OperatorState(pa.int64(), redistribution="split"),
-        "timers": lambda: hf.Timers("event"),
+        "timers": lambda: hf.Timers("processing"),
     }[kind]()
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from tests.first_versions import first_versions
@@ -27,7 +26,6 @@ from holdfast.checkpoint import (
 )
 from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
-from holdfast.cli.checkpoints import give
 from holdfast.errors import Corrupt, Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.spark_files.lz4_blocks import decompress, xxh32
@@ -563,33 +561,6 @@ def test_damage_is_damage_whatever_retention_deleted(outlived: Recorded) -> None
             path.write_bytes(content)
             assert path.name in str(found.damaged), (path, change)
             assert not set(found.unretained) - set(unretained), (path, change)
-
-
-@pytest.mark.parametrize("error", [Corrupt("a table is damaged"), KeyboardInterrupt()])
-def test_a_command_that_fails_leaves_no_file_that_looks_whole(tmp_path: Path, error: BaseException) -> None:
-    def rows() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"n": [1]})
-        raise error
-
-    reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), rows())
-    with pytest.raises(type(error)):
-        give(reader, 10, str(tmp_path / "n.parquet"), False)
-    assert not list(tmp_path.iterdir())
-    whole = pa.RecordBatchReader.from_batches(reader.schema, [pa.record_batch({"n": [1, 2]})])
-    give(whole, 10, str(tmp_path / "n.parquet"), True)
-    assert [path.name for path in tmp_path.iterdir()] == ["n.parquet"]
-    assert pq.read_table(tmp_path / "n.parquet")["n"].to_pylist() == [1, 2]
-    (tmp_path / "taken").write_text("mine")
-
-    def slow() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"n": [1]})
-        (tmp_path / "later").write_text("mine")
-
-    for name in ("taken", "later"):
-        with pytest.raises(Unavailable, match="File exists"):
-            give(pa.RecordBatchReader.from_batches(reader.schema, slow()), 10, str(tmp_path / name), False)
-        assert (tmp_path / name).read_text() == "mine"
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_command_verifies(run: Any, recorded: Recorded) -> None:
