@@ -242,15 +242,11 @@ def test_a_program_that_is_refused_for_the_time_of_a_ttl_has_dropped_nothing() -
         assert h.state("gone") == {"ada": 4}
 
 
-class OfNoTime(OfProcessingTime):
-    kept = hf.ReducingState(pa.int64(), "sum")
-
-
 def test_a_ttl_that_came_later_locks_no_program_out() -> None:
     """Had its time been recorded as it was declared, and not as entries have it, neither program could go on."""
     rows = "user string, n long, at timestamp"
     event = [{"user": "ada", "n": 2, "at": datetime(2026, 1, 1, 12, tzinfo=timezone.utc)}]
-    with Harness(OfNoTime(), "user", rows, rows, event_time="at") as h:
+    with Harness(WithoutTtl(), "user", rows, rows, event_time="at") as h:
         h.process(event)
         h.restart(OfProcessingTime())
         h.process(event)

@@ -43,7 +43,7 @@ class CommittedBatch:
 
 def committed_batches(store: FileStore) -> list[int]:
     """Batches of which the checkpoint has both logs, ascending."""
-    commits, offsets = _numbers(store, "commits/"), _numbers(store, "offsets/")
+    commits, offsets = batch_numbers(store, "commits/"), batch_numbers(store, "offsets/")
     return sorted(commits & offsets)
 
 
@@ -90,6 +90,7 @@ def _lines(store: FileStore, name: str) -> list[str]:
     return lines
 
 
-def _numbers(store: FileStore, folder: str) -> set[int]:
+def batch_numbers(store: FileStore, folder: str) -> set[int]:
+    """Of the batches that one of the logs has."""
     names = (name.rpartition("/")[2] for name in store.names(folder))
     return {int(name) for name in names if name.isdecimal() and name.isascii()}

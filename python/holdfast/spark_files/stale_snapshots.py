@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.spark_files.logs import committed_batch
+from holdfast.spark_files.logs import batch_numbers, committed_batch
 from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, contradicts, parsed, unreadable
 from holdfast.storage import FileStore
 
@@ -104,8 +104,7 @@ def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int) -> list
 
 def _newest_version(checkpoint: FileStore) -> int:
     """Of the newest batch that Spark calls committed: the state after batch N is version N + 1."""
-    batches = [int(name) for path in checkpoint.names("commits/") if (name := path.rpartition("/")[2]).isdecimal()]
-    return max(batches, default=-1) + 1
+    return max(batch_numbers(checkpoint, "commits/"), default=-1) + 1
 
 
 def _stale(checkpoint: FileStore, names: set[str], newest: int, oldest: int) -> list[str]:
