@@ -315,8 +315,10 @@ def test_a_program_that_was_overtaken_by_a_newer_one_reads_nothing_of_it_wrongly
             new.process([{"user": "b", "n": 2}])
             older.harness.restore(new.snapshot())
             if elsewhere:
-                older.harness.kill(lose_local_copies=True)
+                # The newer one first, or what folds there makes a base in the folder that was just lost; over a base,
+                # what is written without being read is not compared (no Spark commits it: the newer one's log is on).
                 new.kill()
+                older.harness.kill(lose_local_copies=True)
             for users in (("b",), ("a", "b")):
                 told = "schema version 2, expected 1 to 1, .* a later program wrote it: go on with that one"
                 with pytest.raises(hf.Incompatible, match=told):
