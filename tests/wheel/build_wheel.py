@@ -23,6 +23,7 @@ CONTENT = ["holdfast/_core.pyi", "holdfast/py.typed", "holdfast/testing/kafka_lo
 # The machine of an ELF header, as its bytes 18 and 19 say it.
 ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 SUFFIX = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
+HEADERS = "import sysconfig; print(sysconfig.get_paths()['include'])"
 
 
 def build(python: str, target: Target, output: Path) -> Path:
@@ -30,7 +31,8 @@ def build(python: str, target: Target, output: Path) -> Path:
     suffix = target.extension_suffix(_said(python, "-c", SUFFIX))
     folder = WORK / suffix.strip(".").removesuffix(".so")
     shutil.rmtree(folder, ignore_errors=True)
-    tools = write_tools(target, folder / "bin")
+    headers = debian_headers(Path(_said(python, "-c", HEADERS)), target, folder / "headers")
+    tools = write_tools(target, folder / "bin", headers)
     environment = folder / "environment"
     subprocess.run([python, "-m", "venv", environment], check=True)
     defines = {**tools, "PYTHON_MODULE_EXTENSION": suffix}
@@ -43,6 +45,20 @@ def build(python: str, target: Target, output: Path) -> Path:
     wheel = _named(wheel, target)
     output.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(wheel, output))
+
+
+def debian_headers(include: Path, target: Target, folder: Path) -> list[Path]:
+    """Where Debian's Python has what depends on the architecture: apart, in a place that only Debian's compiler knows.
+
+    For another architecture it is this machine's: what extensions read there is the same on all that have 64 bits.
+    """
+    own = include.parent / f"{os.uname().machine}-linux-gnu" / include.name
+    if not own.is_dir():
+        return []
+    place = folder / f"{target.architecture}-linux-gnu"
+    place.mkdir(parents=True)
+    (place / include.name).symlink_to(own)
+    return [folder]
 
 
 def _named(wheel: Path, target: Target) -> Path:

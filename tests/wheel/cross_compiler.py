@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +36,18 @@ class Target:
         return own_suffix.replace(own_architecture, self.architecture)
 
 
-def write_tools(target: Target, folder: Path) -> dict[str, str]:
-    """Writes the compiler and its tools as scripts into the folder; gives CMake's settings for them."""
+def write_tools(target: Target, folder: Path, headers: Sequence[Path] = ()) -> dict[str, str]:
+    """Writes the compiler and its tools as scripts into the folder; gives CMake's settings for them.
+
+    Parameters
+    ----------
+    headers
+        Folders in which the compiler looks as well.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    looks = "".join(f" -isystem {shlex.quote(str(place))}" for place in headers)
     commands = {
-        "c++": f"c++ -target {target.architecture}-linux-gnu.{GLIBC}",
+        "c++": f"c++ -target {target.architecture}-linux-gnu.{GLIBC}{looks}",
         "ar": "ar",
         "ranlib": "ranlib",
     }
