@@ -40,7 +40,10 @@ REFERENCE = {
     ),
     "kafka_and_files.md": ("Sources, sinks, storage", ["register_sources", "KafkaSink", "FileSink", "StorageOptions"]),
     "checkpoints.md": ("Checkpoints and savepoints", ["Checkpoint", "Savepoint", "OperatorTables"]),
-    "metrics.md": ("Metrics", ["metrics", "MetricsListener", "BatchMetrics", "OperatorMetrics"]),
+    "metrics.md": (
+        "Metrics",
+        ["metrics", "QueryMetrics", "MetricsListener", "BatchMetrics", "OperatorMetrics", "SourceStall"],
+    ),
     "errors.md": (
         "Errors",
         ["HoldfastError", "InvalidRequest", "Unavailable", "Incompatible", "Fenced", "Corrupt", "Undecided",

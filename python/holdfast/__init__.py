@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from holdfast.source import register as register_sources
     from holdfast.spark.connect import connect
     from holdfast.spark.keyed import keyed
-    from holdfast.spark.metrics import BatchMetrics, MetricsListener, metrics
+    from holdfast.spark.metrics import BatchMetrics, MetricsListener, QueryMetrics, metrics
     from holdfast.spark.operator_metrics import OperatorMetrics
     from holdfast.spark.query import Query, await_termination, start
     from holdfast.spark.side_outputs import select_output
+    from holdfast.spark.source_stalls import SourceStall
     from holdfast.spark.terminal_log import terminal_log
     from holdfast.spark.write import write_exactly_once
 
@@ -81,10 +82,12 @@ __all__ = [
     "OperatorState",
     "OperatorTables",
     "Query",
+    "QueryMetrics",
     "ReducingState",
     "Restore",
     "Savepoint",
     "SideOutput",
+    "SourceStall",
     "StorageOptions",
     "Timers",
     "Unavailable",
@@ -114,6 +117,8 @@ _SPARK_EXPORTS = frozenset(
         "MetricsListener",
         "OperatorMetrics",
         "Query",
+        "QueryMetrics",
+        "SourceStall",
         "await_termination",
         "connect",
         "keyed",

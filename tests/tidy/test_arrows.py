@@ -25,6 +25,7 @@ FOREIGN = {
 # its minor releases, below which pyproject.toml pins it.
 KAFKA_PYTHON = {
     "kafka/requests.py": {
+        "kafka.protocol.metadata.ApiVersionsRequest",
         "kafka.protocol.metadata.FindCoordinatorRequest",
         "kafka.protocol.metadata.MetadataRequest",
         "kafka.protocol.producer.transaction.EndTxnRequest",

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.offline_wire import OfflineWire
 
-from holdfast.commit.sink import Scope
+from holdfast.commit.sink import Committable, Scope
 from holdfast.errors import Fenced
 from holdfast.kafka import wire as wire_module
-from holdfast.kafka.transactional_ids import TransactionalId, driver_id, epoch_in_name
+from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, epoch_in_name
 from holdfast.kafka.transactions import ONGOING, Prepared, Transaction, Transactions
 from holdfast.sink.kafka import KafkaSink
-from holdfast.sink.kafka.witness import Place
+from holdfast.sink.kafka.witness import Place, Witnesses
 
 QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
 DRIVER = driver_id(QUERY, "kafka")
@@ -46,7 +46,7 @@ class KnownTransactions(Transactions):
     def __init__(self, epoch: int, state: str) -> None:
         super().__init__({}, 1000, AwayWire())
         self.name = str(TransactionalId(QUERY, "kafka", epoch_in_name(epoch, witnessed=True), 0, 0, 0))
-        self.state, self.fenced = state, list[str]()
+        self.state, self.fenced, self.fenced_as_found = state, list[str](), list[Prepared]()
 
     def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = "") -> list[tuple[str, str]]:
         return [(self.name, self.state)]
@@ -58,6 +58,10 @@ class KnownTransactions(Transactions):
 
     def fence(self, transactional_ids: Sequence[str], timeout_ms: int) -> None:
         self.fenced += transactional_ids
+
+    def fence_as_found(self, found: Sequence[Prepared]) -> list[Prepared]:
+        self.fenced_as_found += found
+        return list(found)
 
 
 def sink_of(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> KafkaSink:
@@ -90,6 +94,50 @@ def test_the_owner_sweeps_what_drivers_before_it_open_late(monkeypatch: pytest.M
     transactions = KnownTransactions(10, ONGOING)
     assert sink_of(transactions, monkeypatch).abort_late(scope(12, producer_epoch=5), own=False) == 1
     assert transactions.fenced == [transactions.name]
+
+
+@pytest.mark.parametrize("sweep", ["late", "late, between batches", "at a start"])
+@pytest.mark.parametrize(("epoch", "ago"), [(40, 13), (40, 14), (40, 15), (14, 13), (40, 16)])
+def test_what_may_be_a_newer_drivers_is_swept_only_where_its_witness_says_otherwise(
+    epoch: int, ago: int, sweep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stalled readers until its time limit, and no start came past its witness. Never by its name alone: that may
+    be of somebody else when the brokers are asked.
+    """
+    # Under this driver's own names all is a stray, but while a batch is at work.
+    by_name_alone = ago == EPOCH_RING and sweep != "late"
+    witnessed: dict[Prepared, int] = {}
+    monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: witnessed)
+    for said, aborted in ((None, 0), (epoch + EPOCH_RING - ago, 0), (epoch, 0), (epoch - ago, 1)):
+        transactions = KnownTransactions(epoch - ago, ONGOING)
+        one = Prepared(transactions.name, 9, 0)
+        witnessed.clear()
+        witnessed.update({one: said} if said is not None else {})
+        sink, mine = sink_of(transactions, monkeypatch), scope(epoch, producer_epoch=5)
+        found = sink.recover(mine, ()) if sweep == "at a start" else sink.abort_late(mine, own=sweep != "late")
+        if by_name_alone:
+            assert (found, transactions.fenced, transactions.fenced_as_found) == (1, [transactions.name], [])
+        else:
+            assert (found, transactions.fenced, transactions.fenced_as_found) == (aborted, [], [one] * aborted), said
+
+
+def test_what_a_record_names_is_kept_by_whichever_driver_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = KnownTransactions(26, ONGOING)
+    one = Prepared(transactions.name, 9, 0)
+    monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: {one: 26})
+    kept = Committable(
+        0, 0, 1, 1, {name: getattr(one, name) for name in ("transactional_id", "producer_id", "producer_epoch")}
+    )
+    assert sink_of(transactions, monkeypatch).recover(scope(40, producer_epoch=5), [kept]) == 0
+    assert transactions.fenced_as_found == []
+
+
+def test_witnesses_are_asked_for_only_where_there_was_such_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that was started a few times looks every few seconds, and has its own transactions open."""
+    monkeypatch.delattr(Witnesses, "epochs_of")
+    for epoch, named in ((16, 16), (12, 13), (12, 15)):
+        transactions = KnownTransactions(named, ONGOING)
+        assert sink_of(transactions, monkeypatch).abort_late(scope(epoch, producer_epoch=5), own=False) == 0
 
 
 def test_a_partition_of_others_witnesses_that_has_no_leader_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

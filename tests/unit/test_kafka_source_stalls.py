@@ -23,7 +23,7 @@ class Scene:
         self.watch = StallWatch(self.high_watermarks, self)
 
     def now_ms(self) -> int:
-        return int(self.ms)
+        return 1_800_000_000_000 + int(self.ms)
 
     def elapsed_ms(self) -> float:
         return self.ms
@@ -100,9 +100,37 @@ def test_a_partition_that_is_gone_is_forgotten(scene: Scene) -> None:
     assert scene.watch.waiting() == {}
 
 
+def test_a_partition_that_waits_is_told_with_all_that_waits_there(scene: Scene) -> None:
+    scene.batches({A: 5}, 20)
+    scene.high = {A: 9}
+    scene.batches({A: 5}, 13)
+    scene.high = {A: 12}
+    scene.batches({A: 5}, 10)
+    assert scene.watch.waiting() == {
+        A: {
+            "last_stable_offset": 5,
+            "high_watermark": 12,
+            "since_ms": 1_800_000_020_000,
+            "waiting_ms": 23_000,
+        }
+    }
+
+
+def test_a_log_that_lost_what_waited_is_not_said_to_wait_for_ever(scene: Scene) -> None:
+    scene.high = {A: 9}
+    scene.batches({A: 5}, 12)
+    assert set(scene.watch.waiting()) == {A}
+    scene.high = {A: 5}
+    scene.batches({A: 5}, 12)
+    assert scene.watch.waiting() == {}
+
+
 def test_one_run_says_what_it_leaves_to_the_next(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.high = {A: 9, B: 7}
     scene.watch.tell_of_one_run({A: 5, B: 7})
     [said] = caplog.messages
     assert "a-0 is read up to offset 5 in this run" in said
     assert "left to the next run" in said
+    assert set(scene.watch.waiting()) == {A}
+    scene.batches({A: 5, B: 7}, 1)
+    assert set(scene.watch.waiting()) == {A}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.transactions import DescribeProducersRequest, ListTransactionsRequest
+from kafka.protocol.metadata import ApiVersionsRequest
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import InvalidRequest, Unavailable
@@ -26,6 +27,7 @@ class ScriptedWire(OfflineWire):
         self.pinged: list[int] = []
         self.described: list[list[str]] = []
         self.forgotten: set[str] = set()
+        self.features, self.features_epoch = {"transaction.version": 2}, 7
         self.unlearnt = 0  # questions until the broker knows what it coordinates
 
     async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -51,6 +53,11 @@ class ScriptedWire(OfflineWire):
         if isinstance(request, ListTransactionsRequest):
             known = [] if self.unlearnt else [SimpleNamespace(transactional_id="tx", transaction_state="Ongoing")]
             return SimpleNamespace(error_code=0, transaction_states=known)
+        if isinstance(request, ApiVersionsRequest):
+            levels = [SimpleNamespace(name=name, max_version_level=level) for name, level in self.features.items()]
+            return SimpleNamespace(
+                error_code=0, finalized_features_epoch=self.features_epoch, finalized_features=levels
+            )
         self.described.append(list(request.transactional_ids))
         return SimpleNamespace(transaction_states=[self._described(one) for one in request.transactional_ids])
 
@@ -300,4 +307,25 @@ def test_nothing_to_ask_asks_nothing() -> None:
     assert known.end([], True) == []
     assert known.describe([]) == []
     known.fence([], 1)
+    assert wire.asked == []
+
+
+@pytest.mark.parametrize(("code", "is_aborted"), [(0, True), (47, False), (90, False), (48, False), (49, False)])
+def test_a_fence_of_what_was_found_tells_whom_it_met(code: int, is_aborted: bool) -> None:
+    """All but 0: somebody has the name now, or the broker ended it."""
+    wire, one = ScriptedWire(tx=[51, code]), Prepared("tx", 4, 2)
+    assert Transactions({}, 5_000, wire).fence_as_found([one]) == [one] * is_aborted
+    [_, (_, _, request)] = wire.asked
+    assert (request.producer_id, request.producer_epoch, request.committed) == (4, 2, False)
+    assert request._min_version == 5, "earlier ones leave the producer its epoch"
+
+
+@pytest.mark.parametrize(
+    ("features", "epoch"), [({"transaction.version": 1}, 7), ({}, 7), ({"transaction.version": 2}, -1)]
+)
+def test_a_coordinator_below_the_level_is_never_asked_to_abort_and_bump(features: dict[str, int], epoch: int) -> None:
+    """With 4.3.1 the id was lost to everybody until the broker was started again."""
+    wire = ScriptedWire(tx=[0])
+    wire.features, wire.features_epoch = features, epoch
+    assert Transactions({}, 5_000, wire).fence_as_found([Prepared("tx", 4, 2)]) == []
     assert wire.asked == []

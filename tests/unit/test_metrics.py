@@ -53,7 +53,7 @@ def rows(**amounts: int) -> list[dict[str, Any]]:
 
 
 def progress(**observed: Any) -> Any:
-    return SimpleNamespace(observedMetrics=observed, batchId=3, id="q", runId="r", name=None)
+    return SimpleNamespace(observedMetrics=observed, batchId=3, id="q", runId="r", name=None, sources=[])
 
 
 # --- one slot, told and added up
@@ -144,10 +144,12 @@ def test_metrics_are_json() -> None:
 
 def test_the_guide_explains_every_figure() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/guide/metrics.md").read_text(encoding="utf-8")
-    explained = {
-        name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
-    }
-    assert explained == OperatorMetrics.of("op", 0, ()).to_dict().keys()
+    of_operators, of_sources = (
+        {name for row in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+        for part in page.split("## Sources that wait")
+    )
+    assert of_operators == OperatorMetrics.of("op", 0, ()).to_dict().keys()
+    assert of_sources == hf.SourceStall(0, "t", 0, 1, 2, 3, 4).to_dict().keys()
 
 
 # --- what Spark tells

@@ -16,7 +16,14 @@ from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.partition_log import Ending, LogPart, LogRecord, PartitionLog
-from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, drivers_ago, epoch_in_name
+from holdfast.kafka.transactional_ids import (
+    EPOCH_RING,
+    TransactionalId,
+    driver_id,
+    drivers_ago,
+    epoch_in_name,
+    may_be_of_earlier,
+)
 from holdfast.kafka.transactions import Prepared, Transactions
 from holdfast.sink.kafka.witness import Place, Verdict, Witnesses, _is_of, _trace, _verdict
 
@@ -106,6 +113,14 @@ def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:
         assert drivers_ago(epoch_in_name(40 + after, witnessed=True), 40, witnessed=True) == -after
     assert drivers_ago(37, 40, witnessed=True) == 3, "a name of before there were witnesses"
     assert drivers_ago(3, 40, witnessed=False) == 37
+
+
+@pytest.mark.parametrize("epoch", range(1, 40))
+def test_a_name_may_be_of_an_earlier_driver_exactly_if_one_made_it(epoch: int) -> None:
+    made = {epoch_in_name(earlier, witnessed=True) for earlier in range(1, epoch)}
+    for named in range(EPOCH_RING):
+        assert may_be_of_earlier(named, epoch, witnessed=True) == (named in made)
+    assert may_be_of_earlier(37, epoch, witnessed=False) == (epoch > 37)
 
 
 class LogWire(OfflineWire):

@@ -1,7 +1,8 @@
 """What became of a transaction, by what its coordinator says of its id now: the one place with arithmetic of epochs.
 
 A producer's epoch X belongs to one transaction here: each has a producer of its own, and is ended by EndTxn version 3,
-which leaves the epoch as it is. So the state of the id, and by how much its epoch has moved on from X, tell its fate.
+which leaves the epoch as it is. (`Transactions.fence_as_found` moves it as a time limit does.) So the state of the id,
+and by how much its epoch has moved on from X, tell its fate.
 What moves an epoch, in Kafka's own words (`TransactionMetadata`, `TransactionCoordinator`, 3.0 to 4.3):
 
 - ``prepareIncrementProducerEpoch``: somebody initialises the id while nothing is open: Empty at one more.

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 END_TXN_VERSION = 3  # later ones bump the epoch with each transaction
+_END_TXN_AND_BUMP_VERSION = 5  # Kafka 4.0
 _INIT_PRODUCER_ID_VERSION_MAX = 4
 _FIND_COORDINATOR_VERSION_MAX = 3  # one key a request
 _FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
 _LIST_OFFSETS_VERSION_MAX = 5
+_API_VERSIONS_VERSION_MIN = 3  # earlier ones have no features
 _EARLIEST = -2
 _TRANSACTION = 1  # FindCoordinator's type of key
 
@@ -37,6 +39,15 @@ def metadata(topics: Iterable[str]) -> Any:
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 
 
+def features() -> Any:
+    """Which levels of the cluster's features a broker goes by."""
+    from kafka.protocol.metadata import ApiVersionsRequest
+
+    return ApiVersionsRequest(
+        client_software_name="holdfast", client_software_version="1", min_version=_API_VERSIONS_VERSION_MIN
+    )
+
+
 def end_txn(transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> Any:
     """Commit or abort."""
     from kafka.protocol.producer.transaction import EndTxnRequest
@@ -48,6 +59,20 @@ def end_txn(transactional_id: str, producer_id: int, producer_epoch: int, *, com
         committed=commit,
         min_version=END_TXN_VERSION,
         max_version=END_TXN_VERSION,
+    )
+
+
+def abort_and_bump(transactional_id: str, producer_id: int, producer_epoch: int) -> Any:
+    """Abort what is open, of this producer and epoch alone, and let that epoch write no more."""
+    from kafka.protocol.producer.transaction import EndTxnRequest
+
+    return EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        committed=False,
+        min_version=_END_TXN_AND_BUMP_VERSION,
+        max_version=_END_TXN_AND_BUMP_VERSION,
     )
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 PREFIX = "holdfast-"
 #: Epochs in names with witnesses are counted modulo this.
 EPOCH_RING = 16
-#: Of the ring, drivers after this one: more do not start between its look for newer ones and its next act.
+#: Of the ring, drivers after this one: more do not start between its look for newer ones and its next act. What is
+#: open under such a name may be of a driver long ago, too: its witness says whose it is.
 _NEWER = 3
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _END = r"-e(?P<epoch>\d+)-(?P<partition>\d+)-(?P<parity>[01])-(?P<attempt>\d+)"
@@ -58,6 +59,13 @@ def drivers_ago(named: int, epoch: int, *, witnessed: bool) -> int:
         return epoch - named
     ago = (epoch - named) % EPOCH_RING
     return ago - EPOCH_RING if ago >= EPOCH_RING - _NEWER else ago
+
+
+def may_be_of_earlier(named: int, epoch: int, *, witnessed: bool) -> bool:
+    """Whether a driver before the one of ``epoch`` can have made a name with ``named`` in it. Epochs count from 1."""
+    if not witnessed or named >= EPOCH_RING:
+        return named < epoch
+    return epoch - ((epoch - named) % EPOCH_RING or EPOCH_RING) >= 1
 
 
 def driver_id(query_id: str, sink: str) -> str:

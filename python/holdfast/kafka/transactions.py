@@ -1,7 +1,8 @@
 """Transactions of Kafka from the outside: end one that another process prepared, list, describe, fence.
 
-EndTxn is sent as version 3, always. Version 5 bumps the producer's epoch with each transaction, so that a repeat can
-not be told from a conflict; mixing the two makes a repeat of what was committed look like an abort.
+What was prepared is ended by EndTxn of version 3, always. Version 5 bumps the producer's epoch with each transaction,
+so that a repeat can not be told from a conflict; mixing the two makes a repeat of what was committed look like an
+abort. Where nobody will ask again, it is the fence that spares who came after: `Transactions.fence_as_found`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.client import logger
 from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
 from holdfast.kafka.fates import Fate, State, fate
 from holdfast.kafka.open_ends import look_at_places
-from holdfast.kafka.requests import describe_transactions, end_txn, init_producer_id, list_transactions
+from holdfast.kafka.requests import (
+    abort_and_bump,
+    describe_transactions,
+    end_txn,
+    features,
+    init_producer_id,
+    list_transactions,
+)
 from holdfast.kafka.transactional_ids import PREFIX
 from holdfast.kafka.wire import Retry, Wire, refuse, wire_to
 
 _LIST_BY_PATTERN = 2  # KIP-1152, Kafka 4.1
 _NOT_FOUND = 105
 _INVALID_TIMEOUT = 50
+_VERSION_FEATURE, _BUMPING_LEVEL = "transaction.version", 2
 _DESCRIBED_AT_ONCE = 500
 
 ONGOING = State.ONGOING.value
@@ -43,6 +53,9 @@ class Prepared:
     producer_epoch: int
     #: What it may have written to.
     topics: tuple[str, ...] = field(default=(), compare=False)
+
+
+_left: set[Prepared] = set()  # and said so
 
 
 @dataclass(frozen=True)
@@ -250,6 +263,41 @@ class Transactions:
         if transactional_ids:
             self.wire.call(f"fence {len(transactional_ids)} transactional ids", self.patience_ms, ask_all)
 
+    def fence_as_found(self, found: Sequence[Prepared]) -> list[Prepared]:
+        """Abort these, and let their producers write no more; whoever has taken an id since they were found is spared.
+
+        The coordinator compares producer and epoch as it ends the transaction, and its markers have the next epoch: no
+        moment lies between the look and the act, as there does before `fence`. That takes Kafka 4.0 and its feature
+        transaction.version 2. Without, an abort would leave the producer its epoch, to write on behind the marker,
+        where no time limit ends it any more: nothing is done.
+
+        Returns
+        -------
+        list[Prepared]
+            Those that are aborted now.
+        """
+        answers: dict[Prepared, Answer] = {}
+
+        async def ask_one(one: Prepared) -> None:
+            if not await self._bumps(self.wire.coordinator_of(one.transactional_id)):
+                _say_left(one)
+                answers[one] = Answer.UNKNOWN
+                return
+            request = abort_and_bump(one.transactional_id, one.producer_id, one.producer_epoch)
+            code = (await self.wire.to_coordinator(one.transactional_id, request)).error_code
+            if code not in _ANSWERS:
+                refuse(code, f"the end of transaction {one.transactional_id}")
+            answers[one] = _ANSWERS[code]
+
+        async def ask_all() -> None:
+            left = [one for one in found if one not in answers]
+            await self._wait_for_leaders([one.transactional_id for one in left])
+            await self.wire.all_of(ask_one(one) for one in left)
+
+        if found:
+            self.wire.call(f"fence {len(found)} producers", self.patience_ms, ask_all)
+        return [one for one in found if answers[one] is Answer.DONE]
+
     def told_of_takeovers(self, prepared: Sequence[Prepared], answers: Sequence[Answer]) -> list[Answer]:
         """The answers to a commit. An id that was taken over is fenced, also when it was committed before; and one that
         its coordinator fails to fence is fenced, though nothing has been decided.
@@ -315,6 +363,20 @@ class Transactions:
         found = {name: one for part in await self.wire.all_of(asked) for name, one in part.items()}
         return [found[one] for one in transactional_ids]
 
+    async def _bumps(self, node: int) -> bool:
+        """Whether a coordinator that ends a transaction moves its producer's epoch.
+
+        One below the level refuses that request with the transaction half ended in its memory, and answers
+        CONCURRENT_TRANSACTIONS to all about that id from then on (seen with 4.3.1): it must never get it.
+        """
+        answer = await self.wire.send(features(), node)
+        levels = {one.name: int(one.max_version_level) for one in answer.finalized_features or ()}
+        return (
+            answer.error_code == 0
+            and answer.finalized_features_epoch >= 0
+            and levels.get(_VERSION_FEATURE, 0) >= _BUMPING_LEVEL
+        )
+
     async def _describe(self, node: int, transactional_ids: list[str]) -> dict[str, Transaction | None]:
         answer = await self.wire.send(describe_transactions(transactional_ids), node)
         found: dict[str, Transaction | None] = dict.fromkeys(transactional_ids)
@@ -358,6 +420,17 @@ class Transactions:
         await self.wire.all_of(self.wire.ping(leader) for leader in set(leaders.values()) - places.keys())
         are_open = all(one is not None and one.state == ONGOING for one in described)
         return Readiness(leaders if are_open else None, known)
+
+
+def _say_left(one: Prepared) -> None:
+    if one not in _left:
+        _left.add(one)
+        logger.warning(
+            "Transaction %s of a driver long ago is open, and stays so until its time limit: brokers below Kafka 4.0,"
+            " or below its feature transaction.version 2, cannot abort it without harm to a newer driver that may have"
+            " its name. Where there is none, `holdfast transactions abort` does it now",
+            one.transactional_id,
+        )
 
 
 def _partitions_of(known: Transaction | None) -> tuple[tuple[str, int], ...]:

@@ -1,4 +1,5 @@
-"""What operators did in a query's batches, on the driver: `hf.metrics` and `hf.MetricsListener`. See docs/rfcs/0013.
+"""What operators did in a query's batches, and what its Kafka sources wait for, on the driver: `hf.metrics` and
+`hf.MetricsListener`. See docs/rfcs/0013.
 
 Each slot gives a row of text as the last of its batch, which Spark's observed metrics (`DataFrame.observe`) collect and
 bring with the query's progress. Up to some release they have a stage twice that ran again, for shuffle files that were
@@ -29,6 +30,7 @@ from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import unavailable
 from holdfast.spark.sessions import refuse_connect
 from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
+from holdfast.spark.source_stalls import SourceStall, stalls_in
 
 _LOGGER = logging.getLogger("holdfast.metrics")
 _PREFIX, _SLOTS = "holdfast.", "slots"
@@ -46,6 +48,8 @@ class BatchMetrics:
         Number of the micro-batch.
     operators
         By operator.
+    stalls
+        As in :class:`QueryMetrics`.
     """
 
     query_id: str
@@ -53,10 +57,40 @@ class BatchMetrics:
     query_name: str | None
     batch_id: int
     operators: dict[str, OperatorMetrics]
+    stalls: tuple[SourceStall, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        return {**vars(self), "operators": {name: one.to_dict() for name, one in self.operators.items()}}
+        return {**vars(self), **_parts_to_dict(self.operators, self.stalls)}
+
+
+class QueryMetrics(dict[str, OperatorMetrics]):
+    """What `hf.metrics` tells of a query: by operator what each did, and what its sources wait for.
+
+    Attributes
+    ----------
+    stalls
+        Partitions that ``holdfast-kafka`` sources of the query can read no further, since a transaction is open in
+        them, by the newest progress. None: nobody can say, as before the first progress, or with Spark 4.0 and 4.1.
+    """
+
+    def __init__(self, operators: Mapping[str, OperatorMetrics], stalls: tuple[SourceStall, ...] | None) -> None:
+        super().__init__(operators)
+        self.stalls = stalls
+
+    def __repr__(self) -> str:
+        return f"QueryMetrics({super().__repr__()}, stalls={self.stalls!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON: ``operators`` by name, and ``stalls``."""
+        return _parts_to_dict(self, self.stalls)
+
+
+def _parts_to_dict(operators: Mapping[str, OperatorMetrics], stalls: tuple[SourceStall, ...] | None) -> dict[str, Any]:
+    return {
+        "operators": {name: one.to_dict() for name, one in operators.items()},
+        "stalls": None if stalls is None else [one.to_dict() for one in stalls],
+    }
 
 
 def observed(slotted: DataFrame, operator: str, instance: str) -> DataFrame:
@@ -67,10 +101,10 @@ def observed(slotted: DataFrame, operator: str, instance: str) -> DataFrame:
     return slotted.observe(f"{_PREFIX}{operator}.{instance}", sql.collect_list(METRICS_COLUMN).alias(_SLOTS))
 
 
-def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
-    """What each operator of a query did in its last batch.
+def metrics(query: StreamingQuery) -> QueryMetrics:
+    """What each operator of a query did in its last batch, and what its Kafka sources wait for now.
 
-    ``hf.metrics(query)["totals"].rows_in``
+    ``hf.metrics(query)["totals"].rows_in``, ``hf.metrics(query).stalls``
 
     Parameters
     ----------
@@ -79,8 +113,9 @@ def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
 
     Returns
     -------
-    dict[str, OperatorMetrics]
-        By operator. Empty before the first batch has ended, and where the query has no operator of Holdfast.
+    QueryMetrics
+        A dictionary by operator, empty before the first batch has ended and where the query has no operator of
+        Holdfast; and its ``stalls``.
 
     Raises
     ------
@@ -97,10 +132,10 @@ def metrics(query: StreamingQuery) -> dict[str, OperatorMetrics]:
     try:
         last = query.lastProgress
         found = operators_in(last) if last is not None else {}
-        if found or last is None:
-            return found
-        # Spark also tells of the progress of a query that had no batch to run.
-        return next(filter(None, map(operators_in, reversed(query.recentProgress))), {})
+        if last is not None and not found:
+            # Spark also tells of the progress of a query that had no batch to run.
+            found = next(filter(None, map(operators_in, reversed(query.recentProgress))), {})
+        return QueryMetrics(found, stalls_in(last))
     except Exception as error:
         gone = unavailable(error)
         if gone is None:
@@ -164,7 +199,7 @@ class MetricsListener(StreamingQueryListener):
             found = operators_in(progress)
             if found:
                 told = (str(progress.id), str(progress.runId), progress.name, progress.batchId)
-                self._callback(BatchMetrics(*told, found))
+                self._callback(BatchMetrics(*told, found, stalls_in(progress)))
         except Exception as error:  # of the callback: Spark would write it to its own log each time
             if not self._has_failed:
                 self._has_failed = True

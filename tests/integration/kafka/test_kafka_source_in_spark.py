@@ -127,6 +127,37 @@ def test_a_topic_of_small_transactions_in_limited_batches_and_restarts(
     assert max(len(rows) for rows in stream.batches.values()) <= limit
 
 
+def test_metrics_say_which_partition_waits_for_an_open_transaction_and_for_how_long(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """Lag was 0 while nothing moved: the driver's log alone said why."""
+    topic = kafka.topic(2)
+    kafka.produce(topic, values(0, 2), 1)
+    stream = Collected(registered, kafka.options(subscribe=topic, startingOffsets="earliest"), tmp_path / "checkpoint")
+    registered.conf.set("spark.sql.streaming.noDataProgressEventInterval", 500)
+    began_ms = time.time() * 1000
+    try:
+        query = stream.start(processingTime="100 milliseconds")
+    finally:
+        registered.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+    eventually(lambda: len(stream.values()) == 2, within_s=120)
+    transaction = kafka.begin(topic, values(2, 5), 1)
+    if SPARK_RELEASE < (4, 2):
+        assert hf.metrics(query).stalls is None
+    else:
+        eventually(lambda: bool(hf.metrics(query).stalls), within_s=120)
+        [stall] = hf.metrics(query).stalls or ()
+        assert (stall.topic, stall.partition) == (topic, 1)
+        assert (stall.last_stable_offset, stall.high_watermark, stall.records_waiting) == (2, 5, 3)
+        assert began_ms < stall.since_ms <= time.time() * 1000
+        eventually(lambda: all(one.waiting_ms > 1000 for one in hf.metrics(query).stalls or ()), within_s=60)
+    transaction.commit_transaction(30)
+    eventually(lambda: stream.values() == values(0, 5), within_s=60)
+    if SPARK_RELEASE >= (4, 2):
+        eventually(lambda: hf.metrics(query).stalls == (), within_s=60)
+    query.stop()
+
+
 def test_a_stream_outlives_its_broker(registered: SparkSession, tmp_path: Path) -> None:
     with KafkaBroker() as broker:
         kafka = KafkaWorld(broker)

@@ -20,7 +20,13 @@ from holdfast.fault_points import reach
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.presence import Presence
-from holdfast.kafka.transactional_ids import TransactionalId, drivers_ago, pattern_of, prefix_of
+from holdfast.kafka.transactional_ids import (
+    TransactionalId,
+    drivers_ago,
+    may_be_of_earlier,
+    pattern_of,
+    prefix_of,
+)
 from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readiness, Transactions, topics_of
 from holdfast.kafka.wire import kafka_python
 from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place, place_of
@@ -205,8 +211,9 @@ class KafkaSink:
         """See `holdfast.commit.sink.Sink`.
 
         Ids whose transaction has ended stay as they are: were one of them fenced, a record that still names it would
-        read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over. Those of drivers
-        long ago, in which nothing is open, are left alone: each touch would keep the broker from forgetting them.
+        read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over, unless the witness
+        of what is open there says that it is of one long ago. Those of drivers long ago, in which nothing is open, are
+        left alone: each touch would keep the broker from forgetting them.
         """
         if not self._transactional:
             return 0
@@ -229,9 +236,14 @@ class KafkaSink:
         }
         swept = [(name, state) for name, state in found if name not in spared]
         strays = [name for name, state in swept if state == ONGOING]
-        written = topics_of(transactions.describe(strays))
+        doubtful = [name for name, state in all_states if state == ONGOING and ago[name] < 0]
+        earlier = self._of_earlier_drivers(transactions, scope, keep, doubtful)
+        written = topics_of(transactions.describe([*strays, *(one.transactional_id for one in earlier)]))
         transactions.fence([name for name, _ in swept], self._options.transaction_timeout_ms)
+        aborted = transactions.fence_as_found([one for one in earlier if one not in kept])
+        strays += [one.transactional_id for one in aborted]
         others = [name for name, _ in listed if name not in spared]
+        others += [one.transactional_id for one in aborted]
         alone = self._witnesses_at(transactions, scope, keep)
         Markers(transactions).sweep(others, written | self._topics_of(kept), alone)
         if strays:
@@ -252,13 +264,18 @@ class KafkaSink:
         listed = transactions.listing(pattern_of(scope.query_id, scope.sink), [ONGOING], prefix_of(scope.query_id))
         # What this driver has open may be a batch at work; what newer ones have open is none of its business.
         strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
-        if not strays:
+        doubtful = [name for name, _ in listed if name not in strays]
+        earlier = self._of_earlier_drivers(transactions, scope, (), doubtful)
+        if not (strays or earlier):
             return 0
         # In a ring, what drivers after this one open looks like what those long before it did: the owner alone sweeps.
         owned = driver_of(scope)
         check_is_owner(scope, dict(zip(owned, transactions.describe(owned))), transactions.wire.servers)
-        written = topics_of(transactions.describe(strays))
+        written = topics_of(transactions.describe([*strays, *(one.transactional_id for one in earlier)]))
         transactions.fence(strays, self._options.transaction_timeout_ms)
+        strays += [one.transactional_id for one in transactions.fence_as_found(earlier)]
+        if not strays:
+            return 0
         Markers(transactions).sweep(strays, written | self._topics_of(()), self._witnesses_at(transactions, scope, ()))
         logger.warning(
             "Sink %s of query %s: aborted %d transactions that tasks of a driver that died, or attempts that were given"
@@ -275,15 +292,31 @@ class KafkaSink:
         fixed = {topic for topic in (self._options.topic, self._options.witness_topic) if topic}
         return fixed.union(*(one.topics for one in prepared))
 
+    def _of_earlier_drivers(
+        self, transactions: Transactions, scope: Scope, named: Sequence[Committable], doubtful: Sequence[str]
+    ) -> list[Prepared]:
+        """Those that drivers before this one have open, of names that may be a newer one's, or this one's, as well.
+
+        The ring of epochs in names is small; the witness in each transaction has the whole one.
+        """
+        if self._options.witness_topic is None:
+            return []
+        asked = [name for name in doubtful if may_be_of_earlier(_epoch_of(name), scope.epoch, witnessed=True)]
+        found = [one.prepared for one in transactions.describe(asked) if one is not None and one.state == ONGOING]
+        if not found:
+            return []
+        witnesses = Witnesses(transactions, self._options.witness_topic)
+        epochs = witnesses.epochs_of(place_of(scope.claim) or witnesses.place_of(scope, _earlier(named)), scope, found)
+        return [one for one in found if epochs.get(one, scope.epoch) < scope.epoch]
+
     def _witnesses_at(
         self, transactions: Transactions, scope: Scope, named: Sequence[Committable]
     ) -> list[tuple[str, int]]:
         """The partition with all witnesses of this query and sink: others of that topic are none of its business."""
         if self._options.witness_topic is None:
             return []
-        place = place_of(scope.claim)
-        if place is None:
-            place = Witnesses(transactions, self._options.witness_topic).place_of(scope, _earlier(named))
+        witnesses = Witnesses(transactions, self._options.witness_topic)
+        place = place_of(scope.claim) or witnesses.place_of(scope, _earlier(named))
         return [(place.topic, place.partition)]
 
     def _drivers_ago(self, name: str, scope: Scope) -> int:

@@ -9,7 +9,7 @@ of its checkpoint sees that there is somebody else. All of a query and sink are 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import Scope, SinkTask
 from holdfast.commit.traces import Trace
 from holdfast.errors import Corrupt, Unavailable
+from holdfast.kafka.open_ends import look_at_places
 from holdfast.kafka.partition_log import (
     Ending,
     KnownTopic,
@@ -152,6 +153,28 @@ class Witnesses:
                 parts[place] = self._read(place, scope)
             found.append(_verdict(one, place, parts[place], claim))
         return found
+
+    def epochs_of(self, place: Place, scope: Scope, asked: Iterable[Prepared]) -> dict[Prepared, int]:
+        """Whose open transactions are: the whole epoch of the driver, for which its name has too little room.
+
+        Missing are those of which it does not show: the witness may be on its way still.
+        """
+        where = (place.topic, place.partition)
+        look = self._wire.call(
+            f"look who writes to {place.topic}", self._patience_ms, lambda: look_at_places(self._wire, [where])
+        )
+        starts = {(one.producer_id, one.producer_epoch): one.start_offset for one in look.open_ends}
+        wanted = {(one.producer_id, one.producer_epoch): one for one in asked}
+        shown = wanted.keys() & starts.keys()
+        if not shown:
+            return {}
+        part = self._read(replace(place, since=min(starts[one] for one in shown)), scope)
+        found = {}
+        for record in part.records if part is not None else ():
+            one = wanted.get((record.producer_id, record.producer_epoch))
+            if one is not None and record.key == one.transactional_id.encode():
+                found[one] = _trace(record, place, scope).epoch
+        return {one: epoch for one, epoch in found.items() if epoch is not None}
 
     def _read_what_is_left(self, place: Place, scope: Scope) -> LogPart:
         """A log that ends before the place was lost (one replica, and its disk): then all that is in it came later."""

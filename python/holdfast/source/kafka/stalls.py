@@ -22,11 +22,14 @@ WARN_EVERY_MS = 300_000.0
 
 @dataclass(frozen=True)
 class Stall:
-    """One partition that waits: since when, and what for."""
+    """One partition that waits: since when, and what for. ``since_ms`` of the clock that never goes back, as
+    ``warned_ms`` is; ``seen_ms`` the same moment since 1970.
+    """
 
     last_stable: int
     high_watermark: int
     since_ms: float
+    seen_ms: int
     warned_ms: float | None = None
 
 
@@ -58,14 +61,17 @@ class StallWatch:
         self._before = dict(last_stable)
         for key, high in self._high_watermarks(still).items() if still else ():
             if high > last_stable[key]:
-                since_ms = self._stalls[key].since_ms if key in self._stalls else now_ms
-                warned_ms = self._stalls[key].warned_ms if key in self._stalls else None
-                self._stalls[key] = self._told(key, Stall(last_stable[key], high, since_ms, warned_ms), now_ms)
+                known = self._stalls.get(key) or self._begun(last_stable[key], high, now_ms)
+                self._stalls[key] = self._told(key, replace(known, high_watermark=high), now_ms)
+            else:  # by an unclean election, the log has lost what waited
+                self._stalls.pop(key, None)
 
     def tell_of_one_run(self, last_stable: Mapping[Partition, int]) -> None:
-        """Trigger.AvailableNow goes no further than this: says what it leaves to the next run."""
+        """Trigger.AvailableNow goes no further than this: says what it leaves to the next run, in reports too."""
+        now_ms = self._clock.elapsed_ms()
         for key, high in sorted(self._high_watermarks(sorted(last_stable)).items()):
             if high > last_stable[key]:
+                self._stalls[key] = self._begun(last_stable[key], high, now_ms)
                 logger.warning(
                     "%s-%d is read up to offset %d in this run, its last stable offset, though its high watermark is"
                     " %d: a transaction is open there. What is behind is left to the next run",
@@ -73,12 +79,23 @@ class StallWatch:
                 )
 
     def waiting(self) -> dict[Partition, dict[str, int]]:
-        """For progress reports: how far each partition that waits could be read, and for how long it has waited."""
+        """For progress reports: what each partition that waits is read up to, what is there, and how long it waits.
+
+        `holdfast.spark.source_stalls` reads it on the other side.
+        """
         now_ms = self._clock.elapsed_ms()
         return {
-            key: {"high_watermark": stall.high_watermark, "waiting_ms": round(now_ms - stall.since_ms)}
+            key: {
+                "last_stable_offset": stall.last_stable,
+                "high_watermark": stall.high_watermark,
+                "since_ms": stall.seen_ms,
+                "waiting_ms": round(now_ms - stall.since_ms),
+            }
             for key, stall in sorted(self._stalls.items())
         }
+
+    def _begun(self, last_stable: int, high_watermark: int, now_ms: float) -> Stall:
+        return Stall(last_stable, high_watermark, now_ms, self._clock.now_ms())
 
     def _told(self, key: Partition, stall: Stall, now_ms: float) -> Stall:
         due_ms = stall.since_ms + WARN_AFTER_MS if stall.warned_ms is None else stall.warned_ms + WARN_EVERY_MS
