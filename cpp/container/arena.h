@@ -55,6 +55,15 @@ class Arena {
     free_bytes_ += block_bytes;
   }
 
+  // Takes over a large block of another arena: it stays where it is. Whether it is one: others are copied.
+  bool TakeLarge(char* block, size_t block_bytes, Arena* from) {
+    if (block_bytes <= kLargeBlockBytes) return false;
+    large_.insert(from->large_.extract(block));
+    from->memory_bytes_ -= block_bytes;
+    memory_bytes_ += block_bytes;
+    return true;
+  }
+
   // What was taken from the system.
   size_t memory_bytes() const { return memory_bytes_; }
   // Of these, in blocks that were given back and wait for another of their size.

@@ -44,7 +44,15 @@ Status Restorer::AddCopy(const StoredEntry& stored) {
   StoredEntry copied = stored;
   copied.key = Slice(copy).substr(0, stored.key.size());
   copied.value = Slice(copy).substr(stored.key.size());
-  return Add(copied);
+  copied_bytes_ += copy.size();
+  HOLDFAST_RETURN_IF_ERROR(Add(copied));
+  if (copied_bytes_ <= kCopiedBytesMax) return Status::Ok();
+  HOLDFAST_RETURN_IF_ERROR(Finish());
+  copied_bytes_ = 0;
+  for (std::string& done : copies_) {
+    if (done.capacity() > kCopiedBytesMax / kBlockEntries) std::string().swap(done);
+  }
+  return Status::Ok();
 }
 
 Status Restorer::Finish() {

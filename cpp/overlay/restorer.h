@@ -41,6 +41,8 @@ class Restorer {
 
  private:
   static constexpr size_t kBlockEntries = 64;
+  // A block of copies ends early past this: sixty-four large values would be there twice.
+  static constexpr size_t kCopiedBytesMax = size_t{1} << 20;
 
   struct Item {
     StoredEntry stored;
@@ -63,6 +65,7 @@ class Restorer {
   const bool is_raw_;
   std::array<Item, kBlockEntries> items_;
   std::array<std::string, kBlockEntries> copies_;
+  size_t copied_bytes_ = 0;
   size_t count_ = 0;
   // Of the state that the last entry was of.
   Table* table_ = nullptr;

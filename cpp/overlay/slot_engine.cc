@@ -160,9 +160,9 @@ Status SlotEngine::SetExpiry(uint16_t state_id, const BatchExpiry& expiry) {
   });
 }
 
-// The base never leaves expired entries of a complete engine out while it runs.
+// What has expired may never be asked for again: nobody else would find it. Over a base too, where it would stay as
+// something that was read until the memory of all slots is used up.
 void SlotEngine::ExpireSome() {
-  if (!options_.complete) return;
   for (const auto& [id, table] : tables_) table->ExpireSome();
 }
 

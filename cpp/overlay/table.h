@@ -204,8 +204,8 @@ class Table {
   // Forgets keys that are absent and need not be known to be, and heads without items, once they are most of the table:
   // what a slot holds goes by what is alive, not by how many keys came and went. Costs nothing in the mean.
   void ForgetAbsent();
-  // Looks for expired entries in a part of a complete table that goes by how many were changed, from where it left off:
-  // nobody else may ever touch them.
+  // Looks for expired entries in a part of the table that goes by how many were changed, from where it left off: nobody
+  // else may ever touch them.
   void ExpireSome();
   void Clear();
 
@@ -259,7 +259,8 @@ class Table {
   template <typename Forgotten>
   void MoveKept(Table* target, Forgotten forgotten);
   void MoveHeads(Table* target);
-  static Entry* CopyInto(Table* target, Entry* entry);
+  Entry* CopyInto(Table* target, Entry* entry);
+  bool MoveLargeValue(Table* target, Entry* entry, Entry* copy);
   bool IsGarbage(const Entry& entry) const;
 
   const uint16_t state_id_;

@@ -79,9 +79,11 @@ void Table::Clear() {
 
 Entry* Table::CopyInto(Table* target, Entry* entry) {
   Entry* copy = target->NewEntry(entry->key(), {}, entry->key_group);
-  const size_t bytes = entry->present() ? entry->stored_length() : 0;
-  if (bytes > copy->value_capacity) target->GrowValue(copy, bytes);
-  std::memcpy(copy->value_bytes(), entry->value_bytes(), bytes);
+  if (!MoveLargeValue(target, entry, copy)) {
+    const size_t bytes = entry->present() ? entry->stored_length() : 0;
+    if (bytes > copy->value_capacity) target->GrowValue(copy, bytes);
+    std::memcpy(copy->value_bytes(), entry->value_bytes(), bytes);
+  }
   copy->value_length = entry->value_length;
   copy->mark = entry->mark;
   if (entry->present()) ++target->present_;
@@ -90,6 +92,17 @@ Entry* Table::CopyInto(Table* target, Entry* entry) {
   std::memcpy(reinterpret_cast<char*>(entry), &copy, sizeof(void*));
   entry->flags |= kMoved;
   return copy;
+}
+
+// A value with a block of its own: the block changes hands. A copy would take the memory of the largest ones twice.
+bool Table::MoveLargeValue(Table* target, Entry* entry, Entry* copy) {
+  if ((entry->flags & Entry::kOutlined) == 0) return false;
+  char* const block = entry->value_bytes();
+  if (!target->arena_.TakeLarge(block, entry->value_capacity, &arena_)) return false;
+  std::memcpy(copy->key_bytes() + copy->key_length, &block, sizeof(block));
+  copy->value_capacity = entry->value_capacity;
+  copy->flags |= Entry::kOutlined;
+  return true;
 }
 
 template <typename Forgotten>

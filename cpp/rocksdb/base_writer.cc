@@ -58,6 +58,11 @@ class Writer final : public BaseWriter {
 
  private:
   Status AddChecked(std::span<const Change> changes) {
+    // Before they are copied: one of them may be a value of 1 GiB.
+    const bool begins = !has_parent_ && ordered_ == nullptr && changes_->in_order();
+    if (begins && changes_->memory_bytes() + BytesOf(changes) > kHeldInOrderBytes) {
+      HOLDFAST_RETURN_IF_ERROR(BeginInOrder());
+    }
     if (ordered_ != nullptr && in_order_) {
       size_t taken = 0;
       for (; taken < changes.size() && changes[taken].key > last_key_; ++taken) {
@@ -67,9 +72,13 @@ class Writer final : public BaseWriter {
       in_order_ = taken == changes.size();
       changes = changes.subspan(taken);
     }
-    HOLDFAST_RETURN_IF_ERROR(changes_->Add(changes));
-    const bool begins = !has_parent_ && ordered_ == nullptr && changes_->in_order();
-    return begins && changes_->memory_bytes() > kHeldInOrderBytes ? BeginInOrder() : Status::Ok();
+    return changes_->Add(changes);
+  }
+
+  static size_t BytesOf(std::span<const Change> changes) {
+    size_t bytes = 0;
+    for (const Change& change : changes) bytes += change.key.size() + change.value.size();
+    return bytes;
   }
 
   // From here on changes are not held for as long as their keys ascend.

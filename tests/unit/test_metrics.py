@@ -357,8 +357,8 @@ def test_entries_that_have_expired(backend: str) -> None:
         assert harness.metrics.entries_expired == 0
         harness.advance(8_000)
         harness.process(rows(ada=1, bob=2))
-        # ada's list element of the first batch, bob's value and element; hashmap finds eve's by itself
-        assert harness.metrics.entries_expired == (5 if backend == "hashmap" else 3)
+        # ada's list element of the first batch, bob's value and element; eve's are found in memory by themselves
+        assert harness.metrics.entries_expired == 5
 
 
 def test_what_expires_on_disk_is_told_with_the_fold() -> None:

@@ -35,8 +35,7 @@ class BaseMaker:
         """
         with self._context.folder.new_work() as work:
             refs = handle.deltas_after(parent.sequence if parent else 0)
-            batches = (batch for _, batches in self._deltas.read_all(refs) for batch in batches)
-            self.write(parent.files_path if parent else None, work, batches, handle.expiry)
+            self.write(parent.files_path if parent else None, work, self._deltas.pieces(refs), handle.expiry)
             reach("during_fold")
             return self.publish(work, parent, handle.sequence, handle.version_id)
 
@@ -73,6 +72,7 @@ class BaseMaker:
                     previous = before
                     writer = BaseWriter(previous, directory, options, expired)
                 writer.add(batch)
+                del batch  # which may be a value of 1 GiB: the writer has a copy
             self._finish(writer)
             _remove(previous)
             return directory

@@ -30,6 +30,8 @@ _FIELDS = (
 )
 
 DELTA_SCHEMA = pa.schema(_FIELDS)
+#: A batch of a delta that is larger is rare: it holds a large value.
+LARGE_BYTES = 64 << 20
 #: What a batch that changed nothing leaves.
 EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _FIELDS], schema=DELTA_SCHEMA)
 
@@ -96,6 +98,14 @@ def ref_of(identity: DeltaIdentity, data: pa.Buffer) -> DeltaRef:
 def ref_of_file(identity: DeltaIdentity, path: str) -> DeltaRef:
     checksum, size_bytes = xxh64_file(path)
     return DeltaRef(identity.sequence, identity.version_id, size_bytes, f"{checksum:0{CHECKSUM_DIGITS}x}")
+
+
+def give_back(size_bytes: int) -> None:
+    """After a batch of so many bytes was read or written, and forgotten: Arrow keeps freed memory for later, and what
+    it took for a value of 1 GiB would stay beside what comes next.
+    """
+    if size_bytes > LARGE_BYTES:
+        pa.default_memory_pool().release_unused()
 
 
 def identity_of(data: bytes, where: str) -> DeltaIdentity:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from holdfast.checkpoint.delta_file import decode_delta
+from holdfast.checkpoint.delta_file import decode_delta, give_back
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.checkpoint.names import delta_name, parse_version
 from holdfast.checkpoint.slot_context import SlotContext
@@ -47,7 +47,17 @@ class DeltaReader:
         threads = self._context.settings.transfer_threads if self.keeps_copies else 1
         for first in range(0, len(refs), threads):
             window = refs[first : first + threads]
-            yield from zip(window, run_parallel([lambda ref=ref: self.read(ref) for ref in window], threads))  # type: ignore[misc]
+            found = run_parallel([lambda ref=ref: self.read(ref) for ref in window], threads)  # type: ignore[misc]
+            for ref in window:
+                yield ref, found.pop(0)
+
+    def pieces(self, refs: Sequence[DeltaRef]) -> Iterator[pa.RecordBatch]:
+        """Their batches one by one, each forgotten once the next is asked for: one may hold a value of 1 GiB."""
+        for _, batches in self.read_all(refs):
+            while batches:
+                size_bytes = batches[0].nbytes
+                yield batches.pop(0)
+                give_back(size_bytes)
 
     def keep_copy(self, ref: DeltaRef, data: bytes | memoryview) -> None:
         """Keeps a delta on this machine if its store is elsewhere.

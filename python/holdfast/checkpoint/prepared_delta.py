@@ -12,7 +12,15 @@ from itertools import chain
 import pyarrow as pa
 
 from holdfast._core import Store
-from holdfast.checkpoint.delta_file import DeltaIdentity, DeltaWriter, encode_delta, ref_of, ref_of_file
+from holdfast.checkpoint.delta_file import (
+    LARGE_BYTES,
+    DeltaIdentity,
+    DeltaWriter,
+    encode_delta,
+    give_back,
+    ref_of,
+    ref_of_file,
+)
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.checkpoint.host import local_errors
@@ -20,7 +28,7 @@ from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.slot_context import SlotContext
 
 #: Above this, one piece goes through a file too: encoding it in memory takes twice its size.
-IN_MEMORY_MAX_BYTES = 64 << 20
+IN_MEMORY_MAX_BYTES = LARGE_BYTES
 
 
 def taken(store: Store) -> Iterator[pa.RecordBatch]:
@@ -42,7 +50,9 @@ def store_delta(context: SlotContext, deltas: DeltaReader, store: Store, identit
     first = next(pieces)
     name = context.stored(delta_name(identity.sequence, identity.version_id))
     if store.dirty_bytes or first.nbytes > IN_MEMORY_MAX_BYTES:
-        return _store_file(context, deltas, identity, name, chain([first], pieces))
+        pieces = chain([first], pieces)
+        del first  # it is written and gone before the next is made
+        return _store_file(context, deltas, identity, name, pieces)
     data = encode_delta(identity, [first], context.settings.delta_compression)
     ref = ref_of(identity, data)
     context.file_store.put(name, data)
@@ -59,6 +69,9 @@ def _store_file(
             writer = DeltaWriter(path, identity, context.settings.delta_compression)
             for piece in pieces:
                 writer.write(piece)
+                size_bytes = piece.nbytes
+                del piece
+                give_back(size_bytes)
             writer.close()
             ref = ref_of_file(identity, path)
         context.file_store.put_file(name, path)

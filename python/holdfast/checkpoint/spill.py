@@ -93,10 +93,10 @@ class Spill:
             with local_errors(self._delta_path):
                 self._writer.write(piece)
             yield piece
+            del piece  # before the next is made
 
     def _earlier(self) -> Iterator[pa.RecordBatch]:
         """What earlier batches changed since the parent: the private base takes it in with the first part."""
         if self._is_first and self._handle is not None:
             refs = self._handle.deltas_after(self._parent.sequence if self._parent else 0)
-            for _, batches in self._deltas.read_all(refs):
-                yield from batches
+            yield from self._deltas.pieces(refs)
