@@ -32,6 +32,11 @@ keys = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 lengths = st.sampled_from([None, 5, 20, 60])
 #: Visibility: of what is over nothing is given out, or until the time passes the next multiple.
 steps = st.sampled_from([1, 1, 7])
+#: Which of the times at which something expires, and how far from it.
+dues = st.one_of(st.none(), st.tuples(st.integers(0, 99), st.sampled_from([-1, 0, 0, 1])))
+#: By how much the clock and the watermark move, whether the first watermark comes, and where both go instead.
+Move = tuple[int, int, bool, tuple[int, int] | None]
+moves = st.tuples(st.integers(-40, 60), st.integers(0, 40), st.booleans(), dues)
 
 
 class Oracle:
@@ -70,6 +75,15 @@ class Oracle:
         for state in STATES:
             if TIMES[state] == "event" and self.ttl[state] is not None:
                 self.stamps[state] = max(event, self.stamps.get(state, event))
+
+    def deadlines(self, time: str) -> list[int]:
+        """When something expires next, if nothing happens to it before."""
+        found = set()
+        for (state, _, _), (_, stamp) in self.entries.items():
+            ttl, written = self.ttl[state], self.since.get(state) if stamp is None else stamp
+            if TIMES[state] == time and ttl is not None and written is not None:
+                found.add(-(-(written + ttl) // self.step[state]) * self.step[state])
+        return sorted(found)
 
     def lifetimes(self, refreshes: dict[int, bool]) -> list[Lifetime]:
         """As they are declared."""
@@ -114,13 +128,14 @@ class TtlModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    @initialize(ttls=st.tuples(*[lengths] * len(STATES)), step=steps)
-    def start(self, ttls: tuple[int | None, ...], step: int) -> None:
-        self.now, self.mark = START, None
+    @initialize(declared=st.tuples(*[st.tuples(lengths, steps, st.booleans())] * len(STATES)), is_marked=st.booleans())
+    def start(self, declared: tuple[tuple[int | None, int, bool], ...], is_marked: bool) -> None:
+        self.now, self.mark = START, START if is_marked else None
         self.refreshes = dict.fromkeys(STATES, False)
         self.oracle = Oracle()
-        for state, ttl in zip(STATES, ttls):
+        for state, (ttl, step, refreshes) in zip(STATES, declared):
             self.oracle.ttl[state], self.oracle.step[state] = ttl, step
+            self.refreshes[state] = refreshes and ttl is not None
         # By sequence: what was there, its expiry, and the delta that led to it.
         self.versions: list[tuple[Oracle, tuple[StateExpiry, ...], list[pa.RecordBatch]]] = [(Oracle(), (), [])]
         self.bases: list[tuple[int, Path]] = []
@@ -213,11 +228,14 @@ class TtlModel(RuleBasedStateMachine):
 
     # --- batches
     @precondition(lambda self: not self.in_batch)
-    @rule(moves=st.integers(-40, 60), marked=st.integers(0, 40), is_first=st.booleans(), looks=st.booleans())
-    def begin(self, moves: int, marked: int, is_first: bool, looks: bool) -> None:
+    @rule(move=moves, looks=st.booleans())
+    def begin(self, move: Move, looks: bool) -> None:
+        moves, marked, is_first, due = move
         self.now = max(START, self.now + moves)
         if self.mark is not None or is_first:
             self.mark = (self.mark or START) + marked
+        if due is not None:
+            self.go_near(*due)
         self.lifetimes = self.oracle.lifetimes(self.refreshes)
         time = BatchTime(self.now, self.mark)
         self.expiry = next_expiry(self.versions[-1][1], self.lifetimes, time, "here")
@@ -229,6 +247,24 @@ class TtlModel(RuleBasedStateMachine):
         self.in_batch = True
         if looks:
             self.look([*range(6)])
+
+    @precondition(lambda self: not self.in_batch)
+    @rule(move=moves, looks=st.booleans(), ahead=st.integers(-30, 50), chosen=st.one_of(st.none(), keys))
+    def whole_batch(self, move: Move, looks: bool, ahead: int, chosen: list[int] | None) -> None:
+        """Most that goes wrong takes several batches, which seldom come about step by step."""
+        self.begin(move, looks)
+        if chosen is not None:
+            self.rows_come(ahead)
+            self.write(chosen, 1)
+        self.commit()
+
+    def go_near(self, which: int, off: int) -> None:
+        """Both times go to where something expires, or to a moment before or after: at random they hardly ever do."""
+        if clock := self.oracle.deadlines("processing"):
+            self.now = clock[which % len(clock)] + off
+        marks = [at + off for at in self.oracle.deadlines("event") if self.mark is not None and at + off > self.mark]
+        if marks:
+            self.mark = marks[which % len(marks)]
 
     @precondition(lambda self: self.in_batch)
     @rule(ahead=st.integers(-30, 50))

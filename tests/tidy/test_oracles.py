@@ -24,6 +24,7 @@ ORACLES = (
     "tests/faults/eos_oracle.py",
     "tests/faults/crash_oracle.py",
     "tests/faults/kill_plan.py",
+    "tests/model/together_oracle.py",
     "tests/upgrade/judge.py",
     "examples/flights/check.py",
     "examples/flights/kafka_check.py",
