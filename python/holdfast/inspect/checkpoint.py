@@ -183,7 +183,9 @@ class Checkpoint:
         columns
             Of these names, in this order; by default all.
         filter
-            Only rows for which it is true: ``pyarrow.compute.field("user") == "ada"``.
+            Only rows for which it is true: ``pyarrow.compute.field("user") == "ada"``. One that says what the key
+            columns equal, or an ``isin`` of the only one, is a lookup: it opens the slots of these keys, and reads
+            no others.
 
         Returns
         -------
