@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tempfile
 from collections import Counter, defaultdict
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,20 @@ class World:
         for local in ("local-a", "local-b"):
             for left in (self.folder / local).glob(f"*/{before.query}"):
                 shutil.rmtree(left)
+
+    def fork(self) -> World:
+        """A copy of the checkpoint and of its state folder, which goes on by itself, as this one does."""
+        assert self.background.drain(240)
+        before = self.generation
+        twin: World = copy(self)
+        twin.folder = Path(tempfile.mkdtemp(prefix="fork-", dir=self.folder))
+        twin.clock, twin.background, twin.oracle = FakeClock(), Background(), deepcopy(self.oracle)
+        shutil.copytree(before.store.inner.root, twin.folder / "forked")
+        generation = copy(before)
+        generation.world, generation.store, generation._kept = twin, twin.new_store("forked"), {}
+        generation.handles = list(before.handles)
+        twin.generation = generation
+        return twin
 
     def saved(self, before: Generation) -> tuple[tuple[StateRecord, ...], Origin]:
         """A savepoint of a generation, perhaps moved, perhaps claimed; of either format, or of one that was made of the
