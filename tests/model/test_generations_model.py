@@ -1,5 +1,5 @@
 """Rescaled any number of times, against plain Python: every kind of state, of keys and of none, with a time to live;
-any slots, stores and backends; forks; attempts that fail at any operation of the store; other processes, lost disks.
+any slots, stores and backends; wider values; forks; attempts that fail at any operation; other processes, lost disks.
 """
 
 from __future__ import annotations
