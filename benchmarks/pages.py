@@ -105,6 +105,7 @@ ROWS = (
         "a checkpoint read, rows a second of processor time; s until the first rows",
         ["read.rows_per_s", "read.bring_s"],
     ),
+    Row("one key of a checkpoint looked up, ms", ["read.lookup_ms"]),
     Row(
         "state in a bucket: PUTs a slot and batch; LISTs a batch: between folds, with folds",
         ["storage.puts_per_slot", "storage.lists_per_batch", "storage.lists_per_batch_folding"],

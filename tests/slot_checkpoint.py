@@ -39,13 +39,14 @@ class SlotCheckpoint:
         register_operator(self.driver.store, operator_record(), prefix=PREFIX)
         self.start()
 
-    def start(self, local: str = "local-a") -> None:
-        """A new run of the query. Whoever looks from now on finds what is there two days old."""
+    def start(self, local: str = "local-a", abandoned: tuple[str, ...] = ()) -> None:
+        """A new run of the query, which gives these up. Whoever looks from now on finds what is there two days old."""
         age(self.folder / "store")
         self.run_id = f"{self.name}-run-{next(self.run_numbers)}"
         runs = Runs(self.driver.store, PREFIX, "sums", self.run_id, self.run_id)
         runs.register()
-        self.process = self.driver.process(local=local, runs=runs, prefix=PREFIX)
+        limits = replace(LIMITS, abandoned_runs=abandoned)
+        self.process = self.driver.process(local=local, runs=runs, prefix=PREFIX, settings=limits)
 
     def attempt(self) -> tuple[object, dict[int, int]]:
         """Prepares a version, which nobody commits."""

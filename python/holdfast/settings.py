@@ -229,6 +229,12 @@ class Settings:
         "A snapshot is uploaded once the deltas since the last one are this part of its size.",
         0.5,
     )
+    snapshot_pause_min_ms: int = _setting(
+        "snapshot.pause.min",
+        _DURATION,
+        "Least time from one snapshot of a slot to the next, as far as its machine knows of the last one. Deltas gather meanwhile, each in every handle, and a restore reads them all.",
+        0,
+    )
     retained_batches: int | None = _setting(
         "retainedBatches",
         _whole_number(2, 1_000_000),

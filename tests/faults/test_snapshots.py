@@ -15,6 +15,7 @@ from tests.faulty_file_store import FaultyFileStore
 from holdfast.checkpoint import Host
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.maintenance import is_fold_due, is_snapshot_due
+from holdfast.errors import Unavailable
 from holdfast.storage import LocalFileStore
 
 OTHER_HOST = Host("host-b", "machine-b", "boot-b")
@@ -110,6 +111,41 @@ def test_after_a_failure_the_next_try_waits(driver, faults):
     driver.clock.ms += 1_000
     driver.play_some(process, 3)
     assert tries < faults.count
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_snapshots_keep_the_pause_that_they_are_told(tmp_path, is_new_process):
+    faults = FaultyFileStore(LocalFileStore(str(tmp_path / "store")))
+    driver = SlotDriver(tmp_path, store=faults, settings=replace(SMALL, snapshot_pause_min_ms=60_000))
+    process = driver.process()
+    while not driver.stored("snapshot/*"):
+        driver.play_some(process, 1)
+    if is_new_process:
+        process = driver.process()
+    for _ in range(3):
+        made = driver.stored("snapshot/*")
+        driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)  # late, too
+        assert driver.stored("snapshot/*") == made and driver.handle.snapshots
+        driver.clock.ms += 60_000
+        driver.play_some(process, 1)
+        assert len(driver.stored("snapshot/*")) > len(made) or driver.stored("snapshot/*") != made
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_a_delta_that_storage_refuses_fails_the_batch_and_the_next_attempt_goes_on(driver, faults):
+    """What is not in storage is not committed: of deltas no failure is tolerated, unlike of snapshots."""
+    process = driver.process()
+    driver.play_some(process, 3)
+    before, faults.only = driver.handle, ("put",)
+    faults.count, faults.fail_at = 0, (1,)
+    with pytest.raises(Unavailable):
+        driver.play_some(process, 1)
+    faults.fail_at = ()
+    assert driver.handle == before
+    process = driver.process()
+    driver.play_some(process, 1)
+    assert driver.handle.sequence == before.sequence + 1
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) in ("restore", "catch_up")
 
 
 def test_a_base_that_decayed_does_not_become_a_snapshot(driver, caplog):

@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tempfile
 from collections import Counter, defaultdict
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ from holdfast.checkpoint import (
 )
 from holdfast.checkpoint.native_manifest import NativeManifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
+from holdfast.checkpoint.schema_evolution import next_schema
+from holdfast.checkpoint.value_schemas import plain_schema
 from holdfast.errors import HoldfastError
 from holdfast.inspect import OperatorTables, Savepoint
 from holdfast.inspect.savepoint import Format
@@ -47,9 +51,10 @@ TTL_MS = 50
 START_MS = 1_000_000
 _ELEMENT = pa.schema([("element", pa.int64())])
 _VALUE = pa.schema([("value", pa.int64())])
+_WIDER = {pa.int16(): pa.int32(), pa.int32(): pa.int64()}
 #: Savepoints have names alone: what is made of one may have other ids.
 STATES = (
-    StateRecord(1, "values", "value", _VALUE),
+    StateRecord(1, "values", "value", pa.schema([("value", pa.int16())])),  # wider in later generations
     StateRecord(2, "sums", "reducing", _VALUE, "sum"),
     StateRecord(3, "lists", "list", _ELEMENT),
     StateRecord(4, "maps", "map", pa.schema([("key", pa.string()), ("value", pa.int64())])),
@@ -111,6 +116,7 @@ class Generation:
     ) -> None:
         self.world, self.number, self.slots, self.store = world, number, slots, store
         self.ids = {state.name: state.id for state in states}
+        self.kept = next(plain_schema(state).field(0).type for state in states if state.name == "values")
         self.settings: CheckpointSettings = replace(SMALL, backend=backend, fold_deltas_max=2, snapshot_deltas_max=3)
         self.query = f"{number:08x}-0000-4000-8000-000000000000"
         self.record = OperatorRecord("all", GROUPS, slots, tuple(range(slots)), KEYS, False, states, (), origin)
@@ -163,6 +169,7 @@ class World:
         """A new generation of the newest one's versions, perhaps in another store and backend."""
         before, number = self.generation, self.generation.number + 1
         states, origin = self.saved(before) if self.draw.random() < 0.4 else (before.record.states, before.origin())
+        states = tuple(self.evolved(state) for state in states)
         store = self.new_store(f"store-{number}") if self.draw.random() < 0.5 else before.store
         backend = self.draw.choice(["rocksdb", "hashmap"])
         self.generation = Generation(self, number, slots, store, backend, origin, states)
@@ -175,6 +182,27 @@ class World:
         for local in ("local-a", "local-b"):
             for left in (self.folder / local).glob(f"*/{before.query}"):
                 shutil.rmtree(left)
+
+    def evolved(self, state: StateRecord) -> StateRecord:
+        """The state as the next program declares it: of values perhaps a wider type."""
+        kept = plain_schema(state).field(0).type
+        if state.name != "values" or kept not in _WIDER or self.draw.random() < 0.5:
+            return state
+        return next_schema(state, replace(STATES[0], schema=pa.schema([("value", _WIDER[kept])])), ())
+
+    def fork(self) -> World:
+        """A copy of the checkpoint and of its state folder, which goes on by itself, as this one does."""
+        assert self.background.drain(240)
+        before = self.generation
+        twin: World = copy(self)
+        twin.folder = Path(tempfile.mkdtemp(prefix="fork-", dir=self.folder))
+        twin.clock, twin.background, twin.oracle = FakeClock(), Background(), deepcopy(self.oracle)
+        shutil.copytree(before.store.inner.root, twin.folder / "forked")
+        generation = copy(before)
+        generation.world, generation.store, generation._kept = twin, twin.new_store("forked"), {}
+        generation.handles = list(before.handles)
+        twin.generation = generation
+        return twin
 
     def saved(self, before: Generation) -> tuple[tuple[StateRecord, ...], Origin]:
         """A savepoint of a generation, perhaps moved, perhaps claimed; of either format, or of one that was made of the
@@ -197,7 +225,8 @@ class World:
         states = tuple((state.name, state.id) for state in STATES)
         batch_id = before.batch_id - 1
         operators = ("all",)
-        return STATES, SavepointOrigin(
+        plain = pa.schema([("value", before.kept)])
+        return (replace(STATES[0], schema=plain), *STATES[1:]), SavepointOrigin(
             str(folder), manifest.checksum, before.query, batch_id, "all", operators, states, claim
         )
 
@@ -285,11 +314,11 @@ class World:
         keys = _keys(rows)
         # A value is asked for in the batch, whose time says what has expired.
         asked = [key for key, place in enumerate(slots_of_keys(self.generation.slots)) if place == slot]
-        alive = pa.array(store.value_state(ids["values"], pa.int64()).get(_keys(asked))).to_pylist()
+        alive = pa.array(store.value_state(ids["values"], self.generation.kept).get(_keys(asked))).to_pylist()
         assert alive == [self.oracle.alive(key, self.now_ms) for key in asked]
         if rows:
             column = _keys(rows.values())
-            store.value_state(ids["values"], pa.int64()).put(keys, column)
+            store.value_state(ids["values"], self.generation.kept).put(keys, column.cast(self.generation.kept))
             store.reducing_state(ids["sums"], pa.int64(), "sum").add_only(keys, column)
             store.list_state(ids["lists"], pa.int64()).append(keys, column)
             texts = pa.array([str(value % 3) for value in rows.values()])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kept_states import COLUMNS, DOES, OUTPUT, ROWS, RULES, KeepsAll, Kept, found_rows, same
@@ -64,9 +65,20 @@ def _run(folder: Path, batches: list[Any], fold: int, snapshot: int) -> None:
             for state, rows_expected in expected[batch_id].items():
                 table = checkpoint.read("under-test", state, batch_id=batch_id).read_all()
                 assert same(found_rows(table, state), rows_expected), (batch_id, state)
+                if "user" in table.column_names and table.num_rows:
+                    _check_lookup(checkpoint, state, batch_id, table)
         _check_differences(checkpoint, len(batches) // 3, len(batches) - 1)
         assert checkpoint.verify().whole
         _check_savepoint(checkpoint, folder, expected, len(batches) // 2)
+
+
+def _check_lookup(checkpoint: hf.Checkpoint, state: str, batch_id: int, table: pa.Table) -> None:
+    """One key, that of the row in the middle, as all rows have it."""
+    row = table.slice(table.num_rows // 2, 1).to_pylist()[0]
+    place = pc.field("place").is_null() if row["place"] is None else pc.field("place") == row["place"]
+    wanted = (pc.field("user") == row["user"]) & place
+    found = checkpoint.read("under-test", state, batch_id=batch_id, filter=wanted).read_all()
+    assert repr(found.to_pylist()) == repr(table.filter(wanted).to_pylist()), state
 
 
 def _check_differences(checkpoint: hf.Checkpoint, old: int, new: int) -> None:

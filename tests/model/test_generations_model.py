@@ -1,5 +1,5 @@
 """Rescaled any number of times, against plain Python: every kind of state, of keys and of none, with a time to live;
-any slots, stores and backends; attempts that fail at any operation of the store, other processes, lost local disks.
+any slots, stores and backends; wider values; forks; attempts that fail at any operation; other processes, lost disks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,22 @@ def test_what_was_rescaled_holds_what_it_would_have_held(tmp_path: Path, seed: i
         world.rescale(world.draw.randint(1, 8))
     for _ in range(8):
         world.batch()
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16))])
+def test_forks_go_on_by_themselves_through_generations(tmp_path: Path, seed: int) -> None:
+    """Each against a plain Python of its own: neither sees, nor loses by, what the other does."""
+    worlds = [World(tmp_path, seed)]
+    draw = worlds[0].draw
+    for step in range(6):
+        for world in worlds:
+            for _ in range(draw.randint(1, 6)):
+                world.batch()
+            if draw.random() < 0.5:
+                world.rescale(draw.randint(1, 8))
+        if step in (1, 3):
+            worlds.append(draw.choice(worlds).fork())
+    assert len({repr(sorted(world.oracle.sums.items())) for world in worlds}) == 3
 
 
 def test_a_conversion_leaves_each_slot_what_it_had(tmp_path: Path) -> None:

@@ -536,10 +536,19 @@ def test_what_retention_deleted_is_no_damage(outlived: Recorded) -> None:
         for batch_id in found.unretained:
             with pytest.raises(Unavailable, match=rf"batch {batch_id} .*no longer retained by Holdfast"):
                 totals(checkpoint, batch_id)
+            with pytest.raises(Unavailable, match=rf"batch {batch_id} .*no longer retained by Holdfast"):
+                checkpoint.diff("sums", "total", batch_id).read_all()
+            with pytest.raises(Unavailable, match=rf"batch {batch_id} .*no longer retained by Holdfast"):
+                checkpoint.diff("sums", "total", found.readable[-1], batch_id).read_all()
+        with pytest.raises(Unavailable, match="no longer retained by Holdfast"):
+            hf.Savepoint.create(checkpoint=checkpoint, to=outlived.folder / "saved", batch_id=found.unretained[0])
+        assert not checkpoint.gc().kept
         repairs = checkpoint.repair()
         assert repairs.verification.whole and not repairs.files
     told = CliRunner().invoke(main, ["checkpoints", "verify", str(outlived.folder / "checkpoint")])
     assert (told.exit_code, "no longer retained by Holdfast" in told.output) == (0, True)
+    told = CliRunner().invoke(main, ["checkpoints", "list", str(outlived.folder / "checkpoint")])
+    assert told.exit_code == 0, told.output
 
 
 def test_damage_is_damage_whatever_retention_deleted(outlived: Recorded) -> None:

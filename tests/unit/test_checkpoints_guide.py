@@ -48,6 +48,9 @@ def test_python(folder: Path) -> None:
     assert sorted(left["changes"]["change"].to_pylist()) == ["added"] * 3 + ["changed"]
     assert left["saved"].manifest.batch_id == BATCHES - 1
     assert isinstance(left["changes"], pa.Table)
+    rows = left["saved"].read("totals", "total").read_all().to_pandas()
+    for found in (left["by_pandas"], left["by_polars"].to_pandas(), left["by_duckdb"]):
+        assert found["user"].tolist() == rows["user"].tolist() and found["value"].tolist() == rows["value"].tolist()
     edited = hf.Savepoint(folder / "backup" / "edited").read("totals", "total").read_all()
     assert {row["user"]: row["value"] for row in edited.to_pylist()}["ada"] == 0 and len(edited) == BATCHES + 1
     first = hf.Savepoint(folder / "backup" / "first").read("totals", "total").read_all()

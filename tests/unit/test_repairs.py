@@ -16,6 +16,7 @@ from tests.slot_checkpoint import PREFIX, SlotCheckpoint
 
 from holdfast.checkpoint import Handle
 from holdfast.checkpoint.evolution import OperatorStates
+from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.state_log import write_states
 from holdfast.cli import main
 from holdfast.errors import InvalidRequest, Unavailable
@@ -115,6 +116,39 @@ def test_tables_are_put_back_from_a_local_folder_and_a_lost_manifest_is_composed
     assert any(file.mended for file in found.files)
     mended = {file.name for file in found.files if file.mended}
     assert all(query.stored()[name] == before[name] for name in mended)
+
+
+def test_what_retention_deleted_is_neither_listed_nor_brought_back(tmp_path: Path) -> None:
+    """Spark retains more batches than Holdfast, a backup has files of these, and something else is damaged."""
+    query = SlotCheckpoint(tmp_path)
+    query.batches(7)
+    shutil.copytree(tmp_path / "store", tmp_path / "backup")
+    shutil.copytree(tmp_path / query.name, tmp_path / "retained-by-spark")
+    query.batches(30)
+    for log in ("commits", "offsets"):
+        shutil.copytree(tmp_path / "retained-by-spark" / log, tmp_path / query.name / log, dirs_exist_ok=True)
+    with query.open() as opened:
+        before = opened.verify()
+        assert before.whole and before.unretained
+        kept = opened.gc().kept
+        assert not kept, kept
+    handle = query.driver.handle
+    assert handle is not None
+    newest = query.slot / delta_name(handle.deltas[-1].sequence, handle.deltas[-1].version_id)
+    shutil.copy(newest, tmp_path / "newest")
+    newest.unlink()
+    there = query.stored()
+    name = str(newest.relative_to(tmp_path / "store"))
+    for apply in (False, True):
+        found = repair(query, apply=apply, backup=tmp_path / "backup")
+        assert [(file.name, file.source) for file in found.files] == [(name, None)]
+        assert found.verification.unretained == before.unretained
+        assert query.stored() == there
+    (tmp_path / "backup" / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tmp_path / "newest", tmp_path / "backup" / name)
+    found = repair(query, apply=True, backup=tmp_path / "backup")
+    assert [(file.name, file.mended) for file in found.files] == [(name, True)] and found.verification.whole
+    assert query.stored().keys() == {*there, name}
 
 
 def test_a_wrong_backup_changes_nothing(query: SlotCheckpoint) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -243,11 +244,15 @@ def of_duckdb(table: pa.Table, folder: Path) -> Any:
     return duckdb.from_arrow(table).order("place DESC")
 
 
+def of_polars(table: pa.Table, folder: Path) -> Any:
+    return polars.from_arrow(table)
+
+
 def of_reader(table: pa.Table, folder: Path) -> Any:
     return table.to_reader(max_chunksize=7)
 
 
-@pytest.mark.parametrize("given", [of_pandas, of_dataset, of_duckdb, of_reader])
+@pytest.mark.parametrize("given", [of_pandas, of_dataset, of_duckdb, of_polars, of_reader])
 def test_tables_come_from_whatever_has_them(tmp_path: Path, given: Callable[[pa.Table, Path], Any]) -> None:
     table = pa.table({**users(50), "value": [f"v{n}" for n in range(50)]})
     made = written(tmp_path / "made", {"latest": given(table, tmp_path)})

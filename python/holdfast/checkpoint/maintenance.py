@@ -95,6 +95,7 @@ class Maintenance:
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._left_behind: SnapshotRef | None = None
         self._back_off = BackOff(_RETRY_MS_MAX)
+        self._uploaded_ms = 0
 
     def wanted(self, task: Task, base: LocalBase | None) -> bool:
         """Whether there is anything to do, as far as can be told without looking at the disk."""
@@ -105,7 +106,7 @@ class Maintenance:
             self._is_retention_due
             or self._is_memory_short(task)
             or is_fold_due(pending, settings)
-            or is_snapshot_due(task.handle, settings)
+            or self._needs_snapshot(task.handle)
         )
         return (due and self._may_try) or is_claim_due(self._context, task.parent)
 
@@ -145,9 +146,7 @@ class Maintenance:
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
             is_left_behind = self._left_behind is not None and handle.snapshots[:1] == (self._left_behind,)
-            if self._may_try and (
-                is_snapshot_due(handle, settings, _LATE_FACTOR) or (task.retention and is_left_behind)
-            ):
+            if self._may_try and (self._needs_snapshot(handle, _LATE_FACTOR) or (task.retention and is_left_behind)):
                 self._is_retention_due |= task.retention
                 self._run_if_free(task)
         except HoldfastError as error:
@@ -185,12 +184,13 @@ class Maintenance:
         if self._timeline is not None:
             self._timeline.check_alone(handle)
         context.folder.clear_abandoned()
-        needs_snapshot = is_snapshot_due(handle, context.settings) and self.ready_snapshot(handle) is None
+        needs_snapshot = self._needs_snapshot(handle) and self.ready_snapshot(handle) is None
         pending = self._pending(handle)
         if pending and (needs_snapshot or self._is_memory_short(task) or is_fold_due(pending, context.settings)):
             self._fold(handle)
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
+            self._uploaded_ms = context.clock.now_ms()
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
             self._is_retention_due = False
@@ -199,6 +199,17 @@ class Maintenance:
     @property
     def _may_try(self) -> bool:
         return self._back_off.is_over(self._context.clock.elapsed_ms())
+
+    def _needs_snapshot(self, handle: Handle, factor: int = 1) -> bool:
+        """Whether a snapshot is due, and the pause after the last one is over: of this process, or that a base here is
+        marked with.
+        """
+        settings = self._context.settings
+        if settings.snapshot_pause_min_ms:  # looked for in each batch: two folds later the marked base is gone
+            markers = (base.marker() for base in self._bases.of(handle))
+            self._uploaded_ms = max([self._uploaded_ms, *(marker.created_ms for marker in markers if marker)])
+        is_over = self._context.clock.now_ms() >= self._uploaded_ms + settings.snapshot_pause_min_ms
+        return is_over and is_snapshot_due(handle, settings, factor)
 
     def _is_memory_short(self, task: Task) -> bool:
         """Whether what awaits the next base takes too much of the memory that may be kept between batches."""

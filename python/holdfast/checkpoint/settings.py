@@ -29,6 +29,7 @@ class CheckpointSettings:
     snapshot_deltas_max: int = 64
     snapshot_bytes_min: int = 64 * _MIB
     snapshot_state_fraction: float = 0.5
+    snapshot_pause_min_ms: int = 0
     retained_batches: int = 100
     stray_grace_ms: int = 3_600_000
     local_unused_ms: int = 7 * 86_400_000

@@ -40,6 +40,12 @@ def of_state(key_group: int, state_id: int) -> Bounds:
     return prefix.to_bytes(4, "big"), (prefix + 1).to_bytes(4, "big")
 
 
+def of_key(key_group: int, state_id: int, key: bytes) -> Bounds:
+    """Entries of one state of one encoded key, which no other key begins with. Not of timers: times stand before it."""
+    prefix = of_state(key_group, state_id)[0] + key
+    return prefix, (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+
+
 def as_delta(entries: pa.RecordBatch, where: str) -> pa.RecordBatch:
     """Entries (key, value) with whole store keys as (key_group, state, key, value)."""
     keys = entries["key"]

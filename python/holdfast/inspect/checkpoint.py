@@ -7,9 +7,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -183,7 +184,9 @@ class Checkpoint:
         columns
             Of these names, in this order; by default all.
         filter
-            Only rows for which it is true: ``pyarrow.compute.field("user") == "ada"``.
+            Only rows for which it is true: ``pyarrow.compute.field("user") == "ada"``. One that says what the key
+            columns equal, or an ``isin`` of the only one, is a lookup: it opens the slots of these keys, and reads
+            no others.
 
         Returns
         -------
@@ -227,20 +230,27 @@ class Checkpoint:
         """
         record = self.record(operator)
         declared = state_of(record, state)
-        before, after = (self.at(batch_id).handles.get(operator, {}) for batch_id in (old, new))
-        slots = sorted({*before, *after})
+        found = [self.at(batch_id) for batch_id in (old, new)]
+        both = [(one.handles.get(operator, {}), partial(self.retained, one.batch.batch_id)) for one in found]
+        slots = sorted({slot for handles, _ in both for slot in handles})
         if declared.kind == "broadcast":
-            for handles in (before, after):
-                self._versions.check_same(record, declared, [handles[slot] for slot in sorted(handles)])
+            for handles, reading in both:
+                with reading():
+                    self._versions.check_same(record, declared, [handles[slot] for slot in sorted(handles)])
             slots = slots[:1]
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for slot in slots:
-                sides = [_Side(self._versions, record, declared, handles.get(slot)) for handles in (before, after)]
-                there = [handle for handle in (before.get(slot), after.get(slot)) if handle]
-                with closing(sides[0]), closing(sides[1]):
+                there = [handles[slot] for handles, _ in both if slot in handles]
+                with ExitStack() as opened:
+                    before, after = (
+                        opened.enter_context(
+                            closing(_Side(self._versions, record, declared, handles.get(slot), reading))
+                        )
+                        for handles, reading in both
+                    )
                     for limits in _pieces(record, declared, there):
-                        yield from difference_of(sides[0].rows(limits), sides[1].rows(limits), sides[0].columns)
+                        yield from difference_of(before.rows(limits), after.rows(limits), before.columns)
 
         return pa.RecordBatchReader.from_batches(difference_schema(columns_of(record, declared)), pieces())
 
@@ -258,6 +268,9 @@ class Checkpoint:
         Unavailable
             Storage does not answer.
         """
+        return self._verified(progress)[0]
+
+    def _verified(self, progress: Progress | None = None) -> tuple[Verification, frozenset[str]]:
         return verify_versions(self._committed, self._state, self.record, self._versions.slot, progress)
 
     def gc(
@@ -342,6 +355,7 @@ class Checkpoint:
         Unavailable
             Storage or the local disk does not answer. What was mended until then stays so.
         """
+        verification, deleted = self._verified()
         work = tempfile.mkdtemp(dir=self._local_dir)
         mender = Mender(
             committed=self._committed,
@@ -352,11 +366,13 @@ class Checkpoint:
             local_dirs=tuple(map(_local_dir, local_dirs)),
             work=work,
             ids=new_id,
+            deleted=deleted,
         )
-        files, verification = mender.run(apply), self.verify()
-        if verification.whole:  # what is missing all the same, retention has deleted
-            files = [one for one in files if one.mended]
-        return Repairs(tuple(files), verification)
+        files = mender.run(apply)
+        if any(one.mended for one in files):
+            verification, deleted = self._verified()
+        # A newer batch that was mended may tell what retention has deleted of those before it.
+        return Repairs(tuple(one for one in files if one.mended or one.name not in deleted), verification)
 
     def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
         return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
@@ -417,21 +433,34 @@ class Checkpoint:
 
 
 class _Side:
-    """A state in one slot at one version, open to be compared piece by piece. Without a handle it has nothing."""
+    """A state in one slot at one version, open to be compared piece by piece. Without a handle it has nothing.
 
-    def __init__(self, versions: Versions, record: OperatorRecord, state: StateRecord, handle: Handle | None) -> None:
+    ``reading``: within it it is read.
+    """
+
+    def __init__(
+        self,
+        versions: Versions,
+        record: OperatorRecord,
+        state: StateRecord,
+        handle: Handle | None,
+        reading: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self.columns = columns_of(record, state)
+        self._reading = reading
         self._rows = StateRows(record, state, handle, ttl_of(handle, state)) if handle is not None else None
         self._opened = ExitStack()
         self._base = None
         if handle is not None:
-            self._base = self._opened.enter_context(versions.slot(record, handle.slot).opened(handle))
+            with reading():
+                self._base = self._opened.enter_context(versions.slot(record, handle.slot).opened(handle))
 
     def rows(self, limits: tuple[bytes, bytes]) -> pa.Table:
         if self._base is None or self._rows is None:
             return self.columns.schema.empty_table()
         entries = (pa.record_batch(batch) for batch in self._base.scan(*limits))
-        return pa.Table.from_batches(state_rows(self._rows, entries), self.columns.schema)
+        with self._reading():
+            return pa.Table.from_batches(state_rows(self._rows, entries), self.columns.schema)
 
     def close(self) -> None:
         self._opened.close()

@@ -9,6 +9,7 @@ from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.descriptions import Disposal, Unneeded
 from holdfast.savepoint.manifest import CLAIMED, DISPOSED, MANIFEST
 from holdfast.savepoint.reading import manifest_bytes, refuse_links
+from holdfast.savepoint.writing import sweep_drafts
 from holdfast.storage import FileStore
 
 #: The manifest under all of its names.
@@ -42,6 +43,7 @@ def dispose(store: FileStore, apply: bool) -> Disposal:
         delete_files(store, [file.name for file in files if file.name not in _MANIFESTS])
         # Last: a kill before leaves what the next attempt goes on with.
         delete_files(store, [name for name in (CLAIMED, DISPOSED) if name == DISPOSED or name in there])
+        sweep_drafts(store)
         remove_empty_folders(store, named)
     return Disposal(files, tuple(sorted(set(there) - set(named))), apply)
 

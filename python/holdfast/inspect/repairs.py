@@ -65,6 +65,8 @@ class Mender:
         Folders of ``spark.holdfast.local.dir``: this machine's, or brought from another.
     work
         A folder of our own.
+    deleted
+        Names of files that are missing because retention has deleted them: they stay so, whoever has their bytes.
     """
 
     committed: Committed
@@ -75,6 +77,7 @@ class Mender:
     local_dirs: Sequence[str]
     work: str
     ids: Ids
+    deleted: frozenset[str]
 
     def run(self, apply: bool) -> list[Repair]:
         """Each damaged file: where its bytes were found, and whether it was put right."""
@@ -96,7 +99,7 @@ class Mender:
             if not ref.name.startswith("snapshot/"):
                 raise Corrupt(f"a handle names {ref.name!r}, which is no manifest of a snapshot; nothing is mended")
             name = versions.context.stored(ref.name)
-            if name in done.seen:
+            if name in done.seen or name in self.deleted:
                 continue
             data = self._manifest(versions, ref)
             self._look_at(versions, VersionFile.of_snapshot(ref), done, data)
@@ -110,7 +113,7 @@ class Mender:
     def _look_at(self, versions: SlotVersions, wanted: VersionFile, done: _Done, data: bytes | None = None) -> None:
         """Mends a file if it is damaged; ``data``: its bytes, where they are known."""
         name = versions.context.stored(wanted.name)
-        if name in done.seen:
+        if name in done.seen or name in self.deleted:
             return
         if not self._is_whole(self.store, name, wanted):
             if done.batch_id not in self.committed.batches():

@@ -37,13 +37,14 @@ def verify_versions(
     record_of: Callable[[str], OperatorRecord],
     slot_of: Slots,
     progress: Callable[[int, int], None] | None,
-) -> Verification:
-    """See :meth:`holdfast.Checkpoint.verify`."""
+) -> tuple[Verification, frozenset[str]]:
+    """See :meth:`holdfast.Checkpoint.verify`; and which of the files that are missing retention has deleted."""
     files = _Files(store, progress)
     readable: list[int] = []
     unretained: list[int] = []
     lost: dict[int, tuple[str, ...]] = {}
     damaged: dict[str, str] = {}
+    deleted: set[str] = set()
     floors = Floors(store)
     for batch_id in reversed(committed.batches()):  # what is newer says what is needed no longer
         files.met.clear()
@@ -53,6 +54,7 @@ def verify_versions(
         if (problems or files.met) and batch_id not in committed.batches():
             continue  # a query that runs retains it no longer, nor what it needed
         gone = {name for name in files.met if name in files.needed and floors.deleted(name, *files.needed[name])}
+        deleted |= gone
         damaged |= {name: problem for name, problem in files.met.items() if name not in gone}
         left = tuple(problem for problem in problems if not blocked.get(problem) or blocked[problem] - gone)
         if left:
@@ -63,9 +65,8 @@ def verify_versions(
             readable.append(batch_id)
         floors.note(whole)
     found = tuple(Damage(name, damaged[name]) for name in sorted(damaged))
-    return Verification(
-        files.count, files.bytes, found, tuple(reversed(readable)), dict(sorted(lost.items())), tuple(unretained[::-1])
-    )
+    batches = tuple(reversed(readable)), dict(sorted(lost.items())), tuple(reversed(unretained))
+    return Verification(files.count, files.bytes, found, *batches), frozenset(deleted)
 
 
 def _problems(

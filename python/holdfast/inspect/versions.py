@@ -12,15 +12,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast import _core
 from holdfast.checkpoint.handle import Handle
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import key_groups_of
 from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
-from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
+from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, Bounds, of_key, of_key_groups, of_state
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.difference import encoded_rows
+from holdfast.inspect.key_filter import keys_of
 from holdfast.inspect.slot_versions import SlotVersions
 from holdfast.inspect.state_rows import StateRows, state_rows
 from holdfast.savepoint.columns import check_filter
@@ -31,6 +33,8 @@ OF_NO_KEY = ("broadcast", "operator")
 _BATCH_ROWS, _BATCH_BYTES = 65536, 64 << 20
 # From this size of a slot on, seeking to a state in each key group costs less than reading past other states.
 _SEEK_BYTES_MIN = 64 << 20
+# Of more keys than these their key groups are read: to seek to each costs as much as reading past hundreds of rows.
+_SEEK_KEYS_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,9 @@ class Versions:
         check_filter(schema, wanted.filter)
         _check_slots(wanted.slots, record)
         chosen = [handles[slot] for slot in sorted(handles) if wanted.slots is None or slot in wanted.slots]
+        ranges = _ranges_of_keys(record, declared, wanted.filter)
+        if ranges is not None:
+            chosen = [handle for handle in chosen if handle.slot in ranges]
         if declared.kind == "broadcast":
             if wanted.slots is None:
                 with reading():
@@ -122,17 +129,24 @@ class Versions:
 
         def batches() -> Iterator[pa.RecordBatch]:
             with reading():
-                yield from self._filtered(record, declared, chosen, wanted)
+                yield from self._filtered(record, declared, chosen, wanted, ranges or {})
 
         return pa.RecordBatchReader.from_batches(given, batches())
 
     def rows(
-        self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None
+        self,
+        record: OperatorRecord,
+        state: StateRecord,
+        handle: Handle,
+        ttl_ms: int | None,
+        ranges: Sequence[Bounds] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows of a state at one version of a slot. ``ttl_ms``: what expiry is told by."""
+        """All rows of a state at one version of a slot. ``ttl_ms``: what expiry is told by. ``ranges``: those of
+        entries in these, which divide no key.
+        """
         rows = StateRows(record, state, handle, ttl_ms)
         versions = self.slot(record, handle.slot)
-        return state_rows(rows, _together(versions.entries(handle, _ranges(record, state, handle))))
+        return state_rows(rows, _together(versions.entries(handle, ranges or _ranges(record, state, handle))))
 
     def check_same(self, record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> None:
         """Whether all slots have the same broadcast state; Corrupt otherwise."""
@@ -144,10 +158,16 @@ class Versions:
             raise not_the_same(record, state, others, handles[0].slot)
 
     def _filtered(
-        self, record: OperatorRecord, state: StateRecord, handles: Sequence[Handle], wanted: Wanted
+        self,
+        record: OperatorRecord,
+        state: StateRecord,
+        handles: Sequence[Handle],
+        wanted: Wanted,
+        ranges: Mapping[int, Sequence[Bounds]],
     ) -> Iterator[pa.RecordBatch]:
         for handle in handles:
-            with closing(self.rows(record, state, handle, ttl_of(handle, state))) as found:  # type: ignore[type-var]
+            of_slot = ranges.get(handle.slot)
+            with closing(self.rows(record, state, handle, ttl_of(handle, state), of_slot)) as found:  # type: ignore[type-var]
                 for batch in found:
                     rows = pa.Table.from_batches([batch])
                     rows = rows if wanted.filter is None else rows.filter(wanted.filter)
@@ -200,6 +220,28 @@ def _ranges(record: OperatorRecord, state: StateRecord, handle: Handle) -> list[
     if alone or figures({handle.slot: handle})["bytes"] < _SEEK_BYTES_MIN:
         return [of_key_groups(first, end)]
     return [of_state(group, state.id) for group in range(first, end)]
+
+
+def _ranges_of_keys(
+    record: OperatorRecord, state: StateRecord, wanted: pc.Expression | None
+) -> dict[int, list[Bounds]] | None:
+    """Where the entries are that a filter asks for by their whole keys, by slot; None: it does not. Other slots have
+    none of them, and are not brought to this machine.
+    """
+    keys = None if state.kind in OF_NO_KEY else keys_of(wanted, record.key_schema)
+    if keys is None:
+        return None
+    codec = _core.KeyCodec(record.key_schema, null_keys=record.null_keys)
+    given = pa.RecordBatch.from_struct_array(keys)
+    groups = pa.array(codec.key_groups(given, record.max_parallelism)).to_pylist()
+    whole_groups = state.kind == "timers" or len(groups) > _SEEK_KEYS_MAX
+    encoded = pa.array(codec.encode(given)).to_pylist()
+    ranges: dict[int, set[Bounds]] = {}
+    for group, key in zip(groups, encoded):
+        slot = _core.slot_of(group, record.max_parallelism, record.slots)
+        bounds = of_state(group, state.id) if whole_groups else of_key(group, state.id, key)
+        ranges.setdefault(slot, set()).add(bounds)
+    return {slot: sorted(found) for slot, found in ranges.items()}
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,8 @@ from holdfast.storage.file_store import TEMPORARY_PREFIX
 FORMAT, VERSION = "savepoint", 1
 #: Rows, and bytes as they are in memory, that a row group has at most.
 _GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20
+#: Later than any file.
+_EVER_MS = 1 << 62
 
 
 def draft_path(store: FileStore) -> str | None:
@@ -151,14 +153,22 @@ class TableWriter:
             raise Unavailable(f"writing {self._path} failed: {error.strerror or error}; free space there") from error
 
 
+def sweep_drafts(store: FileStore) -> None:
+    """Removes what killed attempts were writing: all files of these names, however young, for the folder belongs to one
+    savepoint, and who calls this writes no more tables.
+    """
+    store.sweep("", _EVER_MS)
+
+
 def write_manifest(store: FileStore, text: str) -> None:
-    """Makes the savepoint exist whose manifest this is, if none exists there.
+    """Makes the savepoint exist whose manifest this is, if none exists there. Drafts of killed attempts go before.
 
     Raises
     ------
     InvalidRequest
         There is one already.
     """
+    sweep_drafts(store)
     if not store.create_if_absent(MANIFEST, text.encode()):
         raise InvalidRequest(f"{store.uri} holds a savepoint already, which stays as it is; give another folder")
 
