@@ -28,7 +28,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short figures faults nightly asan tsan azurite wheel wheels oldest docs clean
+.PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short beside figures faults nightly asan tsan azurite wheel wheels oldest docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -138,6 +138,9 @@ bench: $(if $(filter $(KAFKA_BENCHES),$(BENCH)),maven) dev  ## figures: BENCH=ke
 
 bench-short: $(if $(filter $(KAFKA_BENCHES),$(BENCHES)),maven) dev  ## every benchmark in its small form: that they run, not how fast
 	@for bench in $(BENCHES); do echo "--- $$bench"; $(MAKE) --no-print-directory bench BENCH=$$bench ARGS=--short || exit 1; done
+
+beside: dev  ## processor time ÷ that of an earlier commit, by pairs: COMMIT=f4e47a1 ARGS="--only query"
+	PYTHONPATH=$(CURDIR) $(BIN)/python -m benchmarks.beside.earlier $(COMMIT) $(ARGS)
 
 figures: dev  ## README.md's table and docs/figures.md, from the records of benchmarks/recorded
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m benchmarks.pages

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.figures import IN_TURNS, ROOT, arguments, at_most, middle, spread
 from benchmarks.turns import turns
 
-PARTS = ("small_batch", "keyed_sum", "growth", "recovery", "query")
+PARTS = ("small_batch", "core_ops", "keyed_sum", "growth", "recovery", "query")
 HERE, EARLIER = "this tree", "the earlier one"
 
 

@@ -74,8 +74,25 @@ def small_batch(folder: Path, scale: float) -> float:
     return of_process(work)
 
 
+def core_ops(folder: Path, scale: float) -> float:
+    """With totals given out: 480,000 of 5M keys in files, five times; then 1M rows over 20,000 keys, ten times."""
+    stored = int(5_000_000 * scale)
+    slot, generator = filled(folder, stored, 1), np.random.default_rng(7)
+    cold = [pa.array(generator.permutation(stored)[: stored * 96 // 1000]) for _ in range(5)]
+    hot = [pa.array(generator.integers(0, max(1, stored // 250), stored // 5)) for _ in range(10)]
+
+    def work() -> None:
+        for keys in (*cold, *hot):
+            state, store = slot._begin()
+            store.reducing_state(TOTAL.id, pa.int64(), "sum").add(keys, ones(len(keys)))
+            slot._prepare(state, 0.0)
+        slot.settle()
+
+    return of_process(work)
+
+
 def keyed_sum(folder: Path, scale: float) -> float:
-    """Batches of 500,000 rows over 200,000 keys."""
+    """Batches of 500,000 rows over as many keys."""
     slot, generator = Slot(folder, TOTAL), np.random.default_rng(7)
     rows = int(500_000 * scale)
     drawn = [pa.array(generator.integers(0, rows, rows)) for _ in range(20)]
@@ -171,7 +188,7 @@ def query(folder: Path, scale: float) -> float:
         spark.stop()
 
 
-PARTS = {part.__name__: part for part in (small_batch, keyed_sum, growth, recovery, query)}
+PARTS = {part.__name__: part for part in (small_batch, core_ops, keyed_sum, growth, recovery, query)}
 
 if __name__ == "__main__":
     where, share, *names = sys.argv[1:]

@@ -300,9 +300,9 @@ class CompleteTogetherModel(TogetherModel):
 
 
 TestTogetherModel = TogetherModel.TestCase
-TestTogetherModel.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestTogetherModel.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
 TestCompleteTogetherModel = CompleteTogetherModel.TestCase
-TestCompleteTogetherModel.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestCompleteTogetherModel.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.slow

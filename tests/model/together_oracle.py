@@ -277,7 +277,8 @@ class Oracle:
         places = [place for place in self.entries if place[:2] == (state, user)]
         if state == "entries" and call in ("get", "contains"):
             places = [place for place in places if place[2] == arguments[0]]
-        if self.lives[state].by_reads and state in self._stamps:
+        life = self.lives[state]
+        if life.ttl_ms is not None and life.by_reads and state in self._stamps:
             for place in places:
                 self.entries[place][1] = self._stamps[state]
         if call == "contains":

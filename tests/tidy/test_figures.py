@@ -85,8 +85,10 @@ def test_what_is_compared_was_measured_often_enough() -> None:
 
 
 def _benchmarks() -> list[Path]:
+    """Those with figures of this commit: `beside` compares two."""
     makers = {"pages.py", "scala_jar.py"}
-    return [path for path in files(".py", under="benchmarks") if '"__main__"' in text(path) and path.name not in makers]
+    programs = [path for path in files(".py", under="benchmarks") if '"__main__"' in text(path)]
+    return [path for path in programs if path.name not in makers and path.parent.name != "beside"]
 
 
 def test_every_benchmark_can_be_recorded() -> None:
