@@ -13,7 +13,7 @@ from holdfast.doctor.versions import DISTRIBUTION, Bounds, dotted, numbers, vers
 
 PYTHON_LEAST = (3, 10)
 #: What Holdfast was tried with, up to; docs/guide/install.md says the same.
-PYTHON_NEWEST, PYSPARK_NEWEST = (3, 13), (4, 3)
+PYTHON_NEWEST, PYSPARK_NEWEST = (3, 14), (4, 3)
 # On PyPI, another project by this name brings a package of the same name.
 NAMESAKE = "holdfast"
 
