@@ -37,8 +37,11 @@ class LocalBases:
             try:
                 found.append(self._get(name, version))
             except Corrupt as error:
+                path = folder.base_path(*version)
+                if not os.path.isdir(path):
+                    continue  # another process has folded further and removed it
                 self._context.logger.warning("a local base is not used: %s", error)
-                folder.discard(folder.base_path(*version))
+                folder.discard(path)
         return found
 
     def discard(self, base: LocalBase) -> None:
