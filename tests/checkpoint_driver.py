@@ -40,9 +40,11 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.ms = time.time_ns() // 1_000_000
+        #: Of the wall clock against the one that never goes back.
+        self.shift_ms = 0
 
     def now_ms(self) -> int:
-        return self.ms
+        return self.ms + self.shift_ms
 
     def elapsed_ms(self) -> float:
         return float(self.ms)

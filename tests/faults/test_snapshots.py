@@ -132,6 +132,23 @@ def test_snapshots_keep_the_pause_that_they_are_told(tmp_path, is_new_process):
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
 
+@pytest.mark.parametrize(("pause_ms", "shift_ms"), [(0, -3_600_000), (1000, -3_600_000), (1000, 31_536_000_000)])
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_a_clock_that_is_set_right_keeps_no_snapshot_from_being_made(tmp_path, pause_ms, shift_ms, is_new_process):
+    """They had stopped until the wall clock came past the last one, and what a version needs grew all the time."""
+    driver = SlotDriver(tmp_path, settings=replace(SMALL, snapshot_pause_min_ms=pause_ms))
+    process = driver.process()
+    driver.clock.shift_ms = max(0, shift_ms)
+    driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)
+    made = driver.handle.snapshots
+    driver.clock.shift_ms = min(0, shift_ms)
+    if is_new_process:
+        process = driver.process()
+    driver.clock.ms += pause_ms
+    driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)
+    assert made and driver.handle.snapshots[0] not in made
+
+
 def test_a_delta_that_storage_refuses_fails_the_batch_and_the_next_attempt_goes_on(driver, faults):
     """What is not in storage is not committed: of deltas no failure is tolerated, unlike of snapshots."""
     process = driver.process()

@@ -11,7 +11,7 @@ import pytest
 from tests.offline_wire import OfflineWire
 
 from holdfast.commit.sink import Committable, Scope
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, Unavailable
 from holdfast.kafka import wire as wire_module
 from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, epoch_in_name
 from holdfast.kafka.transactions import ONGOING, Prepared, Transaction, Transactions
@@ -119,6 +119,28 @@ def test_what_may_be_a_newer_drivers_is_swept_only_where_its_witness_says_otherw
             assert (found, transactions.fenced, transactions.fenced_as_found) == (1, [transactions.name], [])
         else:
             assert (found, transactions.fenced, transactions.fenced_as_found) == (aborted, [], [one] * aborted), said
+
+
+@pytest.mark.parametrize("at_a_start", [False, True])
+def test_a_witness_that_is_away_keeps_nobody_from_aborting_what_is_told_by_its_name(
+    at_a_start: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise Unavailable("no leader")
+
+    class Two(KnownTransactions):
+        def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = "") -> list[tuple[str, str]]:
+            return [
+                (self.name, ONGOING),
+                (str(TransactionalId(QUERY, "kafka", (40 - 13) % EPOCH_RING, 0, 0, 0)), ONGOING),
+            ]
+
+    monkeypatch.setattr(Witnesses, "epochs_of", away)
+    transactions = Two(39, ONGOING)
+    sink, mine = sink_of(transactions, monkeypatch), scope(40, producer_epoch=5)
+    with pytest.raises(Unavailable, match="no leader"):
+        sink.recover(mine, ()) if at_a_start else sink.abort_late(mine, own=False)
+    assert transactions.fenced == [transactions.name]
 
 
 def test_what_a_record_names_is_kept_by_whichever_driver_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_a_partition_that_is_gone_is_forgotten(scene: Scene) -> None:
     scene.high = {A: 9}
     scene.batches({A: 5}, 12)
     assert set(scene.watch.waiting()) == {A}
-    scene.batches({B: 5}, 1)
+    scene.batches({B: 5}, 130)
     assert scene.watch.waiting() == {}
 
 
@@ -114,6 +114,21 @@ def test_a_partition_that_waits_is_told_with_all_that_waits_there(scene: Scene) 
             "waiting_ms": 23_000,
         }
     }
+
+
+def test_a_partition_without_a_leader_for_a_while_waits_as_it_did(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An alarm on how long it waits would have missed it."""
+    scene.high = {A: 9}
+    scene.batches({A: 5}, 60)
+    caplog.clear()
+    for unheard in (1, 20):
+        scene.batches({}, unheard)
+        assert scene.watch.waiting()[A]["waiting_ms"] >= 50_000
+        scene.batches({A: 5}, 10)
+    assert scene.watch.waiting()[A]["since_ms"] < 1_800_000_000_000 + 10_000
+    assert caplog.messages == []
 
 
 def test_a_log_that_lost_what_waited_is_not_said_to_wait_for_ever(scene: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,6 +133,22 @@ def test_what_a_later_holdfast_tells_otherwise_is_left_out(figures: Any) -> None
     found = stalls_in(progress(content))
     assert found is not None
     assert [one.topic for one in found] == [TOPIC]
+
+
+_LONG = json.dumps({"format": 1, "offsets": {}, "topic_ids": {}, "waiting": {"t-" + "1" * 9000: {}}})
+
+
+@pytest.mark.parametrize("offset", ["[" * 100_000, _LONG])
+def test_an_offset_that_nobody_can_read_is_another_sources(offset: str) -> None:
+    assert len(stalls_in(progress(newest(40, StalledCluster()), offset)) or ()) == 1
+
+
+def test_what_is_told_can_be_copied_as_other_dicts_are() -> None:
+    @dataclass
+    class Report:
+        of_query: hf.QueryMetrics
+
+    assert asdict(Report(hf.metrics(Idle(None)))) == {"of_query": {}}
 
 
 def test_a_listener_is_told_with_each_batch() -> None:

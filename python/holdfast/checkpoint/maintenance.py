@@ -95,7 +95,7 @@ class Maintenance:
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._left_behind: SnapshotRef | None = None
         self._back_off = BackOff(_RETRY_MS_MAX)
-        self._uploaded_ms = 0
+        self._uploaded_ms = float("-inf")  # as ``elapsed_ms`` counts
 
     def wanted(self, task: Task, base: LocalBase | None) -> bool:
         """Whether there is anything to do, as far as can be told without looking at the disk."""
@@ -190,7 +190,7 @@ class Maintenance:
             self._fold(handle)
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
-            self._uploaded_ms = context.clock.now_ms()
+            self._uploaded_ms = context.clock.elapsed_ms()
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
             self._is_retention_due = False
@@ -205,11 +205,22 @@ class Maintenance:
         marked with.
         """
         settings = self._context.settings
-        if settings.snapshot_pause_min_ms:  # looked for in each batch: two folds later the marked base is gone
-            markers = (base.marker() for base in self._bases.of(handle))
-            self._uploaded_ms = max([self._uploaded_ms, *(marker.created_ms for marker in markers if marker)])
-        is_over = self._context.clock.now_ms() >= self._uploaded_ms + settings.snapshot_pause_min_ms
-        return is_over and is_snapshot_due(handle, settings, factor)
+        if settings.snapshot_pause_min_ms and self._is_pausing(handle, settings.snapshot_pause_min_ms):
+            return False
+        return is_snapshot_due(handle, settings, factor)
+
+    def _is_pausing(self, handle: Handle, pause_ms: int) -> bool:
+        """Looks for marks in each batch: two folds later the marked base is gone.
+
+        By the clock that never goes back; a mark has the other one: what it says counts where it can be.
+        """
+        clock = self._context.clock
+        elapsed_ms, now_ms = clock.elapsed_ms(), clock.now_ms()
+        for marker in filter(None, (base.marker() for base in self._bases.of(handle))):
+            age_ms = now_ms - marker.created_ms
+            if 0 <= age_ms < pause_ms:
+                self._uploaded_ms = max(self._uploaded_ms, elapsed_ms - age_ms)
+        return elapsed_ms < self._uploaded_ms + pause_ms
 
     def _is_memory_short(self, task: Task) -> bool:
         """Whether what awaits the next base takes too much of the memory that may be kept between batches."""

@@ -74,7 +74,11 @@ class QueryMetrics(dict[str, OperatorMetrics]):
         them, by the newest progress. None: nobody can say, as before the first progress, or with Spark 4.0 and 4.1.
     """
 
-    def __init__(self, operators: Mapping[str, OperatorMetrics], stalls: tuple[SourceStall, ...] | None) -> None:
+    def __init__(
+        self,
+        operators: Mapping[str, OperatorMetrics] | Iterable[tuple[str, OperatorMetrics]] = (),
+        stalls: tuple[SourceStall, ...] | None = None,
+    ) -> None:
         super().__init__(operators)
         self.stalls = stalls
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+_DIGITS_MAX = 10  # of a partition's number, 32 bits
 _FIGURES = ("last_stable_offset", "high_watermark", "since_ms", "waiting_ms")
 
 
@@ -78,7 +79,7 @@ def stalls_in(progress: StreamingQueryProgress | None) -> tuple[SourceStall, ...
 def _content(offset: object) -> Mapping[str, Any]:
     try:
         content = json.loads(offset) if isinstance(offset, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None  # another source's: any text is an offset to Spark
     return content if isinstance(content, Mapping) else {}
 
@@ -90,9 +91,9 @@ def _is_of_kafka(content: Mapping[str, Any]) -> bool:
 
 def _stall(source: int, place: str, figures: object) -> SourceStall | None:
     topic, _, number = place.rpartition("-")
-    if not (topic and number.isdecimal() and isinstance(figures, Mapping)):
+    if not (topic and number.isdecimal() and len(number) <= _DIGITS_MAX and isinstance(figures, Mapping)):
         return None
-    numbers = [one for name in _FIGURES if isinstance(one := figures.get(name), int)]
+    numbers = [one for name in _FIGURES if type(one := figures.get(name)) is int]
     if len(numbers) != len(_FIGURES):
         return None
     return SourceStall(source, topic, int(number), *numbers)

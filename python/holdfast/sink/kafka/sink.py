@@ -8,6 +8,7 @@ docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, final
 
 import pyarrow as pa
@@ -236,16 +237,13 @@ class KafkaSink:
         }
         swept = [(name, state) for name, state in found if name not in spared]
         strays = [name for name, state in swept if state == ONGOING]
-        doubtful = [name for name, state in all_states if state == ONGOING and ago[name] < 0]
-        earlier = self._of_earlier_drivers(transactions, scope, keep, doubtful)
-        written = topics_of(transactions.describe([*strays, *(one.transactional_id for one in earlier)]))
+        written = topics_of(transactions.describe(strays))
         transactions.fence([name for name, _ in swept], self._options.transaction_timeout_ms)
-        aborted = transactions.fence_as_found([one for one in earlier if one not in kept])
-        strays += [one.transactional_id for one in aborted]
         others = [name for name, _ in listed if name not in spared]
-        others += [one.transactional_id for one in aborted]
         alone = self._witnesses_at(transactions, scope, keep)
         Markers(transactions).sweep(others, written | self._topics_of(kept), alone)
+        doubtful = [name for name, state in all_states if state == ONGOING and ago[name] < 0]
+        strays += self._abort_as_found(transactions, scope, keep, doubtful)
         if strays:
             logger.warning(
                 "Sink %s of query %s: aborted %d transactions that nobody had prepared, or whose batch failed: %s",
@@ -265,18 +263,17 @@ class KafkaSink:
         # What this driver has open may be a batch at work; what newer ones have open is none of its business.
         strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
         doubtful = [name for name, _ in listed if name not in strays]
-        earlier = self._of_earlier_drivers(transactions, scope, (), doubtful)
-        if not (strays or earlier):
-            return 0
-        # In a ring, what drivers after this one open looks like what those long before it did: the owner alone sweeps.
-        owned = driver_of(scope)
-        check_is_owner(scope, dict(zip(owned, transactions.describe(owned))), transactions.wire.servers)
-        written = topics_of(transactions.describe([*strays, *(one.transactional_id for one in earlier)]))
-        transactions.fence(strays, self._options.transaction_timeout_ms)
-        strays += [one.transactional_id for one in transactions.fence_as_found(earlier)]
+        if strays:
+            # In a ring, what drivers after this one open looks like what those long before it did: the owner sweeps.
+            owned = driver_of(scope)
+            check_is_owner(scope, dict(zip(owned, transactions.describe(owned))), transactions.wire.servers)
+            written = topics_of(transactions.describe(strays))
+            transactions.fence(strays, self._options.transaction_timeout_ms)
+            alone = self._witnesses_at(transactions, scope, ())
+            Markers(transactions).sweep(strays, written | self._topics_of(()), alone)
+        strays += self._abort_as_found(transactions, scope, (), doubtful)
         if not strays:
             return 0
-        Markers(transactions).sweep(strays, written | self._topics_of(()), self._witnesses_at(transactions, scope, ()))
         logger.warning(
             "Sink %s of query %s: aborted %d transactions that tasks of a driver that died, or attempts that were given"
             " up, had opened late: %s",
@@ -292,6 +289,21 @@ class KafkaSink:
         fixed = {topic for topic in (self._options.topic, self._options.witness_topic) if topic}
         return fixed.union(*(one.topics for one in prepared))
 
+    def _abort_as_found(
+        self, transactions: Transactions, scope: Scope, keep: Sequence[Committable], doubtful: Sequence[str]
+    ) -> list[str]:
+        """Names of those that drivers before this one had open, which are aborted now: by whole epochs, so also rightly
+        by a driver that was overtaken. After all others, since their witnesses are read, which may be away.
+        """
+        kept = set(_named(keep))
+        earlier = [one for one in self._of_earlier_drivers(transactions, scope, keep, doubtful) if one not in kept]
+        aborted = transactions.fence_as_found(earlier)
+        names = [one.transactional_id for one in aborted]
+        if names:
+            topics = self._topics_of([*kept, *aborted])
+            Markers(transactions).sweep(names, topics, self._witnesses_at(transactions, scope, keep))
+        return names
+
     def _of_earlier_drivers(
         self, transactions: Transactions, scope: Scope, named: Sequence[Committable], doubtful: Sequence[str]
     ) -> list[Prepared]:
@@ -302,7 +314,11 @@ class KafkaSink:
         if self._options.witness_topic is None:
             return []
         asked = [name for name in doubtful if may_be_of_earlier(_epoch_of(name), scope.epoch, witnessed=True)]
-        found = [one.prepared for one in transactions.describe(asked) if one is not None and one.state == ONGOING]
+        found = [
+            replace(one.prepared, topics=tuple(sorted(topics_of([one]))))
+            for one in transactions.describe(asked)
+            if one is not None and one.state == ONGOING
+        ]
         if not found:
             return []
         witnesses = Witnesses(transactions, self._options.witness_topic)

@@ -18,6 +18,8 @@ LOOK_EVERY_MS = 5_000.0
 # A transaction is open for as long as a batch of its writer takes: what is shorter than this is no news.
 WARN_AFTER_MS = 30_000.0
 WARN_EVERY_MS = 300_000.0
+# A partition without a leader says nothing for a while, and waits as it did; one that was deleted is silent for good.
+FORGET_AFTER_MS = 120_000.0
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,17 @@ class StallWatch:
         self._clock = clock
         self._stalls: dict[Partition, Stall] = {}
         self._before: dict[Partition, int] = {}
+        self._heard_ms: dict[Partition, float] = {}
         self._look_again_ms = float("-inf")
 
     def look(self, last_stable: Mapping[Partition, int]) -> None:
         """With each batch: the last stable offsets that it may read up to."""
         now_ms = self._clock.elapsed_ms()
-        for key in [key for key, stall in self._stalls.items() if last_stable.get(key) != stall.last_stable]:
-            self._goes_on(key, self._stalls.pop(key), now_ms)
+        self._heard_ms |= dict.fromkeys(self._stalls.keys() & last_stable.keys(), now_ms)
+        for key, stall in list(self._stalls.items()):
+            is_silent = key not in last_stable and now_ms - self._heard_ms.setdefault(key, now_ms) < FORGET_AFTER_MS
+            if last_stable.get(key) != stall.last_stable and not is_silent:
+                self._goes_on(key, self._stalls.pop(key), now_ms)
         if now_ms < self._look_again_ms:
             return
         self._look_again_ms = now_ms + LOOK_EVERY_MS
@@ -112,6 +118,7 @@ class StallWatch:
         return replace(stall, warned_ms=now_ms)
 
     def _goes_on(self, key: Partition, stall: Stall, now_ms: float) -> None:
+        self._heard_ms.pop(key, None)
         if stall.warned_ms is not None:
             waited_s = (now_ms - stall.since_ms) / 1000
             logger.warning("%s-%d goes on at offset %d, after %.0f s", *key, stall.last_stable, waited_s)
