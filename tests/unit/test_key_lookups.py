@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from tests.first_versions import QUERY, begun, first_versions
+from tests.native_savepoints import OPERATOR, kept_query
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
@@ -90,6 +91,15 @@ def test_what_is_looked_up_is_what_a_whole_reading_finds(folder: Path, state: st
             ).read_all().filter(wanted)
 
 
+def test_a_filter_on_a_field_within_a_value_reads_all(tmp_path: Path) -> None:
+    """Arrow's search for what must be equal ends the process at such."""
+    kept_query(tmp_path)
+    with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
+        whole = checkpoint.read(OPERATOR, "pair").read_all()
+        for wanted in (pc.field("value", "n") == 5, (user == "u1") & (place == 1) & (pc.field("value", "n") >= 0)):
+            assert checkpoint.read(OPERATOR, "pair", filter=wanted).read_all() == whole.filter(wanted)
+
+
 def test_a_lookup_opens_the_slot_of_the_key_and_no_other(folder: Path, tmp_path: Path) -> None:
     """So the others may be damaged, far away, or large."""
     shutil.copytree(folder, tmp_path / "query")
@@ -138,6 +148,7 @@ def test_the_command_line_looks_up(folder: Path) -> None:
 
 
 UTC = pa.field("at", pa.timestamp("us", "UTC"))
+NOWHERE = pa.field("at", pa.timestamp("us", "No/Where"))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +189,15 @@ def test_filters_that_name_their_keys(wanted: pc.Expression, fields: list[pa.Fie
         (place == 3.0, [PLACE]),  # compared as doubles, so that other large integers would be equal too
         (place == 1 << 40, [PLACE]),
         (pc.field("x") == 0.0, [pa.field("x", pa.float64())]),  # -0.0 is equal, and another number
+        (pc.field("x").isin([1.0]), [pa.field("x", pa.float64())]),
+        (pc.field("value", "n") == 5, [USER]),
+        ((user == "ada") & (pc.field("value", "n") == 5), [USER]),
+        ((user == "ada") & pc.field("value", "n").isin([5]), [USER]),
+        (pc.field(0) == "ada", [USER]),
+        ((pc.field(0) == "ada") & (user == "ada"), [USER]),
+        (pc.field("at") == pa.scalar(1 << 62, pa.timestamp("us", "UTC")), [UTC]),
+        ((user == "ada") & (pc.field("at") == pa.scalar(1 << 62, pa.timestamp("us"))), [USER]),
+        (pc.field("at") == pa.scalar(5, NOWHERE.type), [NOWHERE]),
         (pc.field("at") == pa.scalar(1_234_567_891, pa.timestamp("ns")), [pa.field("at", pa.timestamp("us"))]),
         (pc.field("price") == Decimal("1.505"), [pa.field("price", pa.decimal128(9, 2))]),
     ],

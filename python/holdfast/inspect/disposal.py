@@ -43,7 +43,7 @@ def dispose(store: FileStore, apply: bool) -> Disposal:
         delete_files(store, [file.name for file in files if file.name not in _MANIFESTS])
         # Last: a kill before leaves what the next attempt goes on with.
         delete_files(store, [name for name in (CLAIMED, DISPOSED) if name == DISPOSED or name in there])
-        sweep_drafts(store)
+        sweep_drafts(store, named)
         remove_empty_folders(store, named)
     return Disposal(files, tuple(sorted(set(there) - set(named))), apply)
 

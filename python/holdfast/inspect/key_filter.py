@@ -27,6 +27,8 @@ _CLASSES = (
     (_is.is_decimal128, Decimal),
     (_is.is_timestamp, datetime),
 )
+#: What the parts of an expression are called in Arrow's bytes of it, of those that are understood here.
+_PLAIN = frozenset({b"call", b"field_ref", b"literal", b"options", b"end"})
 
 
 def keys_of(wanted: pc.Expression | None, schema: pa.Schema) -> pa.StructArray | None:
@@ -42,12 +44,28 @@ def keys_of(wanted: pc.Expression | None, schema: pa.Schema) -> pa.StructArray |
     """
     if wanted is None or not len(schema):
         return None
-    columns = _one_of(wanted, schema[0]) if len(schema) == 1 else None
+    parts = _parts(wanted)
+    if parts is None:
+        return None
+    columns = _one_of(wanted, parts, schema[0]) if len(schema) == 1 else None
     if columns is None:
         columns = _equal(wanted, schema)
     if columns is None:
         return None
     return pa.StructArray.from_arrays(columns, fields=list(schema))
+
+
+def _parts(wanted: pc.Expression) -> pa.RecordBatch | None:
+    """What an expression consists of, as Arrow writes it; None where it has other parts than calls, literals and plain
+    names of columns: of a field within a column, or of a column by its place, Arrow's search for what must be equal
+    ends the process.
+    """
+    try:
+        parts = pa.ipc.open_file(wanted.__reduce__()[1][0]).get_batch(0)
+    except (pa.ArrowException, AttributeError, IndexError, TypeError, ValueError):
+        return None
+    kinds = parts.schema.metadata
+    return parts if kinds and _PLAIN.issuperset(kinds) else None
 
 
 def _equal(wanted: pc.Expression, schema: pa.Schema) -> list[pa.Array] | None:
@@ -56,7 +74,7 @@ def _equal(wanted: pc.Expression, schema: pa.Schema) -> list[pa.Array] | None:
 
     try:
         found: dict[str, Any] = get_partition_keys(wanted)
-    except (pa.ArrowException, ValueError):  # of literals that Python has no value for
+    except Exception:  # of literals that Python has no value for: years after 9999, time zones that it does not know
         return None
     columns = []
     for field in schema:
@@ -70,14 +88,14 @@ def _equal(wanted: pc.Expression, schema: pa.Schema) -> list[pa.Array] | None:
     return columns
 
 
-def _one_of(wanted: pc.Expression, field: pa.Field) -> list[pa.Array] | None:
+def _one_of(wanted: pc.Expression, parts: pa.RecordBatch, field: pa.Field) -> list[pa.Array] | None:
     """The values of ``isin``. Arrow tells an expression's parts by its bytes alone, so what they seem to say is said
     anew, and compared: an Arrow that writes them otherwise costs a lookup its speed, no row.
     """
+    if _is.is_floating(field.type):  # -0.0 is equal to 0.0, and another key
+        return None
     try:
-        parts = pa.ipc.open_file(wanted.__reduce__()[1][0]).get_batch(0)
-        options = parts.column(0)
-        values = options.field("value_set").flatten()
+        values = parts.column(0).field("value_set").flatten()
     except (pa.ArrowException, AttributeError, IndexError, KeyError, TypeError):
         return None
     same = wanted.equals(pc.field(field.name).isin(values))

@@ -6,7 +6,8 @@ Memory is bounded by one row group. A crash leaves a folder without a manifest, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast._core import xxh64_file
-from holdfast.clock import new_id
+from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Incompatible, InternalError, InvalidRequest, Unavailable
 from holdfast.savepoint.columns import StateColumns, as_type
 from holdfast.savepoint.compression import ZSTD_LEVEL, codecs
@@ -26,8 +27,10 @@ from holdfast.storage.file_store import TEMPORARY_PREFIX
 FORMAT, VERSION = "savepoint", 1
 #: Rows, and bytes as they are in memory, that a row group has at most.
 _GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20
-#: Later than any file.
-_EVER_MS = 1 << 62
+#: Of names that are being written, all that this package makes, and no name that a person gives.
+_DRAFT = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
+#: Younger ones may belong to somebody who is at work.
+_DRAFT_AGE_MS = 3_600_000
 
 
 def draft_path(store: FileStore) -> str | None:
@@ -153,15 +156,50 @@ class TableWriter:
             raise Unavailable(f"writing {self._path} failed: {error.strerror or error}; free space there") from error
 
 
-def sweep_drafts(store: FileStore) -> None:
-    """Removes what killed attempts were writing: all files of these names, however young, for the folder belongs to one
-    savepoint, and who calls this writes no more tables.
+def sweep_drafts(store: FileStore, names: Iterable[str] = ()) -> None:
+    """Removes what attempts that were killed an hour ago or earlier were writing on this machine: in the savepoint's
+    own folder and in those that files of these names are in, but in none below, which may be another savepoint's.
+    One that cannot be removed stays, and harms nobody.
     """
-    store.sweep("", _EVER_MS)
+    root = os.path.dirname(store.local_path(MANIFEST) or "")
+    if not root:
+        return
+    folders = {root, *(os.path.join(root, os.path.dirname(name)) for name in names)}
+    drafts = [draft for folder in sorted(folders) for draft in _drafts_in(folder)]
+    if not drafts:
+        return
+    with suppress(OSError):
+        before_ms = min(SystemClock().now_ms(), _time_ms(root)) - _DRAFT_AGE_MS
+        for path, modified_ms in drafts:
+            if modified_ms < before_ms:
+                with suppress(OSError):
+                    os.unlink(path)
+
+
+def _drafts_in(folder: str) -> list[tuple[str, int]]:
+    """Files of a folder that are being written, or were; and when they last were, in milliseconds since 1970."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [
+            (entry.path, entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000)
+            for entry in entries
+            if _DRAFT.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+    return []
+
+
+def _time_ms(folder: str) -> int:
+    """The time by the clock of those who date the folder's files: a file is made, looked at and deleted."""
+    path = os.path.join(folder, f"{TEMPORARY_PREFIX}{new_id()}")
+    try:
+        with open(path, "xb") as file:
+            return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def write_manifest(store: FileStore, text: str) -> None:
-    """Makes the savepoint exist whose manifest this is, if none exists there. Drafts of killed attempts go before.
+    """Makes the savepoint exist whose manifest this is, if none exists there. Old drafts of killed attempts go before.
 
     Raises
     ------
