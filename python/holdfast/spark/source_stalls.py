@@ -8,6 +8,7 @@ log, so more can stand in it. `holdfast.source.kafka.planner.StreamPlanner.newes
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -77,11 +78,19 @@ def stalls_in(progress: StreamingQueryProgress | None) -> tuple[SourceStall, ...
 
 
 def _content(offset: object) -> Mapping[str, Any]:
-    try:
-        content = json.loads(offset) if isinstance(offset, str) else None
-    except (ValueError, RecursionError):
-        content = None  # another source's: any text is an offset to Spark
-    return content if isinstance(content, Mapping) else {}
+    """Of an offset as the progress has it: JSON; in PySpark 4.0 and 4.1 the text of the dict that was read from it.
+
+    Another source's is any text.
+    """
+    if not isinstance(offset, str):
+        return {}
+    for read in (json.loads, ast.literal_eval):
+        try:
+            content = read(offset)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return content if isinstance(content, Mapping) else {}
+    return {}
 
 
 def _is_of_kafka(content: Mapping[str, Any]) -> bool:
