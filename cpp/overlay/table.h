@@ -262,6 +262,7 @@ class Table {
   Entry* CopyInto(Table* target, Entry* entry);
   bool MoveLargeValue(Table* target, Entry* entry, Entry* copy);
   bool IsGarbage(const Entry& entry) const;
+  bool IsExpiringDue();
 
   const uint16_t state_id_;
   Versions* const versions_;
@@ -277,7 +278,9 @@ class Table {
   std::unique_ptr<EarlierRows> earlier_;  // none: the state has one schema
   uint8_t version_ = value_header::kFirstVersion;
   BatchExpiry expiry_;
-  size_t expire_from_ = 0;  // where ExpireSome left off
+  size_t expire_from_ = 0;             // where ExpireSome left off
+  bool expiring_ = false;              // in the middle of a round
+  int64_t expired_to_ms_ = kNoCutoff;  // the cutoff when the last round began
   int64_t expired_count_ = 0;
 };
 

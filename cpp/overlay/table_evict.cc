@@ -47,8 +47,25 @@ void Table::ForgetAbsent() {
 
 void Table::ExpireSome() {
   if (!expiry_.expiry.any() || entries_.size() == 0) return;
+  if (!complete_ && !expiring_ && !IsExpiringDue()) return;
+  expiring_ = true;
   const size_t places = std::max(kExpirePlacesMin, kExpirePlacesPerChange * changed_.size());
   expire_from_ = entries_.ForSome(expire_from_, places, [this](Entry* entry) { Settle(entry, /*refresh=*/false); });
+  expiring_ = expire_from_ != 0;
+}
+
+// Half a lifetime after the last round began: what nobody touches is there for one and a half at most, and a table of
+// which nothing can have expired is not gone through with every batch. A lifetime is what lies between the stamp and
+// the cutoff.
+bool Table::IsExpiringDue() {
+  const int64_t cutoff_ms = expiry_.expiry.cutoff_ms;
+  const auto since = [](int64_t later, int64_t earlier) {
+    return static_cast<uint64_t>(later) - static_cast<uint64_t>(earlier);
+  };
+  const uint64_t lifetime_ms = expiry_.stamp_ms > cutoff_ms ? since(expiry_.stamp_ms, cutoff_ms) : 0;
+  if (expired_to_ms_ != kNoCutoff && since(cutoff_ms, expired_to_ms_) < lifetime_ms / 2) return false;
+  expired_to_ms_ = cutoff_ms;
+  return true;
 }
 
 template <typename Forgotten>
