@@ -60,7 +60,7 @@ class TotalsWithTimers(Totals):
     def process(self, batch: pa.RecordBatch, ctx: Context) -> None:
         super().process(batch, ctx)
         if self.first_minute:
-            times = batch["key"].to_numpy() % 1_000_003 + self.first_minute * MINUTE_US
+            times = batch["key"].to_numpy() % 1_000_003 + 1 + self.first_minute * MINUTE_US
             self.when.register(batch, pa.array(times).cast(pa.timestamp("us", "UTC")))
 
     def on_timers(self, batch: pa.RecordBatch, ctx: Context) -> pa.RecordBatch:
