@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -60,18 +60,22 @@ def filled(folder: Path, stored: int, workers: int) -> Slot:
     return slot
 
 
+def of_adding(slot: Slot, batches: Iterable[pa.Array]) -> float:
+    """Processor seconds of batches that add one for each key, folds included."""
+
+    def work() -> None:
+        for keys in batches:
+            slot.add(keys, ones(len(keys)))
+        slot.settle()
+
+    return of_process(work)
+
+
 def small_batch(folder: Path, scale: float) -> float:
     """Batches of 100 rows, in two workers by turns, folds included."""
     slot, generator = filled(folder, int(STORED * scale), 2), np.random.default_rng(7)
     drawn = [pa.array(generator.integers(0, int(STORED * scale), SMALL)) for _ in range(int(1000 * scale))]
-    values = ones(SMALL)
-
-    def work() -> None:
-        for keys in drawn:
-            slot.add(keys, values)
-        slot.settle()
-
-    return of_process(work)
+    return of_adding(slot, drawn)
 
 
 def core_ops(folder: Path, scale: float) -> float:
@@ -96,28 +100,14 @@ def keyed_sum(folder: Path, scale: float) -> float:
     slot, generator = Slot(folder, TOTAL), np.random.default_rng(7)
     rows = int(500_000 * scale)
     drawn = [pa.array(generator.integers(0, rows, rows)) for _ in range(20)]
-    values = ones(rows)
-
-    def work() -> None:
-        for keys in drawn:
-            slot.add(keys, values)
-        slot.settle()
-
-    return of_process(work)
+    return of_adding(slot, drawn)
 
 
 def growth(folder: Path, scale: float) -> float:
     """Keys that never came before, 100,000 a batch."""
     slot = Slot(folder, TOTAL)
     rows = int(100_000 * scale)
-    values = ones(rows)
-
-    def work() -> None:
-        for number in range(30):
-            slot.add(pa.array(np.arange(number * rows, (number + 1) * rows) * 7919), values)
-        slot.settle()
-
-    return of_process(work)
+    return of_adding(slot, (pa.array(np.arange(number * rows, (number + 1) * rows) * 7919) for number in range(30)))
 
 
 def recovery(folder: Path, scale: float) -> float:

@@ -16,6 +16,14 @@ from holdfast.errors import Corrupt
 from holdfast.storage import run_parallel
 
 
+def one_by_one(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Takes batches out of a list; each is gone once the next is asked for, where the caller has let go of it too."""
+    while batches:
+        size_bytes = batches[0].nbytes
+        yield batches.pop(0)
+        give_back(size_bytes)
+
+
 class DeltaReader:
     """The deltas of one slot. Safe for several threads."""
 
@@ -54,10 +62,7 @@ class DeltaReader:
     def pieces(self, refs: Sequence[DeltaRef]) -> Iterator[pa.RecordBatch]:
         """Their batches one by one, each forgotten once the next is asked for: one may hold a value of 1 GiB."""
         for _, batches in self.read_all(refs):
-            while batches:
-                size_bytes = batches[0].nbytes
-                yield batches.pop(0)
-                give_back(size_bytes)
+            yield from one_by_one(batches)
 
     def keep_copy(self, ref: DeltaRef, data: bytes | memoryview) -> None:
         """Keeps a delta on this machine if its store is elsewhere.

@@ -20,8 +20,8 @@ import pyarrow as pa
 from holdfast._core import Base, Store
 from holdfast.checkpoint.base_folder import LocalBase
 from holdfast.checkpoint.base_maker import BaseMaker
-from holdfast.checkpoint.delta_file import EMPTY_DELTA, give_back
-from holdfast.checkpoint.delta_reader import DeltaReader
+from holdfast.checkpoint.delta_file import EMPTY_DELTA
+from holdfast.checkpoint.delta_reader import DeltaReader, one_by_one
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR
@@ -235,10 +235,9 @@ class Restoring:
         for ref, batches in self._deltas.read_all(refs):
             if not batches:
                 store.apply_delta(EMPTY_DELTA, ref.sequence)
-            while batches:  # none is held while the next delta is read
-                size_bytes = batches[0].nbytes
-                store.apply_delta(batches.pop(0), ref.sequence)
-                give_back(size_bytes)
+            for batch in one_by_one(batches):
+                store.apply_delta(batch, ref.sequence)
+                del batch  # none is held while the next delta is read
         return sum(ref.size_bytes for ref in refs)
 
     def _is_long(self, refs: tuple[DeltaRef, ...]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 END_TXN_VERSION = 3  # later ones bump the epoch with each transaction
-_END_TXN_AND_BUMP_VERSION = 5  # Kafka 4.0
+END_TXN_AND_BUMP_VERSION = 5  # Kafka 4.0
 _INIT_PRODUCER_ID_VERSION_MAX = 4
 _FIND_COORDINATOR_VERSION_MAX = 3  # one key a request
 _FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
@@ -48,8 +48,12 @@ def features() -> Any:
     )
 
 
-def end_txn(transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> Any:
-    """Commit or abort."""
+def end_txn(
+    transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, version: int = END_TXN_VERSION
+) -> Any:
+    """Commit or abort what is open, of this producer and epoch alone, which writes no more after version
+    END_TXN_AND_BUMP_VERSION.
+    """
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     return EndTxnRequest(
@@ -57,22 +61,8 @@ def end_txn(transactional_id: str, producer_id: int, producer_epoch: int, *, com
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         committed=commit,
-        min_version=END_TXN_VERSION,
-        max_version=END_TXN_VERSION,
-    )
-
-
-def abort_and_bump(transactional_id: str, producer_id: int, producer_epoch: int) -> Any:
-    """Abort what is open, of this producer and epoch alone, and let that epoch write no more."""
-    from kafka.protocol.producer.transaction import EndTxnRequest
-
-    return EndTxnRequest(
-        transactional_id=transactional_id,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        committed=False,
-        min_version=_END_TXN_AND_BUMP_VERSION,
-        max_version=_END_TXN_AND_BUMP_VERSION,
+        min_version=version,
+        max_version=version,
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.kafka.coordinators import STATE_PARTITIONS, STATE_TOPIC, probes
 from holdfast.kafka.fates import Fate, State, fate
 from holdfast.kafka.open_ends import look_at_places
 from holdfast.kafka.requests import (
-    abort_and_bump,
+    END_TXN_AND_BUMP_VERSION,
     describe_transactions,
     end_txn,
     features,
@@ -283,7 +283,8 @@ class Transactions:
                 _say_left(one)
                 answers[one] = Answer.UNKNOWN
                 return
-            request = abort_and_bump(one.transactional_id, one.producer_id, one.producer_epoch)
+            ids = one.transactional_id, one.producer_id, one.producer_epoch
+            request = end_txn(*ids, commit=False, version=END_TXN_AND_BUMP_VERSION)
             code = (await self.wire.to_coordinator(one.transactional_id, request)).error_code
             if code not in _ANSWERS:
                 refuse(code, f"the end of transaction {one.transactional_id}")

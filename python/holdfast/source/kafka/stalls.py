@@ -25,12 +25,13 @@ FORGET_AFTER_MS = 120_000.0
 @dataclass(frozen=True)
 class Stall:
     """One partition that waits: since when, and what for. ``since_ms`` of the clock that never goes back, as
-    ``warned_ms`` is; ``seen_ms`` the same moment since 1970.
+    ``heard_ms`` (when it last said so) and ``warned_ms`` are; ``seen_ms`` the same moment since 1970.
     """
 
     last_stable: int
     high_watermark: int
     since_ms: float
+    heard_ms: float
     seen_ms: int
     warned_ms: float | None = None
 
@@ -49,16 +50,16 @@ class StallWatch:
         self._clock = clock
         self._stalls: dict[Partition, Stall] = {}
         self._before: dict[Partition, int] = {}
-        self._heard_ms: dict[Partition, float] = {}
         self._look_again_ms = float("-inf")
 
     def look(self, last_stable: Mapping[Partition, int]) -> None:
         """With each batch: the last stable offsets that it may read up to."""
         now_ms = self._clock.elapsed_ms()
-        self._heard_ms |= dict.fromkeys(self._stalls.keys() & last_stable.keys(), now_ms)
         for key, stall in list(self._stalls.items()):
-            is_silent = key not in last_stable and now_ms - self._heard_ms.setdefault(key, now_ms) < FORGET_AFTER_MS
-            if last_stable.get(key) != stall.last_stable and not is_silent:
+            offset = last_stable.get(key)
+            if offset == stall.last_stable:
+                self._stalls[key] = replace(stall, heard_ms=now_ms)
+            elif offset is not None or now_ms - stall.heard_ms >= FORGET_AFTER_MS:
                 self._goes_on(key, self._stalls.pop(key), now_ms)
         if now_ms < self._look_again_ms:
             return
@@ -101,7 +102,7 @@ class StallWatch:
         }
 
     def _begun(self, last_stable: int, high_watermark: int, now_ms: float) -> Stall:
-        return Stall(last_stable, high_watermark, now_ms, self._clock.now_ms())
+        return Stall(last_stable, high_watermark, now_ms, now_ms, self._clock.now_ms())
 
     def _told(self, key: Partition, stall: Stall, now_ms: float) -> Stall:
         due_ms = stall.since_ms + WARN_AFTER_MS if stall.warned_ms is None else stall.warned_ms + WARN_EVERY_MS
@@ -118,7 +119,6 @@ class StallWatch:
         return replace(stall, warned_ms=now_ms)
 
     def _goes_on(self, key: Partition, stall: Stall, now_ms: float) -> None:
-        self._heard_ms.pop(key, None)
         if stall.warned_ms is not None:
             waited_s = (now_ms - stall.since_ms) / 1000
             logger.warning("%s-%d goes on at offset %d, after %.0f s", *key, stall.last_stable, waited_s)
