@@ -120,6 +120,41 @@ def test_a_leader_that_hangs_is_not_taken_for_one_whose_partitions_end_at_minus_
             assert cluster.resolve(bound, [A, B]) == {A: 7, B: 7}
 
 
+def test_brokers_of_which_none_leads_what_is_asked_for_end_no_query(
+    monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader
+) -> None:
+    """Just after they have started again: librdkafka says so at once, in a word that no protocol has. The next
+    batch, or a report of progress, ended the query.
+    """
+    refusals = [0]
+
+    def said(offset: int) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if refusals[0]:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+        else:
+            answer.set_result(SimpleNamespace(offset=offset))
+        return answer
+
+    monkeypatch.setattr(hanging, "_said", said)
+    hanging.hangs_until_ms = 0.0
+    cluster = Cluster(
+        SourceOptions.parse({"kafka.bootstrap.servers": "n:1", "subscribe": "t"}, streaming=True), hanging
+    )
+
+    def topics() -> Topics:
+        refusals[0] -= refusals[0] > 0
+        return Topics([A, B], {"t": "id"})
+
+    monkeypatch.setattr(cluster, "topics", topics)
+    refusals[0] = 4
+    assert cluster.available()[1] == {A: 7, B: 7}
+    refusals[0] = 400
+    assert cluster.available()[1] == {}, "in the end it is told without them: the planner keeps its place"
+    with pytest.raises(Unavailable, match="has t-0, t-1, but did not say its offsets"):
+        cluster.resolve(LATEST, [A, B])
+
+
 def test_brokers_that_are_away_for_more_than_a_minute_end_no_query(hanging: HangingLeader) -> None:
     """Its tasks and commits wait for two minutes; the driver's questions did not."""
     options = SourceOptions.parse({"kafka.bootstrap.servers": "n:1", "subscribePattern": "t"}, streaming=True)

@@ -191,9 +191,13 @@ class Cluster:
         return dict(self._present(futures.items()))
 
     def _present(self, futures: Iterable[tuple[Any, Future[Any]]]) -> list[tuple[Any, Any]]:
-        """The answers for what exists."""
+        """The answers for what exists, and has a leader."""
         error_codes = self._kafka.KafkaError
-        gone = (error_codes.UNKNOWN_TOPIC_OR_PART, error_codes._UNKNOWN_TOPIC, error_codes._UNKNOWN_PARTITION)
+        # The last: none of all that were asked for exists, or has a leader, as when the brokers have just started.
+        gone = (
+            *(error_codes.UNKNOWN_TOPIC_OR_PART, error_codes._UNKNOWN_TOPIC, error_codes._UNKNOWN_PARTITION),
+            error_codes._NOENT,
+        )
         present = []
         for key, future in futures:
             try:
