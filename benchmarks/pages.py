@@ -131,9 +131,10 @@ ROWS = (
         ["eos.e2e_p50_ms", "eos.e2e_p99_ms", "eos.e2e_alo_p50_ms", "eos.e2e_alo_p99_ms"],
     ),
     Row("a sum with a time to live ÷ without; bytes on disk ÷ bytes alive", ["ttl.cost", "ttl.disk_ratio"]),
+    Row("10M timers, none due: a small batch ÷ without", ["timers.idle_cost"]),
     Row(
-        "10M timers, none due: a small batch ÷ without; fired a second and core",
-        ["timers.idle_cost", "timers.fired_per_s"],
+        "timers fired a second and core: each with a lookup; alone; with a lookup, in two workers by turns",
+        ["timers.fired_per_s", "timers.fired_alone_per_s", "timers.fired_by_turns_per_s"],
     ),
     Row("peak memory of a worker ÷ its budget", ["memory.of_budget"], "--only budget"),
     Row("the same of one batch ÷ of one with a tenth of its rows", ["memory.large_batch"], "--only large-batch"),

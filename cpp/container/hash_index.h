@@ -84,6 +84,7 @@ class HashIndex {
   template <typename Visit>
   void ForEach(Visit&& visit) const {
     for (size_t i = 0; i < slot_count_; ++i) {
+      PrefetchRecordAfter(i);
       if (slots_[i].record != nullptr) visit(slots_[i].hash, slots_[i].record);
     }
   }
@@ -93,6 +94,7 @@ class HashIndex {
     if (begin >= slot_count_) begin = 0;
     const size_t end = count < slot_count_ - begin ? begin + count : slot_count_;
     for (size_t i = begin; i < end; ++i) {
+      PrefetchRecordAfter(i);
       if (slots_[i].record != nullptr) visit(slots_[i].record);
     }
     return end == slot_count_ ? 0 : end;
@@ -100,8 +102,14 @@ class HashIndex {
 
  private:
   static constexpr size_t kMinSlots = 16;
+  static constexpr size_t kPrefetchSlots = 12;
 
   static size_t SizeMax(size_t slots) { return slots / 8 * 5; }
+
+  // Records lie in no order of their hashes: who visits them all would wait for each.
+  void PrefetchRecordAfter(size_t i) const {
+    if (i + kPrefetchSlots < slot_count_) __builtin_prefetch(slots_[i + kPrefetchSlots].record);
+  }
 
   void Grow(size_t count) {
     const Pages<Slot> old = std::exchange(slots_, AllocatePages<Slot>(count));

@@ -12,29 +12,10 @@ namespace holdfast {
 
 namespace {
 
-// Key groups spread evenly: one pass by key group, then each group's few keys are sorted in the processor's cache.
 std::vector<SortKey> Sorted(const std::vector<Entry*>& entries) {
-  constexpr size_t kFewEntries = 4096;
   std::vector<SortKey> items(entries.size());
-  if (entries.size() <= kFewEntries) {
-    std::transform(entries.begin(), entries.end(), items.begin(), [](Entry* entry) { return SortKey::Of(entry); });
-    std::sort(items.begin(), items.end());
-    return items;
-  }
-  std::vector<uint32_t> ends(size_t{1} << 16, 0);
-  for (const Entry* entry : entries) ++ends[entry->key_group];
-  uint32_t total = 0;
-  for (uint32_t& end : ends) {
-    const uint32_t count = end;
-    end = total;
-    total += count;
-  }
-  for (Entry* entry : entries) items[ends[entry->key_group]++] = SortKey::Of(entry);
-  uint32_t begin = 0;
-  for (const uint32_t end : ends) {
-    if (end > begin) std::sort(items.begin() + begin, items.begin() + end);
-    begin = end;
-  }
+  std::transform(entries.begin(), entries.end(), items.begin(), [](Entry* entry) { return SortKey::Of(entry); });
+  SortKey::Sort(&items);
   return items;
 }
 

@@ -41,7 +41,7 @@ void KeyOrder::Keep(const Entry& entry, bool arrived) {
 
 std::span<const std::vector<SortKey>> KeyOrder::Runs() {
   if (tail_.empty()) return runs_;
-  std::sort(tail_.begin(), tail_.end());
+  SortKey::Sort(&tail_);
   runs_.push_back(std::exchange(tail_, {}));
   while (runs_.size() > 1 && runs_[runs_.size() - 2].size() < 2 * runs_.back().size()) {
     std::vector<SortKey> merged;

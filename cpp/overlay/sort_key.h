@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "overlay/entry.h"
 
@@ -26,6 +28,33 @@ struct SortKey {
     const size_t rest = key.size() > kHighBytes ? key.size() - kHighBytes : 0;
     return {high, BigEndian(key.data() + (key.size() - rest), rest), nullptr};
   }
+
+  // Key groups spread evenly: one pass by key group, then each group's few keys are sorted in the processor's cache.
+  static void Sort(std::vector<SortKey>* items) {
+    constexpr size_t kFewItems = 4096;
+    if (items->size() <= kFewItems || items->size() > UINT32_MAX) {
+      std::sort(items->begin(), items->end());
+      return;
+    }
+    std::vector<uint32_t> ends(size_t{1} << 16, 0);
+    for (const SortKey& item : *items) ++ends[item.key_group()];
+    uint32_t total = 0;
+    for (uint32_t& end : ends) {
+      const uint32_t count = end;
+      end = total;
+      total += count;
+    }
+    std::vector<SortKey> grouped(items->size());
+    for (const SortKey& item : *items) grouped[ends[item.key_group()]++] = item;
+    uint32_t begin = 0;
+    for (const uint32_t end : ends) {
+      if (end > begin) std::sort(grouped.begin() + begin, grouped.begin() + end);
+      begin = end;
+    }
+    *items = std::move(grouped);
+  }
+
+  uint16_t key_group() const { return static_cast<uint16_t>(high >> 48); }
 
   friend bool operator<(const SortKey& a, const SortKey& b) { return Before(a, b, b.entry->key()); }
   // Whether the entry of `a` comes before `key`, of which `b` is the sort key.

@@ -253,9 +253,9 @@ class Table {
   void GrowValue(Entry* entry, size_t bytes);
   void Prune(Head* head);
   void DropValue(Entry* entry);
-  // Moves the table to new memory, without the entries of which `forgotten(entry)`.
+  // Moves the table to new memory, without the entries of which `forgotten(entry)`: `kept_count` stay.
   template <typename Forgotten>
-  void Rebuild(Forgotten forgotten);
+  void Rebuild(Forgotten forgotten, size_t kept_count);
   template <typename Forgotten>
   void MoveKept(Table* target, Forgotten forgotten);
   void MoveHeads(Table* target);

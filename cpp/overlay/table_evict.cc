@@ -29,7 +29,13 @@ bool Table::IsGarbage(const Entry& entry) const {
 
 void Table::EvictClean() {
   // Entries changed since the last take_delta bear the mark at hand, which is always above the base's.
-  Rebuild([this](const Entry& entry) { return complete_ ? IsGarbage(entry) : !versions_->IsPending(entry.mark); });
+  const auto is_clean = [this](const Entry& entry) {
+    return complete_ ? IsGarbage(entry) : !versions_->IsPending(entry.mark);
+  };
+  size_t clean = 0;
+  entries_.ForEach([&](uint64_t, const Entry* entry) { clean += is_clean(*entry) ? 1 : 0; });
+  // A table of which all stays is not copied for it: in a batch that changes much, others are evicted again and again.
+  if (clean > 0 || heads_.size() > 0) Rebuild(is_clean, entries_.size() - clean);
   changed_.shrink_to_fit();
 }
 
@@ -40,9 +46,11 @@ void Table::ForgetAbsent() {
   const bool fragmented = arena_.free_bytes() > std::max(kFewFreeBytes, arena_.memory_bytes() / 2);
   if ((records <= kFewRecords || absent <= records / 2) && !fragmented) return;
   size_t garbage = 0;
+  size_t idle_heads = 0;
   entries_.ForEach([&](uint64_t, const Entry* entry) { garbage += IsGarbage(*entry) ? 1 : 0; });
-  heads_.ForEach([&](uint64_t, const Head* head) { garbage += head->count == 0 ? 1 : 0; });
-  if (garbage > records / 4 || fragmented) Rebuild([this](const Entry& entry) { return IsGarbage(entry); });
+  heads_.ForEach([&](uint64_t, const Head* head) { idle_heads += head->count == 0 ? 1 : 0; });
+  if (garbage + idle_heads <= records / 4 && !fragmented) return;
+  Rebuild([this](const Entry& entry) { return IsGarbage(entry); }, entries_.size() - garbage);
 }
 
 void Table::ExpireSome() {
@@ -69,10 +77,11 @@ bool Table::IsExpiringDue() {
 }
 
 template <typename Forgotten>
-void Table::Rebuild(Forgotten forgotten) {
+void Table::Rebuild(Forgotten forgotten, size_t kept_count) {
   Table kept(state_id_, versions_, complete_, order_.has_value() ? order_->groups() : KeyGroupRange());
   expire_from_ = 0;
   kept.value_bytes_hint_ = value_bytes_hint_;
+  kept.entries_.Reserve(kept_count);
   MoveKept(&kept, forgotten);
   MoveHeads(&kept);
   arena_ = std::move(kept.arena_);
@@ -124,9 +133,6 @@ bool Table::MoveLargeValue(Table* target, Entry* entry, Entry* copy) {
 
 template <typename Forgotten>
 void Table::MoveKept(Table* target, Forgotten forgotten) {
-  size_t kept = 0;
-  entries_.ForEach([&](uint64_t, const Entry* entry) { kept += forgotten(*entry) ? 0 : 1; });
-  target->entries_.Reserve(kept);
   entries_.ForEach([&](uint64_t hash, Entry* entry) {
     if (forgotten(*entry)) {
       versions_->Account(entry->mark, AccountedBytes(*entry), 0);

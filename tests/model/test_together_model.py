@@ -306,6 +306,7 @@ TestCompleteTogetherModel.settings = settings(max_examples=12, stateful_step_cou
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("model", [TogetherModel, CompleteTogetherModel])
 def test_together_for_long(model: type[TogetherModel]) -> None:
     run_state_machine_as_test(model, settings=settings(max_examples=1500, stateful_step_count=40, deadline=None))  # type: ignore[no-untyped-call]

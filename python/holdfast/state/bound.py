@@ -36,7 +36,8 @@ _BROADCAST_STATES = (BatchBroadcastState, KeyedBroadcastState)
 _OPERATOR_STATES = (*_BROADCAST_STATES, BatchOperatorState, KeyedOperatorState)
 
 ROWS_BYTES_MAX = 64 << 20
-TIMERS_A_CALL = 65536
+#: More keys of one lookup find more of their blocks read already.
+TIMERS_A_CALL = 131072
 
 
 class BoundProcessor:
