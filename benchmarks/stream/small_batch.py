@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from benchmarks.figures import IN_TURNS, Measured, arguments, at_most, figure, m
 from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
 from benchmarks.stream.rivals import RIVALS, SLUGS, by_slug
-from benchmarks.stream.ways import OURS
+from benchmarks.stream.ways import OURS, Way
 from benchmarks.stream.workload import configured, start_session
 from benchmarks.turns import against, turns
 from pyspark.sql import DataFrame, SparkSession
@@ -55,43 +56,50 @@ def write_file(folder: Path, number: int, keys: np.ndarray) -> None:
     os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-def new_batches(spark: SparkSession, folder: Path, name: str) -> list[float]:
+def new_batches(spark: SparkSession, folder: Path, slug: str, way: Way) -> list[float]:
     """Milliseconds of whole batches of the files that a way has not read yet; it goes on in its own checkpoint."""
-    way = WAYS[name]
     rows: DataFrame = (
         spark.readStream.schema(FILE_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "input"))
     )
     with configured(spark, way.conf):
         writer = way.build(rows).writeStream.format("noop").outputMode(way.output_mode)
-        checkpoint = folder / f"checkpoint-{SLUGS.get(name, name)}"
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        checkpoint = str(folder / f"checkpoint-{slug}")
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
     batches = [batch for batch in query.recentProgress if batch.numInputRows]
     return [float(batch.durationMs["triggerExecution"]) for batch in batches]
 
 
-def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches: int) -> None:
+def by_turns(
+    spark: SparkSession, folder: Path, ways: Mapping[str, Way], stored: int, rounds: int, batches: int
+) -> dict[str, list[float]]:
     """Every way over the same files: filled once, then some files a round, in turns. The first batches of a round, when
-    a query starts, do not count.
+    a query starts, do not count. Of each round the median, milliseconds.
     """
     generator = np.random.default_rng(7)
     write_file(folder / "input", 0, np.arange(stored))
-    for name in WAYS:
-        print(f"{name}: filled in {sum(new_batches(spark, folder, name)) / 1000:.1f} s", flush=True)
+    for name, way in ways.items():
+        filled = new_batches(spark, folder, SLUGS.get(name, name), way)
+        print(f"{name}: filled in {sum(filled) / 1000:.1f} s", flush=True)
     calls, a_round = count(), batches + WARM_UP
 
     def once(name: str) -> float:
-        number, way = divmod(next(calls), len(WAYS))
-        if way == 0:
+        number, at = divmod(next(calls), len(ways))
+        if at == 0:
             for file in range(a_round):
                 write_file(folder / "input", 1 + number * a_round + file, generator.integers(0, stored, ROWS))
-        ms = new_batches(spark, folder, name)[WARM_UP:]
+        ms = new_batches(spark, folder, SLUGS.get(name, name), ways[name])[WARM_UP:]
         if len(ms) != batches:
             raise RuntimeError(f"{name}: expected {batches} batches, found {len(ms)}")
         print(f"{len(ms)} batches of {ROWS} rows, {name}: {spread(ms, ' ms')}", flush=True)
         return statistics.median(ms)
 
-    found = turns(list(WAYS), rounds, once)
+    return turns(list(ways), rounds, once)
+
+
+def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches: int) -> None:
+    """Holdfast's way against all of Spark's."""
+    found = by_turns(spark, folder, WAYS, stored, rounds, batches)
     ours = found.pop("holdfast")
     middle("small_batch.query_p50_ms", ours, how=IN_TURNS)
     against("small_batch.query_vs", ours, by_slug(found), faster=min, best=at_most(1.25))

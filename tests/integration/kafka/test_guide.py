@@ -184,6 +184,14 @@ def test_page_kafka_source(reader: Reader, kafka: KafkaWorld) -> None:
     assert [row["value"] for row in found] == values(0, 3)
 
 
+def test_page_low_latency(reader: Reader) -> None:
+    given = {"events": reader.frame("amounts", AMOUNTS), "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
+    try:
+        reader.writes(reader.reads("low_latency.md", **given))
+    finally:
+        reader.spark.conf.unset("spark.sql.streaming.checkpoint.fileChecksum.enabled")
+
+
 def test_page_metrics(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     reader.reads("metrics.md", events=reader.frame("amounts", AMOUNTS), checkpoint=reader.folder / "checkpoint")
     batch_id, counted, delta_bytes, refunded = capsys.readouterr().out.split()
