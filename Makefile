@@ -14,7 +14,7 @@ TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4))
 BENCH ?= keyed_sum
 KILLS ?= 2
 SEED ?= $(shell date +%Y%m%d)
-BENCHES := keyed_sum long_run core_ops small_batch growth upload recovery savepoint rescale read memory ttl timers low_latency storage kafka_source eos exactly_once
+BENCHES := keyed_sum long_run core_ops small_batch growth upload recovery savepoint rescale read memory ttl timers low_latency evolution storage kafka_source eos exactly_once
 KAFKA_BENCHES := kafka_source eos exactly_once
 ARGS ?=
 

@@ -136,6 +136,11 @@ ROWS = (
         "timers fired a second and core: each with a lookup; alone; with a lookup, in two workers by turns",
         ["timers.fired_per_s", "timers.fired_alone_per_s", "timers.fired_by_turns_per_s"],
     ),
+    Row(
+        "values of evolved types ÷ of types that never changed: read before; nothing old left; that out of the base",
+        ["evolution.hot_cost", "evolution.declared_hot_cost", "evolution.declared_read_cost"],
+    ),
+    Row("the same, values of earlier types read for the first time", ["evolution.first_read_cost"]),
     Row("peak memory of a worker ÷ its budget", ["memory.of_budget"], "--only budget"),
     Row("the same of one batch ÷ of one with a tenth of its rows", ["memory.large_batch"], "--only large-batch"),
 )

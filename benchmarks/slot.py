@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,11 @@ class Slot:
             local_dir=local or self._local,
             settings=self.settings,
         )
+
+    def evolve(self, *states: StateRecord) -> None:
+        """The slot as the next program has it: other states, in workers that know nothing yet."""
+        self.record = replace(self.record, states=states)
+        self._workers = [self.worker() for _ in self._workers]
 
     def add(self, keys: pa.Array, values: pa.Array) -> float:
         """A batch that adds to totals, in the next worker. Milliseconds from open to the durable handle."""

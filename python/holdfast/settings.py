@@ -399,7 +399,8 @@ settings = {{"slots": 8, "memory.batch.max": "64 MiB"}}
 hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="totals", settings=settings)
 ```
 
-They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise.
+They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise; in code, at the
+call of `hf.keyed` itself.
 Sizes read as `64 MiB`, `512k`, `1 GiB` (all binary); durations as `10 min`, `500 ms`, `7 d`.
 
 {table}

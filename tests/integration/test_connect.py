@@ -230,6 +230,7 @@ def test_one_input_without_rows(two: Two) -> None:
             "side output 'x': it takes the late rows of no input, so it needs a schema",
         ),
         ({"processor": hf.BatchProcessor()}, "BatchProcessor lacks the method process_orders"),
+        ({"settings": {"slotz": 4}}, r"'slotz' in settings= .*nearest is 'spark\.holdfast\.slots'"),
     ],
 )
 def test_what_contradicts_itself_is_refused_on_the_driver(two: Two, change: dict[str, Any], message: str) -> None:

@@ -131,7 +131,7 @@ def test_a_place_that_cannot_keep_state_is_refused_at_the_call(stream: FileStrea
     stream.write(EVENTS)
     for setting in ("checkpoint.dir", "local.dir"):
         with pytest.raises(hf.InvalidRequest, match=rf"operator 'totals': spark\.holdfast\.{setting}: .*expected"):
-            stream.events().transform(totals(settings={setting: folder}))
+            totals(settings={setting: folder})
     with pytest.raises(hf.InvalidRequest, match="FileSink: path: .*expected"):
         hf.FileSink(folder)
     with pytest.raises(hf.InvalidRequest, match="expected"):
@@ -168,6 +168,8 @@ def test_a_dataframe_that_does_not_stream(stream: FileStream, spark: SparkSessio
         ({"output_mode": "complete"}, "output_mode is 'complete'"),
         ({"watermark": "ts"}, "watermark is 'ts'"),
         ({"processor": RunningTotal}, r"a class needs its \(\)"),
+        ({"settings": {"snapshot.pause.min": "later"}}, r"snapshot\.pause\.min in settings=: .*not a duration"),
+        ({"settings": {"slots": 65, "maxParallelism": 64}}, "65 slots need at least as many key groups"),
     ],
 )
 def test_a_wrong_call(options: dict[str, Any], expected: str) -> None:
@@ -184,7 +186,7 @@ def test_a_wrong_call(options: dict[str, Any], expected: str) -> None:
         ({"key": "tags"}, "'tags' has or holds type list.*cannot be a key"),
         ({"watermark": ("when", "1 minute")}, "watermark column 'when' is not in the input"),
         ({"watermark": ("amount", "1 minute")}, "'amount' is int64; expected a timestamp"),
-        ({"settings": {"slots": 65, "maxParallelism": 64}}, "65 slots need at least as many key groups"),
+        ({"settings": {"slots": 4097}}, "4097 slots need at least as many key groups"),
     ],
 )
 def test_a_call_that_does_not_fit_the_input(stream: FileStream, options: dict[str, Any], expected: str) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import holdfast as hf
 from holdfast.checkpoint import CheckpointSettings
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings, guide
+from holdfast.testing import Harness
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,3 +87,25 @@ def test_a_folder_may_be_a_path_object() -> None:
 
 def test_the_checkpoint_room_has_the_same_defaults() -> None:
     assert CheckpointSettings.of(Settings()) == CheckpointSettings()
+
+
+class Silent(hf.BatchProcessor):
+    """Nothing."""
+
+    def process(self, batch: Any, ctx: hf.Context) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda settings: hf.keyed("user", Silent(), "user string", name="silent", settings=settings),
+        lambda settings: Harness(Silent(), "user", "user string", "user string", settings=settings),
+    ],
+    ids=["keyed", "Harness"],
+)
+def test_a_wrong_setting_is_refused_at_the_call_that_has_it(declare: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"^spark\.holdfast\.snapshot\.pause\.min in settings=: .*later"):
+        declare({"snapshot.pause.min": "later"})
+    with pytest.raises(InvalidRequest, match=r"^'snapshot\.pause' in settings= is not a setting of Holdfast\."):
+        declare({"snapshot.pause": "1 min"})

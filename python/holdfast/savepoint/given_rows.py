@@ -21,6 +21,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.savepoint.columns import SKETCH, StateColumns, table_type
 from holdfast.savepoint.pandas_rows import of_pandas
 from holdfast.savepoint.results import result_of
+from holdfast.savepoint.spark_rows import of_spark
 
 _BATCH_ROWS, _BATCH_BYTES = 65536, 16 << 20
 #: They can be read once: what comes again is at its end, or wherever a write that failed had come.
@@ -56,10 +57,10 @@ def reader_of(given: Any, schema: pa.Schema, where: str) -> pa.RecordBatchReader
                 "would be lost. Give a new one, or a table of it: reader.read_all()"
             )
         _given_before.add(given)
+    if hasattr(given, "toArrow") and hasattr(given, "mapInArrow"):
+        return of_spark(given)
     if hasattr(given, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(given)
-    if hasattr(given, "toArrow"):  # a DataFrame of Spark 4.0
-        return given.toArrow().to_reader()
     raise InvalidRequest(
         f"{where}: expected a table of Arrow, pandas, Polars, DuckDB or Spark, or a pyarrow.dataset of files, found "
         f"{given!r}"

@@ -116,13 +116,13 @@ def keyed(
     Returns
     -------
     Callable[[DataFrame], DataFrame]
-        Raises InvalidRequest when the DataFrame does not stream, lacks the columns, or settings are wrong. What
-        contradicts the checkpoint is found when the query runs: the query fails with Incompatible.
+        Raises InvalidRequest when the DataFrame does not stream, lacks the columns, or the session's settings are
+        wrong. What contradicts the checkpoint is found when the query runs: the query fails with Incompatible.
 
     Raises
     ------
     InvalidRequest
-        A wrong name, processor, key, mode or side output; timers without ``ticks``.
+        A wrong name, processor, key, mode, side output or setting; timers without ``ticks``.
     """
     where = f"operator {name!r}"
     tags = check_side_outputs(side_outputs, where)
@@ -157,7 +157,7 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
     Raises
     ------
     InvalidRequest
-        A wrong name, processor or mode; a method for an input that the processor lacks; timers without ticks.
+        A wrong name, processor, mode or setting; a method for an input that the processor lacks; timers without ticks.
     """
     check_name(options.name)
     where = f"operator {options.name!r}"
@@ -175,6 +175,17 @@ def check_operator(processor: Processor, inputs: tuple[Input, ...], options: Ope
     if options.restore is not None and not isinstance(options.restore, Beginning):
         raise InvalidRequest(f'{where}: restore is {options.restore!r}; expected hf.Restore("/data/checkpoint")')
     interval_ms(options.ticks, declared_timers(processor), where)
+    _check_settings(options, where)
+
+
+def _check_settings(options: OperatorOptions, where: str) -> None:
+    """What is wrong by itself; all is read again with the session's settings, once there is a DataFrame."""
+    most = {f"{PREFIX}maxParallelism": "32768"}  # of what the session may say
+    settings = _local_dir(Settings.from_mapping(most, options.settings), where)
+    if settings.checkpoint_dir is not None:
+        _checkpoint_uri(settings.checkpoint_dir, where)
+    if settings.slots is not None:
+        _check_slots(settings.slots, settings.max_parallelism, where)
 
 
 def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: OperatorOptions) -> DataFrame:
@@ -234,11 +245,7 @@ def _plan(
     settings = _local_dir(Settings.from_mapping(conf, options.settings), where)
     partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
     slot_count = settings.slots or min(partitions, settings.max_parallelism)
-    if slot_count > settings.max_parallelism:
-        raise InvalidRequest(
-            f"{where}: {slot_count} slots need at least as many key groups; {PREFIX}maxParallelism is "
-            f"{settings.max_parallelism}"
-        )
+    _check_slots(slot_count, settings.max_parallelism, where)
     return OperatorPlan(
         declared=OperatorRecord(
             name=options.name,
@@ -337,12 +344,26 @@ def _checkpoint_dir(settings: Settings, where: str) -> str:
             f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder that the driver and all "
             'executors reach, or to s3://bucket/folder; or give settings={"checkpoint.dir": …}'
         )
+    place = _checkpoint_uri(uri, where)
     try:
-        place = store_uri(uri)
         try_out(open_file_store(place, StorageOptions.of(settings)))
-        return place
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {PREFIX}checkpoint.dir: {error}") from None
+    return place
+
+
+def _checkpoint_uri(given: str, where: str) -> str:
+    try:
+        return store_uri(given)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {PREFIX}checkpoint.dir: {error}") from None
+
+
+def _check_slots(slots: int, max_parallelism: int, where: str) -> None:
+    if slots > max_parallelism:
+        raise InvalidRequest(
+            f"{where}: {slots} slots need at least as many key groups; {PREFIX}maxParallelism is {max_parallelism}"
+        )
 
 
 def _local_dir(settings: Settings, where: str) -> Settings:
