@@ -63,6 +63,8 @@ def test_clear_and_null_forget(last: BatchValueState) -> None:
         pa.array(["ada", "bob"]),
         pa.array(["ada", "bob"], pa.large_string()),
         pa.array(["ada", "bob"], pa.string_view()),
+        # Put together of views over pieces: pyarrow 18 exports what comes of it by a pointer to nothing.
+        pa.concat_arrays([pa.array(["ada"]).cast(pa.string_view()), pa.array(["bob"]).cast(pa.string_view())]),
         pa.array(["ada", "bob"]).dictionary_encode(),
         pa.chunked_array([["ada"], ["bob"]]),
         pa.chunked_array([pa.array(["ada"], pa.large_string()), pa.array(["bob"], pa.large_string())]),

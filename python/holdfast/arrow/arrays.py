@@ -49,6 +49,16 @@ def decoded(array: pa.Array) -> pa.Array:
     return array
 
 
+def size_bytes(batch: pa.RecordBatch) -> int:
+    """About the memory of a batch's rows. Older pyarrow (seen with 18) does not know it of views: then all that its
+    buffers hold, of which its rows may be a part.
+    """
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        return int(batch.get_total_buffer_size())
+
+
 def combined(values: Any) -> pa.Array:
     """One array of a chunked one."""
     if not isinstance(values, pa.ChunkedArray):

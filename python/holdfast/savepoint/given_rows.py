@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import by_parts
+from holdfast.arrow.arrays import by_parts, size_bytes
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint.columns import SKETCH, StateColumns, table_type
@@ -106,7 +106,7 @@ class GivenRows:
             A column, or a value, that is of another type; or a reader that has no rows, as one that was read before.
         """
         for batch in self._reader:
-            size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+            size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, size_bytes(batch))))
             for at in range(0, batch.num_rows, size):
                 piece = batch.slice(at, size)
                 yield self._count, self._row_piece(piece)

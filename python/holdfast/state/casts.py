@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast import _core
 from holdfast.arrow.arrays import by_parts
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
@@ -88,10 +87,6 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
     found = array.type
-    if is_type.is_string_view(found) or is_type.is_binary_view(found):
-        # Through the core's rows: not every release of Arrow that is supported casts views.
-        codec = _core.RowCodec(storage_type(found))
-        return pa.array(codec.decode(pa.array(codec.encode(array)))).cast(expected)
     if is_type.is_integer(found) and is_type.is_decimal(expected):
         # Arrow asks for room for the largest integer of the type, even where all values are small.
         return array.cast(pa.decimal256(20 + max(expected.scale, 0), max(expected.scale, 0))).cast(expected)
