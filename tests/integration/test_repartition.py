@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.test_exactly_once import Output
 from tests.integration.test_rescale import Streams, expected, some, told, totals
+from tests.kafka_reading import read_committed
 from tests.processors import Remembers
 from tests.repartitioned import ROCKSDB, needs_repartitioning, repartition
 from tests.silence_oracle import START
@@ -23,6 +25,7 @@ import holdfast as hf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from tests.integration.kafka.kafka_world import KafkaWorld
     from tests.streams import FileStream
 
 pytestmark = [pytest.mark.spark, needs_repartitioning]
@@ -64,6 +67,31 @@ def test_repartitioned_2_4_3_1_gives_the_rows_of_a_query_that_never_was(
     assert moved.rows().num_rows > 100
     assert [record.partitions for record in moved.records()] == [2, 2, 4, 4, 3, 3, 1, 1]
     assert [record.batch_id for record in moved.records()] == [0, 1, 3, 4, 6, 7, 9, 10]
+
+
+def test_rows_in_kafka_are_there_once_over_repartitions(
+    streams: Streams, spark: SparkSession, kafka: KafkaWorld
+) -> None:
+    """More tasks have transactional ids of their own, fewer leave some behind; each second batch is replayed."""
+    batches, topic = some(25, 6), kafka.topic(partitions=2)
+    output = Output(streams("moved"), Path("unused"))
+    sink = hf.KafkaSink(kafka.servers, topic)
+
+    def run() -> None:
+        rows = output.stream.events().transform(totals(SLOTS))
+        output.run(rows.selectExpr("user AS key", "to_json(struct(*)) AS value"), sink)
+
+    for number, partitions in enumerate((2, 4, 1)):
+        if number:
+            repartition(spark, output.stream.checkpoint, partitions)
+        for batch in batches[2 * number : 2 * number + 2]:
+            output.stream.write(batch)
+            run()
+        output.stream.roll_back(1)
+        run()
+    found = [json.loads(value) for value in read_committed(kafka.servers, topic)]
+    rows = sorted((row["user"], row["amount"], row["total"]) for row in found)
+    assert rows == sorted(row for batch in expected(batches) for row in batch)
 
 
 def test_timers_and_the_watermark_go_on(streams: Streams, spark: SparkSession) -> None:
