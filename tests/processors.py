@@ -54,6 +54,20 @@ class CountsByKey(hf.KeyedProcessor):
         yield {"user": key[0], "amount": pc.sum(rows["amount"]).as_py(), "total": seen}
 
 
+class Remembers(hf.KeyedProcessor):
+    """A sum, and a list of which the order is seen."""
+
+    sum = hf.ReducingState(pa.int64(), "sum")
+    amounts = hf.ListState(pa.int64())
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+        for amount in rows["amount"].to_pylist():
+            self.sum.add(amount)
+            self.amounts.add(amount)
+        weighed = sum(place * amount for place, amount in enumerate(self.amounts.get()))
+        yield {"user": key[0], "amount": self.sum.get(), "total": weighed}
+
+
 class Passing(hf.BatchProcessor):
     """No state, rows as they are."""
 

@@ -98,9 +98,10 @@ def live_through(folder: Path, generation: int, kill: tuple[str, str] | None, fa
 
 
 def feed(source: Path, fed: list[list[tuple[str, int]]], draw: random.Random) -> None:
-    """The files of one generation; some have few rows, so that most slots get none."""
-    source.mkdir(parents=True)
-    for number in range(FILES):
+    """The next files of a source; some have few rows, so that most slots get none."""
+    source.mkdir(parents=True, exist_ok=True)
+    before = len(list(source.iterdir()))
+    for number in range(before, before + FILES):
         rows = [
             (f"user{draw.randrange(USERS)}", draw.randrange(1, 1000)) for _ in range(ROWS if draw.random() < 0.6 else 2)
         ]

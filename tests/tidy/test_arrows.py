@@ -64,8 +64,8 @@ ROOMS = {
     "processor": {*LEAVES, "_core", "state"},
     "kafka": {*LEAVES},
     "savepoint": {*LEAVES, "_core", "sealed", "storage"},
-    "commit": {*LEAVES, "sealed", "storage"},
     "spark_files": {*LEAVES, "storage"},
+    "commit": {*LEAVES, "sealed", "storage", "spark_files"},
     "checkpoint": {*LEAVES, "_core", "sealed", "storage", "savepoint", "rocksdb_library"},
     "spark": {
         *(*LEAVES, "_core", "settings", "storage", "commit", "checkpoint", "state", "processor", "rocksdb_library"),

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.repartitioned import ROCKSDB
 from tests.spark_files import SparkFiles, content, lz4_stream
 
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
@@ -27,10 +28,12 @@ def checkpoint(folder: Path, commits: int, *files: str) -> None:
         (folder / name).write_text(name)
 
 
-def plan(folder: Path, batch_id: int, provider: str | None = None) -> None:
+def plan(folder: Path, batch_id: int, provider: str | None = None, partitions: int = 2) -> None:
     """Spark's log of a batch that begins."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
-    conf = {} if provider is None else {"spark.sql.streaming.stateStore.providerClass": provider}
+    conf = {"spark.sql.shuffle.partitions": str(partitions)}
+    if provider is not None:
+        conf["spark.sql.streaming.stateStore.providerClass"] = provider
     planned = {"batchWatermarkMs": 0, "batchTimestampMs": 1_800_000_000_000, "conf": conf}
     (folder / "offsets" / str(batch_id)).write_text(f"v1\n{json.dumps(planned)}\n0")
 
@@ -206,12 +209,25 @@ def test_where_only_spark_can_read_them_all_go_that_nothing_needs(tmp_path: Path
     files = SparkFiles(tmp_path, "5e0c")
     for batch_id in range(9):
         files.write(f"commits/{batch_id}", "v1\n{}")
-        plan(tmp_path, batch_id, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+        plan(tmp_path, batch_id, ROCKSDB)
         files.write(f"state/0/0/{batch_id + 1}.changelog", "")
     for version in (2, 5, 8):
         files.write(f"state/0/0/{version}.zip", "")
     (tmp_path / "state/0/0/1.changelog").unlink()
     assert forgotten(tmp_path) == ["state/0/0/8.zip", "state/0/0/5.zip"]
+
+
+def test_what_a_repartition_wrote_stays_though_a_batch_of_its_number_was_rolled_back(tmp_path: Path) -> None:
+    """That batch left a changelog, of the partitions that were. Those since then lean on the snapshot."""
+    files = SparkFiles(tmp_path, "5e0c")
+    for batch_id in range(9):
+        files.write(f"commits/{batch_id}", "v1\n{}")
+        plan(tmp_path, batch_id, ROCKSDB, partitions=2 if batch_id < 5 else 3)
+        files.write(f"state/0/0/{batch_id + 1}.changelog", "")
+    for version in (3, 6, 8):
+        files.write(f"state/0/0/{version}.zip", "")
+    assert forgotten(tmp_path) == ["state/0/0/8.zip"]
+    assert forgotten(tmp_path) == []
 
 
 class _Busy(LocalFileStore):

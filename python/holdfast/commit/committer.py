@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
 from holdfast.commit.epochs import Driver, Epochs
+from holdfast.commit.given_up import check_not_given_up
 from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.retries import Retries
@@ -177,6 +178,9 @@ class Committer:
     def _look_around(self) -> None:
         """Before anything is changed: a copy that was started by mistake must not harm the query it was copied from."""
         record = self._newest_record()
+        if record is not None:
+            recorded = record.batch_id
+            self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
             scope, newest = self.scope(name), _named_by(record, name)
             traces = self._retries.call(

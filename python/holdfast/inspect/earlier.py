@@ -21,6 +21,7 @@ from holdfast.checkpoint import (
 from holdfast.checkpoint.native_manifest import NativeManifest, claimed_manifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.saved_operator import record_of
+from holdfast.commit.given_up import check_not_given_up
 from holdfast.commit.record_log import RecordLog
 from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Incompatible, InvalidRequest
@@ -246,7 +247,7 @@ def check_settled(committed: Committed, batch_id: int) -> None:
     Raises
     ------
     Incompatible
-        There is such a batch.
+        There is such a batch, or Spark has given one up.
     """
     store = committed.store
     records = RecordLog(store, timeline_of(store, committed.query_id))
@@ -257,6 +258,8 @@ def check_settled(committed: Committed, batch_id: int) -> None:
             f"{records.newest_batch}: a query that begins at batch {batch_id} would write it again. Start the earlier "
             "query once more, until it has committed that batch, then stop it"
         )
+    if records.newest_batch is not None:
+        check_not_given_up(store, records.newest_batch)
 
 
 def _by_slot(found: dict[int, Handle], recorded: OperatorRecord, where: str) -> tuple[Handle | None, ...]:

@@ -2,16 +2,21 @@
 chosen so that the slots spread evenly over the shuffle partitions.
 
 Spark sends a group to partition ``pmod(hash(label), P)``, where ``hash`` is Murmur3 (x86, 32 bits, seed 42) of the
-long's two halves. Only balance depends on this: with other labels or another P the results are the same.
+long's two halves. Only balance depends on this: with other labels or another P the results are the same. P is fixed
+at a query's first batch, but Spark can repartition a checkpoint (docs/rfcs/0015): so the labels suit other P too.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 _SPARK_SEED = 42
 _CANDIDATES = 1 << 16
+#: Some times as many candidates are hashed until all labels are found: some tens of milliseconds.
+_MODULUS_MAX = 1 << 16
 
 
 def spark_hash(values: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -33,21 +38,37 @@ def spark_hash(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def spread_labels(slots: int, partitions: int) -> tuple[int, ...]:
-    """One label for each slot: slot ``s`` goes to shuffle partition ``s % partitions``."""
-    waiting: dict[int, list[int]] = {}
-    for slot in reversed(range(slots)):
-        waiting.setdefault(slot % partitions, []).append(slot)
+    """One label for each slot: slot ``s`` goes to shuffle partition ``s % partitions``.
+
+    Also, if Spark repartitions the checkpoint, to ``s % p`` of ``p`` partitions, where ``p`` divides the modulus that
+    labels are found by: all numbers up to the slots', as far as their common multiple stays small enough.
+    """
+    modulus = _modulus(slots, partitions)
+    wanted = {residue: list(range(residue, slots, modulus))[::-1] for residue in range(min(slots, modulus))}
+    waiting = np.arange(len(wanted), dtype=np.int64)
     labels = [0] * slots
     start = 0
-    while waiting:
+    while len(waiting):
         candidates = np.arange(start, start + _CANDIDATES, dtype=np.int64)
-        for label, partition in zip(candidates.tolist(), np.mod(spark_hash(candidates), partitions).tolist()):
-            if partition in waiting:
-                labels[waiting[partition].pop()] = label
-                if not waiting[partition]:
-                    del waiting[partition]
+        residues = np.mod(spark_hash(candidates), modulus)
+        found = np.isin(residues, waiting)
+        for label, residue in zip(candidates[found].tolist(), residues[found].tolist()):
+            if wanted[residue]:
+                labels[wanted[residue].pop()] = label
+        waiting = np.array([residue for residue in waiting.tolist() if wanted[residue]], np.int64)
         start += _CANDIDATES
     return tuple(labels)
+
+
+def _modulus(slots: int, partitions: int) -> int:
+    """A multiple of ``partitions``, and of the numbers of partitions that the slots can make use of, as far as that
+    fits: first those that are multiples of it.
+    """
+    modulus = partitions
+    for other in (*range(partitions, slots + 1, partitions), *range(2, slots + 1)):
+        if (both := math.lcm(modulus, other)) <= _MODULUS_MAX:
+            modulus = both
+    return modulus
 
 
 def _rotate_left(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:

@@ -3,6 +3,9 @@
 A batch is committed if Spark's commit log has it. A file of a log has a line with its version, then lines of JSON:
 offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; commits/N the watermark that
 the next batch begins with.
+
+A stateful query's number of partitions is fixed, unless Spark repartitions its state (4.2 and later): that is a batch
+of its own, which reads nothing, and whose offsets/N is that of the batch that it began with, but for the number.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import FileStore
 
 _VERSIONS = ("v1", "v2")
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,29 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
         raise Corrupt(
             f"Spark's logs of batch {batch_id} in {store.uri} are not what Spark writes: {error!r}"
         ) from error
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch that Spark has begun, with the time and the number of partitions that it gave it."""
+
+    timestamp_ms: int
+    partitions: int
+
+
+def planned_batch(store: FileStore, batch_id: int) -> PlannedBatch | None:
+    """None where the log has no such batch, or does not say it as Spark does."""
+    try:
+        planned = json.loads((store.get(f"offsets/{batch_id}") or b"").split(b"\n")[1])
+        return PlannedBatch(int(planned["batchTimestampMs"]), int(planned["conf"][_PARTITIONS]))
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def is_repartition(store: FileStore, batch_id: int) -> bool:
+    """Whether in a batch Spark repartitioned its state."""
+    this, before = planned_batch(store, batch_id), planned_batch(store, batch_id - 1)
+    return this is not None and before is not None and this.partitions != before.partitions
 
 
 def _lines(store: FileStore, name: str) -> list[str]:

@@ -9,7 +9,8 @@ Those above the newest committed version go, whatever they hold. At or below it,
 contradict the delta of their own version; where only Spark can read them, all, since they might. In both cases only
 such without which every version can be read as well: from an earlier snapshot, or from nothing, by deltas of which none
 is missing. So nothing is lost by it, whoever else may read the checkpoint. Files of Spark's default provider, and of
-its RocksDB provider with changelogs.
+its RocksDB provider with changelogs. What Spark wrote as it repartitioned its state has no changelog, and stays: one
+that is there is of a batch that was rolled back.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.spark_files.logs import batch_numbers, committed_batch
+from holdfast.spark_files.logs import batch_numbers, committed_batch, is_repartition
 from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, contradicts, parsed, unreadable
 from holdfast.storage import FileStore
 
@@ -120,12 +122,20 @@ def _stale(checkpoint: FileStore, names: set[str], newest: int, oldest: int) -> 
     found = {key: versions.take_uncommitted(newest) for key, versions in stores.items()}
     suspects = _suspects(checkpoint, names, newest)
 
+    @cache
+    def is_of_repartition(version: int) -> bool:
+        return is_repartition(checkpoint, version - 1)
+
     def looked_at(key: tuple[str, str]) -> list[int]:
         (folder, kind), versions = key, stores[key]
         is_suspect = suspects.get((versions.operator, kind))
         if is_suspect is None:
             return []
-        return list(versions.stale(oldest, newest, lambda version: is_suspect(f"{folder}{version}")))
+
+        def may_go(version: int) -> bool:
+            return is_suspect(f"{folder}{version}") and not is_of_repartition(version)
+
+        return list(versions.stale(oldest, newest, may_go))
 
     with ThreadPoolExecutor(_READERS, "holdfast-snapshots") as readers:
         for key, more in zip(stores, readers.map(looked_at, stores)):

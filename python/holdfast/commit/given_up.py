@@ -1,0 +1,42 @@
+"""A batch whose output is visible, and which Spark gave up before it was committed.
+
+Spark can repartition its own state in a checkpoint, in a batch of its own (docs/rfcs/0015). Told not to enforce
+exactly-once sinks, it does so over a batch that is not committed, and what that has read is read again by the next one.
+Where the batch was rolled back, offsets and all, the repartition even has its number. Spark's logs show both.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import Incompatible
+from holdfast.spark_files.logs import is_repartition, planned_batch
+from holdfast.storage import FileStore
+
+
+def check_not_given_up(store: FileStore, batch_id: int) -> None:
+    """Of the newest batch that has a commit record, before anything goes on behind it.
+
+    Raises
+    ------
+    Incompatible
+        Spark gave it up: its rows would be written twice.
+    """
+    said = f"output of batch {batch_id} is visible, by its record, and Spark has given that batch up: "
+    again = (
+        f"What it has read would be read and written again. Nothing was changed. To write it once more, under "
+        f"identities of its own, run `holdfast fork {store.uri}`"
+    )
+    if is_repartition(store, batch_id):
+        raise Incompatible(
+            f"{said}{store.uri} was rolled back, and its state repartitioned, in a batch of that number. {again}; or "
+            f"put back a copy of the checkpoint in which Spark has committed the batch"
+        )
+    own, repartition = planned_batch(store, batch_id), planned_batch(store, batch_id + 1)
+    if own is None or repartition is None or not is_repartition(store, batch_id + 1):
+        return
+    if own.timestamp_ms != repartition.timestamp_ms:
+        raise Incompatible(
+            f"{said}the state in {store.uri} was repartitioned with enforceExactlyOnceSink = False before the batch "
+            f"was committed. {again}. Or take the repartition back: delete commits/{batch_id} and later, "
+            f"offsets/{batch_id + 1} and later, and each file state/*/*/{batch_id + 2}.zip; start the query as it was, "
+            f"until Spark has committed batch {batch_id}; then repartition without that option (docs/guide/rescale.md)"
+        )
