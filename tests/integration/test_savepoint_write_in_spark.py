@@ -174,16 +174,17 @@ def test_a_query_of_transform_with_state_goes_on(
     assert rows == expected_baskets(batches, 4)
 
 
-@pytest.mark.parametrize("rows", [0, 1000])
+@pytest.mark.parametrize(("rows", "is_of_pandas"), [(0, False), (1000, False), (1000, True)])
 def test_a_frame_of_spark_comes_in_its_order_with_its_timestamps(
-    spark: SparkSession, tmp_path: Path, rows: int
+    spark: SparkSession, tmp_path: Path, rows: int, is_of_pandas: bool
 ) -> None:
     """Of several partitions, batches and time zones; Spark's own stream knows no timestamp."""
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     at = "named_struct('n', id, 'times', array(timestamp_micros(id), NULL)) AS value"
     frame = spark.range(0, rows, numPartitions=3).selectExpr("'ada' AS user", at)
-    given = hf.OperatorTables("seen", {"at": frame}, processor=Seen, key="user string")
+    table = frame.pandas_api() if is_of_pandas else frame
+    given = hf.OperatorTables("seen", {"at": table}, processor=Seen, key="user string")
     made = hf.Savepoint.write(tmp_path / "saved", given).read("seen", "at").read_all()
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
     assert made["value"].to_pylist() == [

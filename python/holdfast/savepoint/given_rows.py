@@ -6,6 +6,7 @@ another spelling of the one that is expected, and values must fit, since a text 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
@@ -57,6 +58,10 @@ def reader_of(given: Any, schema: pa.Schema, where: str) -> pa.RecordBatchReader
                 "would be lost. Give a new one, or a table of it: reader.read_all()"
             )
         _given_before.add(given)
+    if type(given).__module__.startswith("pyspark.pandas."):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that an index is no column, as of pandas
+            given = given.to_spark()
     if hasattr(given, "toArrow") and hasattr(given, "mapInArrow"):
         return of_spark(given)
     if hasattr(given, "__arrow_c_stream__"):
