@@ -20,6 +20,7 @@ from tests.timer_processors import ALERTS, SilentUsers
 from tests.timer_processors import EVENTS as TIMED
 
 import holdfast as hf
+from holdfast.inspect import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,8 +249,8 @@ def test_a_restore_that_contradicts_how_the_query_began_is_refused(streams: Stre
         hf.start(writer, checkpoint=str(new.checkpoint)).awaitTermination()
 
 
-def test_output_that_is_visible_beyond_the_last_committed_batch_refuses_a_restore(
-    streams: Streams, tmp_path: Path
+def test_output_that_is_visible_beyond_the_last_committed_batch_refuses_a_restore_and_a_savepoint(
+    streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be written again: the batch was killed between the commit record and Spark's own commit."""
     old, new = streams("old"), streams("new")
@@ -261,3 +262,9 @@ def test_output_that_is_visible_beyond_the_last_committed_batch_refuses_a_restor
     old.roll_back(1)
     with pytest.raises(hf.Incompatible, match="committed .* up to batch 1, and output is visible of batch 2"):
         new.run(totals(3, restore=hf.Restore(old.checkpoint)))
+    monkeypatch.setattr(settled, "_WAIT_MAX_MS", 300)
+    source = {"checkpoint": old.checkpoint, "state": frame.sparkSession.conf.get("spark.holdfast.checkpoint.dir")}
+    with pytest.raises(hf.Incompatible, match="committed .* up to batch 1, and output is visible of batch 2"):
+        hf.Savepoint.create(**source, to=tmp_path / "newest")
+    saved = hf.Savepoint.create(**source, to=tmp_path / "meant", batch_id=1)
+    assert saved.manifest.batch_id == 1

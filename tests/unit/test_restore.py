@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from holdfast.commit.record_log import record_name
 from holdfast.errors import Incompatible
 from holdfast.inspect.committed import Committed
-from holdfast.inspect.earlier import check_settled
 from holdfast.inspect.restore import _positions
+from holdfast.inspect.settled import check_settled, wait_until_settled
 from holdfast.storage import LocalFileStore
 
 QUERY = "5c2e3f6a-0000-4000-8000-00000000000a"
@@ -31,14 +32,72 @@ def test_what_are_no_offsets_of_kafka_is_not_taken_for_some(text: str | None) ->
     assert _positions(text) is None
 
 
+def _committed(folder: Path) -> Committed:
+    (folder / "metadata").write_text(json.dumps({"id": QUERY}))
+    return Committed(LocalFileStore(str(folder)), None)
+
+
+def _make_visible(folder: Path, batch_id: int) -> None:
+    record = folder / record_name(QUERY, batch_id, 0)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("{}")
+
+
+def _commit(folder: Path, batch_id: int) -> None:
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(exist_ok=True)
+        (folder / log / str(batch_id)).write_text("v1\n{}\n-")
+
+
+class Turns:
+    """A clock that does something each time that it is asked."""
+
+    def __init__(self, *turns: Callable[[], None]) -> None:
+        self._turns = list(turns)
+        self._ms = 0.0
+
+    def now_ms(self) -> int:
+        raise AssertionError("no time of day is needed")
+
+    def elapsed_ms(self) -> float:
+        self._ms += 4000
+        if self._turns:
+            self._turns.pop(0)()
+        return self._ms
+
+
+def test_a_savepoint_waits_until_spark_has_committed_what_is_visible(tmp_path: Path) -> None:
+    """Whoever began with it would write the output of that batch again."""
+    committed = _committed(tmp_path)
+    wait_until_settled(committed, Turns())  # there is no output, nor any batch
+    _commit(tmp_path, 10)
+    _make_visible(tmp_path, 10)
+    wait_until_settled(committed, Turns())
+    _make_visible(tmp_path, 11)
+    asked = Turns(
+        lambda: None,
+        lambda: _make_visible(tmp_path, 12),  # the query goes on: what becomes visible meanwhile is not waited for
+        lambda: _commit(tmp_path, 11),
+    )
+    wait_until_settled(committed, asked)
+    with pytest.raises(Incompatible, match="batch 11, and output is visible of batch 12: .*batch_id="):
+        wait_until_settled(committed, Turns())
+    _commit(tmp_path, 12)
+    wait_until_settled(committed, Turns())
+
+
+def test_output_of_a_first_batch_that_spark_has_not_committed_makes_no_savepoint(tmp_path: Path) -> None:
+    committed = _committed(tmp_path)
+    _make_visible(tmp_path, 0)
+    with pytest.raises(Incompatible, match="has committed .* no batch, and output is visible of batch 0"):
+        wait_until_settled(committed, Turns())
+
+
 def test_output_that_is_visible_of_a_later_batch_refuses_the_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
-    committed = Committed(LocalFileStore(str(tmp_path)), None)
+    committed = _committed(tmp_path)
     check_settled(committed, 10)
     for batch_id in (10, 11):
-        record = tmp_path / record_name(QUERY, batch_id, 0)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text("{}")
+        _make_visible(tmp_path, batch_id)
         if batch_id == 10:
             check_settled(committed, 10)
     with pytest.raises(Incompatible, match="up to batch 10, and output is visible of batch 11"):

@@ -33,6 +33,7 @@ from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
 from holdfast.inspect.no_longer_retained import is_unretained
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
+from holdfast.inspect.settled import wait_until_settled
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, state_rows
@@ -134,6 +135,16 @@ class Checkpoint:
     def at(self, batch_id: int | None = None) -> CommittedState:
         """What Spark has committed as the state after a batch. Raises as :meth:`read`."""
         return self._committed.at(batch_id)
+
+    def settle(self) -> None:
+        """Waits, some seconds at most, until Spark has committed each batch whose output is visible as this begins.
+
+        Raises
+        ------
+        Incompatible
+            It does not: what begins with the newest batch that is committed would write such output again.
+        """
+        wait_until_settled(self._committed, SystemClock())
 
     @property
     def tables(self) -> Versions:

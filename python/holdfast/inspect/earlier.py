@@ -21,12 +21,10 @@ from holdfast.checkpoint import (
 from holdfast.checkpoint.native_manifest import NativeManifest, claimed_manifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.saved_operator import record_of
-from holdfast.commit.given_up import check_not_given_up
-from holdfast.commit.record_log import RecordLog
-from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect import native_savepoint
 from holdfast.inspect.committed import Committed, CommittedState
+from holdfast.inspect.settled import check_settled
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.savepoint import Manifest, check_files
@@ -239,27 +237,6 @@ def saved_origin(store: str, manifest: Manifest, recorded: OperatorRecord) -> Sa
         operators=tuple(operator.name for operator in manifest.operators),
         states=tuple((state.name, state.id) for state in recorded.states),
     )
-
-
-def check_settled(committed: Committed, batch_id: int) -> None:
-    """What begins before a batch whose output is visible would write that output again.
-
-    Raises
-    ------
-    Incompatible
-        There is such a batch, or Spark has given one up.
-    """
-    store = committed.store
-    records = RecordLog(store, timeline_of(store, committed.query_id))
-    records.load()
-    if records.newest_batch is not None and records.newest_batch > batch_id:
-        raise Incompatible(
-            f"restore: Spark has committed {store.uri} up to batch {batch_id}, and output is visible of batch "
-            f"{records.newest_batch}: a query that begins at batch {batch_id} would write it again. Start the earlier "
-            "query once more, until it has committed that batch, then stop it"
-        )
-    if records.newest_batch is not None:
-        check_not_given_up(store, records.newest_batch)
 
 
 def _by_slot(found: dict[int, Handle], recorded: OperatorRecord, where: str) -> tuple[Handle | None, ...]:

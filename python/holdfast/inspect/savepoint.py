@@ -87,7 +87,8 @@ class Savepoint:
         storage: StorageOptions | None = None,
     ) -> Savepoint:
         """Makes a savepoint of a query's last committed batch, whether it runs or not: consistent over all operators
-        and slots, since it is what Spark has committed together.
+        and slots, since it is what Spark has committed together. Output of :func:`hf.write_exactly_once` that is
+        visible as this begins is of that batch and those before: where Spark has not committed a batch yet, this waits.
 
         A native one shares the checkpoint's files by hard link, or by copies that the bucket's server makes, where
         ``to`` is on the same file system or in the same bucket: then it costs next to nothing, whatever the state's
@@ -103,7 +104,7 @@ class Savepoint:
         to
             A folder that does not exist, or is empty.
         batch_id
-            An earlier batch that the checkpoint retains.
+            A batch that the checkpoint retains, whatever is visible of later ones; None: the newest.
         format
             "canonical": tables in Parquet. "native": files of the checkpoint.
         progress
@@ -118,7 +119,8 @@ class Savepoint:
         Corrupt
             No way leads to the version of a slot; or a broadcast state is not the same in all slots.
         Incompatible
-            Parquet cannot hold a type, or a value.
+            Parquet cannot hold a type, or a value; or Spark has not committed the newest batch whose output is visible
+            after some seconds: whoever begins with the savepoint would write that output again.
         Unavailable
             Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
         """
@@ -320,6 +322,8 @@ def _made(
     source: Checkpoint, target: FileStore, batch_id: int | None, format: Format, progress: Progress | None
 ) -> Manifest | NativeManifest:
     """Writes all files but the manifest, which is what is returned."""
+    if batch_id is None:
+        source.settle()
     committed = source.at(batch_id)
     batch = committed.batch
     about = _about(Manifest(source.query_id, batch.batch_id, batch.watermark_ms, batch.sources, 0, "", ()))
