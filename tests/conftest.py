@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.testing import KafkaBroker
 
 
-_OPEN_FILES_MAX = 600
+_OPEN_FILES_MAX = 750
 
 # No test is timed: machines are shared. Where a change is judged the examples are always the same; elsewhere, and in
 # nightly runs, they are others each time, and a failure prints its own.

@@ -168,10 +168,12 @@ class SparkState:
             version, _, text = data.decode().partition("\n")
             document = json.loads(text)
             known = document["operatorInfo"]
-            (store,) = [one for one in document["stateStoreInfo"] if one["storeName"] == "default"]
             if version not in ("v1", "v2") or int(known["operatorId"]) != number:
                 raise ValueError(f"version {version!r}, operator {known['operatorId']!r}")
-            return SparkOperator(number, str(known["operatorName"]), int(store["numPartitions"]))
+            if known["operatorName"] != _OPERATOR:
+                return SparkOperator(number, str(known["operatorName"]), None)  # a join has stores of other names
+            (store,) = [one for one in document["stateStoreInfo"] if one["storeName"] == "default"]
+            return SparkOperator(number, _OPERATOR, int(store["numPartitions"]))
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{name} in {self._store.uri} is not what Spark says of an operator: {error!r}") from error
 

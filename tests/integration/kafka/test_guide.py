@@ -21,6 +21,8 @@ import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, values
 from tests.kafka_reading import read_committed
 from tests.processors import TOTALS, RunningTotal
+from tests.repartitioned import ROCKSDB
+from tests.spark_baskets import by_transform_with_state
 from tests.spark_totals import by_spark
 from tests.streams import FileStream, rows
 
@@ -101,6 +103,24 @@ class Reader:
         query = stream.start(frame)
         hf.await_termination(query)
         return rows(table for _, table in sorted(stream.output.items()))
+
+    def keeps_baskets(self) -> None:
+        """A query of Spark's transformWithState, whose checkpoint the page reads."""
+        stream = self.streams("baskets")
+        stream.checkpoint = self.folder / "by-transform" / "checkpoint"
+        row = {"shop": ["books"], "number": pa.array([1], pa.int32()), "product": ["atlas"]}
+        stream.write(pa.table({**row, "size": pa.array([2], pa.int32()), "amount": [30]}))
+        conf = {
+            "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # else it runs for ever
+        }
+        for name, value in conf.items():
+            self.spark.conf.set(name, value)
+        try:
+            stream.run(by_transform_with_state)
+        finally:
+            for name in conf:
+                self.spark.conf.unset(name)
 
     @staticmethod
     def _stop_after_a_batch(query: hf.Query | None) -> None:
@@ -214,6 +234,7 @@ def test_page_rescale(reader: Reader) -> None:
     by_others.checkpoint = reader.folder / "by-spark" / "checkpoint"
     by_others.write(AMOUNTS)
     by_others.run(by_spark)
+    reader.keeps_baskets()
     given = {"RunningTotal": RunningTotal, "SCHEMA": TOTALS}
     names = reader.reads("rescale.md", events=reader.frame("later", AMOUNTS), **given)
     reader.writes(names)
@@ -223,6 +244,8 @@ def test_page_rescale(reader: Reader) -> None:
     assert sorted(total.to_pylist(), key=str) == [{"user": "ada", "value": 10}, {"user": "bob", "value": -10}]
     made = hf.Savepoint(reader.folder / "of-spark").read("totals", "total").read_all().select(["user", "value"])
     assert sorted(made.to_pylist(), key=str) == [{"user": "ada", "value": 5}, {"user": "bob", "value": -5}]
+    assert {state: table.count() for state, table in names["tables"].items()} == dict.fromkeys(names["tables"], 1)
+    assert names["tables"]["sold"].select("shop", "map_key", "value").first() == ("books", "atlas", 30)
     assert not names["changed"].plan(names["Totals"]).refused
     assert len(reader.rows_of(reader.frame("again", AMOUNTS).transform(names["operator"]))) == 3
 
