@@ -33,9 +33,18 @@ void Table::EvictClean() {
     return complete_ ? IsGarbage(entry) : !versions_->IsPending(entry.mark);
   };
   size_t clean = 0;
-  entries_.ForEach([&](uint64_t, const Entry* entry) { clean += is_clean(*entry) ? 1 : 0; });
+  size_t kept_bytes = 0;
+  entries_.ForEach([&](uint64_t, const Entry* entry) {
+    if (is_clean(*entry)) {
+      ++clean;
+    } else {
+      kept_bytes += AccountedBytes(*entry);
+    }
+  });
   // A table of which all stays is not copied for it: in a batch that changes much, others are evicted again and again.
-  if (clean > 0 || heads_.size() > 0) Rebuild(is_clean, entries_.size() - clean);
+  // But one that is mostly room of values which have become shorter is.
+  const bool is_loose = arena_.memory_bytes() > 2 * kept_bytes + kFewFreeBytes;
+  if (clean > 0 || heads_.size() > 0 || is_loose) Rebuild(is_clean, entries_.size() - clean);
   changed_.shrink_to_fit();
 }
 

@@ -33,7 +33,7 @@ def _whole_number(least: int, most: int) -> _Unit:
     def parse(value: Any) -> int:
         try:
             number = int(value) if not isinstance(value, (bool, float)) else None
-        except ValueError:
+        except (ValueError, TypeError):
             number = None
         if number is None or not least <= number <= most:
             raise InvalidRequest(f"{value!r} is not a whole number from {least} to {most}")
@@ -343,6 +343,10 @@ class Settings:
         InvalidRequest
             An unknown key (the message has the nearest known one) or a value that its unit does not allow.
         """
+        if overrides is not None and not (
+            isinstance(overrides, Mapping) and all(isinstance(k, str) for k in overrides)
+        ):
+            raise InvalidRequest(f"settings=: expected a mapping of names to values, found {overrides!r}")
         by_key = {f.metadata["key"]: f for f in fields(cls)}
         by_name = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {}

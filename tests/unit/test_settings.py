@@ -109,3 +109,8 @@ def test_a_wrong_setting_is_refused_at_the_call_that_has_it(declare: Any) -> Non
         declare({"snapshot.pause.min": "later"})
     with pytest.raises(InvalidRequest, match=r"^'snapshot\.pause' in settings= is not a setting of Holdfast\."):
         declare({"snapshot.pause": "1 min"})
+    with pytest.raises(InvalidRequest, match="slots in settings=: None is not a whole number"):
+        declare({"slots": None})
+    for wrong in ({3: 4}, "slots=3", [("slots", 3)]):
+        with pytest.raises(InvalidRequest, match="settings=: expected a mapping of names to values, found"):
+            declare(wrong)

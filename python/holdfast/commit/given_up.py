@@ -37,6 +37,7 @@ def check_not_given_up(store: FileStore, batch_id: int) -> None:
         raise Incompatible(
             f"{said}the state in {store.uri} was repartitioned with enforceExactlyOnceSink = False before the batch "
             f"was committed. {again}. Or take the repartition back: delete commits/{batch_id} and later, "
-            f"offsets/{batch_id + 1} and later, and each file state/*/*/{batch_id + 2}.zip; start the query as it was, "
-            f"until Spark has committed batch {batch_id}; then repartition without that option (docs/guide/rescale.md)"
+            f"offsets/{batch_id + 1} and later, each {batch_id + 2}.zip below state/, however deep (a join's lie "
+            f"deeper), and in a local folder the hidden .crc file beside each; start the query as it was, until "
+            f"Spark has committed batch {batch_id}; then repartition without that option (docs/guide/rescale.md)"
         )

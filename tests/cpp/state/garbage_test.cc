@@ -121,6 +121,31 @@ TEST(Store, AListThatWasClearedTakesDeltasAfterEviction) {  // its tombstones st
   EXPECT_EQ(ListsOf(Value(store->ListState(0, String()))->Get(Keys({1, 2}))), (std::vector<StringList>{{"c"}, {}}));
 }
 
+TEST(Store, AnEvictionGivesBackTheRoomOfValuesThatBecameShorter) {  // though none of them may be forgotten
+  constexpr int64_t kValues = 2000;
+  auto store = MakeStore();
+  ValueTable* values = Value(store->ValueState(0, String()));
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < kValues; ++key) keys.push_back(key);
+  const auto put = [&](int64_t batch, size_t size) {
+    ExpectOk(store->Begin(batch));
+    ExpectOk(
+        values->Put(Keys(keys), Strings(std::vector<std::optional<std::string>>(kValues, std::string(size, 'x')))));
+    ExpectOk(store->TakeDelta().status());
+    ExpectOk(store->Commit());
+  };
+  put(1, 3000);
+  const int64_t of_long_ones = store->memory_bytes();
+  put(2, 100);
+  EXPECT_GE(store->memory_bytes(), of_long_ones);
+  ExpectOk(store->EvictClean());
+  EXPECT_LT(store->memory_bytes(), of_long_ones / 4);
+  const int64_t of_short_ones = store->memory_bytes();
+  ExpectOk(store->EvictClean());
+  EXPECT_EQ(store->memory_bytes(), of_short_ones);
+  EXPECT_EQ(StringsOf(values->Get(Keys({7}))), (StringList{std::string(100, 'x')}));
+}
+
 TEST(Store, LargeValuesThatAreClearedOrReplacedGiveTheirMemoryBack) {
   auto store = MakeStore(/*complete=*/true);
   ValueTable* values = Value(store->ValueState(0, String()));
