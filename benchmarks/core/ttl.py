@@ -85,7 +85,7 @@ def size_of(folder: Path) -> int:
 
 
 def main() -> None:
-    parser = arguments(__doc__, rows=200_000, keys=200_000, measured=20, fresh=20_000)
+    parser = arguments(__doc__, rows=200_000, keys=200_000, measured=60, fresh=20_000)
     given = parser.parse_args()
     if given.short:
         given.rows, given.keys, given.measured, given.fresh = 20_000, 20_000, 4, 500
