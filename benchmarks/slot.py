@@ -70,7 +70,7 @@ class Slot:
         self.now_ms = 1_700_000_000_000
         self._local = str(folder / "local")
         self._workers = [self.worker() for _ in range(workers)]
-        self._stays: SlotState | None = None
+        self._stays_in: int | None = None
 
     def worker(self, local: str | None = None) -> SlotState:
         """The slot in another worker, which knows nothing yet."""
@@ -123,14 +123,14 @@ class Slot:
 
     def stay(self) -> None:
         """From here on every batch is in the worker that had the last one."""
-        self._stays = self._next_worker(-1)
+        self._stays_in = (self.batch_id - 1) % len(self._workers)
 
     def take_turns(self) -> None:
         """From here on, and from the beginning, each batch is in the next worker."""
-        self._stays = None
+        self._stays_in = None
 
-    def _next_worker(self, ahead: int = 0) -> SlotState:
-        return self._stays or self._workers[(self.batch_id + ahead) % len(self._workers)]
+    def _next_worker(self) -> SlotState:
+        return self._workers[self.batch_id % len(self._workers) if self._stays_in is None else self._stays_in]
 
     def _begin(self) -> tuple[SlotState, Store]:
         state = self._next_worker()

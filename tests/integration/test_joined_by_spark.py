@@ -32,22 +32,17 @@ def test_a_query_with_a_join_of_sparks_starts_again(
     prices, sold = streams("prices"), streams("sold")
     prices.write(pa.table({"user": ["ada", "bob"], "amount": [5, 7]}))
     checkpoint, written = tmp_path / "checkpoint", tmp_path / "written"
-    try:
-        for count in (1, 10, 100):
-            sold.write(pa.table({"user": ["ada", "bob"], "amount": [count, count]}))
-            bought = sold.events().selectExpr("user AS buyer", "amount AS count")
-            spent = (
-                prices.events().join(bought, col("user") == col("buyer")).selectExpr("user", "amount * count AS amount")
-            )
-            totals = spent.transform(hf.keyed("user", RunningTotal(), TOTALS, name="totals"))
-            sink = hf.FileSink(str(written))
-            query = hf.write_exactly_once(totals, sink, checkpoint=checkpoint, trigger={"availableNow": True})
-            query.awaitTermination()
-        state = spark.conf.get("spark.holdfast.checkpoint.dir")
-        with hf.Checkpoint(checkpoint, state=state, spark=spark) as opened:
-            total = opened.read("totals", "total").read_all()
-    finally:
-        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+    for count in (1, 10, 100):
+        sold.write(pa.table({"user": ["ada", "bob"], "amount": [count, count]}))
+        bought = sold.events().selectExpr("user AS buyer", "amount AS count")
+        spent = prices.events().join(bought, col("user") == col("buyer")).selectExpr("user", "amount * count AS amount")
+        totals = spent.transform(hf.keyed("user", RunningTotal(), TOTALS, name="totals"))
+        sink = hf.FileSink(str(written))
+        query = hf.write_exactly_once(totals, sink, checkpoint=checkpoint, trigger={"availableNow": True})
+        query.awaitTermination()
+    state = spark.conf.get("spark.holdfast.checkpoint.dir")
+    with hf.Checkpoint(checkpoint, state=state, spark=spark) as opened:
+        total = opened.read("totals", "total").read_all()
     found = hf.FileSink.read(str(written)).select(["user", "total"]).to_pylist()
     assert sorted((row["user"], row["total"]) for row in found) == [
         ("ada", 5), ("ada", 55), ("ada", 555), ("bob", 7), ("bob", 77), ("bob", 777),

@@ -8,7 +8,7 @@ Where the batch was rolled back, offsets and all, the repartition even has its n
 from __future__ import annotations
 
 from holdfast.errors import Incompatible
-from holdfast.spark_files.logs import is_repartition, planned_batch
+from holdfast.spark_files.logs import planned_batch, repartitions
 from holdfast.storage import FileStore
 
 
@@ -25,15 +25,15 @@ def check_not_given_up(store: FileStore, batch_id: int) -> None:
         f"What it has read would be read and written again. Nothing was changed. To write it once more, under "
         f"identities of its own, run `holdfast fork {store.uri}`"
     )
-    if is_repartition(store, batch_id):
+    before, own, after = (planned_batch(store, batch_id + step) for step in (-1, 0, 1))
+    if repartitions(before, own):
         raise Incompatible(
             f"{said}{store.uri} was rolled back, and its state repartitioned, in a batch of that number. {again}; or "
             f"put back a copy of the checkpoint in which Spark has committed the batch"
         )
-    own, repartition = planned_batch(store, batch_id), planned_batch(store, batch_id + 1)
-    if own is None or repartition is None or not is_repartition(store, batch_id + 1):
+    if own is None or after is None:
         return
-    if own.timestamp_ms != repartition.timestamp_ms:
+    if repartitions(own, after) and own.timestamp_ms != after.timestamp_ms:
         raise Incompatible(
             f"{said}the state in {store.uri} was repartitioned with enforceExactlyOnceSink = False before the batch "
             f"was committed. {again}. Or take the repartition back: delete commits/{batch_id} and later, "

@@ -99,7 +99,11 @@ def planned_batch(store: FileStore, batch_id: int) -> PlannedBatch | None:
 
 def is_repartition(store: FileStore, batch_id: int) -> bool:
     """Whether in a batch Spark repartitioned its state."""
-    this, before = planned_batch(store, batch_id), planned_batch(store, batch_id - 1)
+    return repartitions(planned_batch(store, batch_id - 1), planned_batch(store, batch_id))
+
+
+def repartitions(before: PlannedBatch | None, this: PlannedBatch | None) -> bool:
+    """Whether that is what a batch did, by itself and the one before it."""
     return this is not None and before is not None and this.partitions != before.partitions
 
 

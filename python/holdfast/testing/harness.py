@@ -153,7 +153,7 @@ class Harness:
         self._name, self._null_keys = name, null_keys
         self._sides = self._inputs.side_schemas(check_side_outputs(side_outputs, where))
         self._aside: list[TaggedRows] = []
-        Settings.from_mapping({}, settings)
+        Settings.from_mapping({}, settings)  # refuses what is no mapping, before it is unpacked
         given = Settings.from_mapping({}, {"state.backend": backend, **(settings or {})})
         self._max_parallelism = given.max_parallelism
         self._settings = replace(CheckpointSettings.of(given), retained_batches=_RETAINED_BATCHES)

@@ -206,10 +206,7 @@ def test_page_kafka_source(reader: Reader, kafka: KafkaWorld) -> None:
 
 def test_page_low_latency(reader: Reader) -> None:
     given = {"events": reader.frame("amounts", AMOUNTS), "RunningTotal": RunningTotal, "SCHEMA": TOTALS}
-    try:
-        reader.writes(reader.reads("low_latency.md", **given))
-    finally:
-        reader.spark.conf.unset("spark.sql.streaming.checkpoint.fileChecksum.enabled")
+    reader.writes(reader.reads("low_latency.md", **given))
 
 
 def test_page_metrics(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
