@@ -22,6 +22,7 @@ import holdfast as hf
 from holdfast.checkpoint import (
     VersionsOrigin,
     operator_prefix,
+    process_background,
     recorded_operator,
 )
 from holdfast.checkpoint.continued import continued
@@ -47,9 +48,13 @@ FOLDED = {"fold.deltas.max": 1, "snapshot.deltas.max": 2, "snapshot.bytes.min": 
 
 
 class Recorded:
-    """A query's files after some batches: batch b adds b to each of ten users, and one user more."""
+    """A query's files after some batches: batch b adds b to each of ten users, and one user more.
 
-    def __init__(self, folder: Path, batches: int = BATCHES, **settings: Any) -> None:
+    ``settled``: what a batch leaves to the background, snapshots and what they make superfluous, is done before the
+    next one; otherwise it is done at some time.
+    """
+
+    def __init__(self, folder: Path, batches: int = BATCHES, *, settled: bool = False, **settings: Any) -> None:
         self.folder = folder
         self.spark = SparkFiles(folder / "checkpoint", QUERY_ID)
         self.handles = []
@@ -63,6 +68,8 @@ class Recorded:
                 assert handle is not None
                 self.handles.append(handle)
                 self.spark.commit(batch_id, [handle.to_text()], watermark_ms=batch_id * 1000)
+                if settled:
+                    assert process_background().drain(240)
 
     def open(self) -> hf.Checkpoint:
         return hf.Checkpoint(self.folder / "checkpoint")
@@ -521,7 +528,7 @@ def test_command_reads_and_compares(run: Any, tmp_path: Path) -> None:
 def outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """Spark retains more batches than Holdfast."""
     monkeypatch.setattr("holdfast.testing.harness._RETAINED_BATCHES", 2)  # whose settings keep all
-    return Recorded(tmp_path, 2 * BATCHES, **FOLDED, **{"snapshot.stateFraction": 0.01})
+    return Recorded(tmp_path, 2 * BATCHES, settled=True, **FOLDED, **{"snapshot.stateFraction": 0.01})
 
 
 def test_what_retention_deleted_is_no_damage(outlived: Recorded) -> None:
