@@ -14,8 +14,8 @@ TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4))
 BENCH ?= keyed_sum
 KILLS ?= 2
 SEED ?= $(shell date +%Y%m%d)
-BENCHES := keyed_sum long_run core_ops small_batch growth upload recovery savepoint rescale read memory ttl timers low_latency evolution storage kafka_source eos exactly_once
-KAFKA_BENCHES := kafka_source eos exactly_once
+BENCHES := keyed_sum long_run core_ops small_batch growth upload recovery savepoint rescale read memory ttl timers low_latency evolution pressure storage load kafka_source eos exactly_once
+KAFKA_BENCHES := load kafka_source eos exactly_once
 ARGS ?=
 
 CPP_SOURCES := $(shell find cpp tests/cpp benchmarks -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -197,13 +197,14 @@ $(VENV)/wheel.stamp: $(VENV)/environment.stamp
 
 # The oldest releases that pyproject.toml allows, and a plain install. Needs a Python that they have wheels for (3.11).
 OLDEST := build/oldest
+OLDEST_TESTS ?= tests/unit tests/integration/test_totals.py \
+ tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py \
+ tests/integration/kafka/test_kafka_source_in_spark.py tests/integration/kafka/test_kafka_plans.py \
+ tests/integration/test_query_errors.py tests/integration/test_side_outputs_in_spark.py tests/integration/test_connect.py \
+ tests/integration/test_metrics_in_spark.py
 oldest: maven $(OLDEST)/environment.stamp  ## a core of the tests on the oldest supported pyspark, pyarrow and pandas
 	HOLDFAST_PLAIN_SPARK=1 PATH=$(CURDIR)/$(OLDEST)/bin:$$PATH PYSPARK_PYTHON=$(CURDIR)/$(OLDEST)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(OLDEST)/bin/python \
-	 $(OLDEST)/bin/python -m pytest -p no:benchmark -m "not slow" tests/unit tests/integration/test_totals.py \
-	 tests/integration/test_exactly_once.py tests/integration/kafka/test_spark_connector.py tests/faults/test_recovery_ways.py \
-	 tests/integration/kafka/test_kafka_source_in_spark.py tests/integration/kafka/test_kafka_plans.py \
-	 tests/integration/test_query_errors.py tests/integration/test_side_outputs_in_spark.py tests/integration/test_connect.py \
-	 tests/integration/test_metrics_in_spark.py
+	 $(OLDEST)/bin/python -m pytest -p no:benchmark -m "not slow" $(OLDEST_TESTS)
 
 $(OLDEST)/environment.stamp: pyproject.toml CMakeLists.txt $(CORE_SOURCES) $(shell find python -name '*.py' 2>/dev/null)
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -89,7 +89,27 @@ ROWS = (
         "bytes uploaded ÷ bytes changed, 5 GB of state: between snapshots, over a cycle",
         ["upload.delta_ratio", "upload.cycle_ratio"],
     ),
+    Row(
+        "bytes uploaded by a whole query ÷ changed: ours, Spark's changelogs, Spark's tables (Flink's way)",
+        ["upload.query_ratio", "upload.spark_query_ratio", "upload.spark_by_tables_query_ratio"],
+        "--only peers",
+    ),
+    Row(
+        "a state larger than the memory, rows/s ÷ Spark's RocksDB: keys uniform, as Zipf has them",
+        ["pressure.uniform.vs_spark", "pressure.zipf.vs_spark"],
+    ),
+    Row("the same ÷ ours with all memory", ["pressure.uniform.vs_unlimited", "pressure.zipf.vs_unlimited"]),
+    Row("memory of all processes at its peak ÷ what the settings allow", ["pressure.anonymous_of_promise"]),
+    Row(
+        "a row from Kafka to Kafka at 25, 50, 75, 90 % of capacity, p99 in ms",
+        [f"load.{part}.p99_ms" for part in (25, 50, 75, 90)],
+    ),
+    Row(
+        "the same ÷ Spark SQL, RocksDB tuned",
+        [f"load.{part}.p99_vs_spark_sql_tuned" for part in (25, 50, 75, 90)],
+    ),
     Row("1 GB of state opened again, s: warm, cold", ["recovery.warm_s", "recovery.cold_s"]),
+    Row("the same with nothing in the page cache", ["recovery.warm_uncached_s", "recovery.cold_uncached_s"]),
     Row("a query started again without local files, time ÷ Spark's RocksDB provider's", ["recovery.vs_spark"]),
     Row("state that another number of slots begins with, s a GB", ["rescale.seconds_per_gb"]),
     Row(

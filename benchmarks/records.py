@@ -158,6 +158,7 @@ def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Pat
             "--record: a short run is no figure; run it without --short, on a machine that does nothing else"
         )
     commit, clean = conditions.commit() if given.record else ("", False)
+    conditions.adopt_orphans()
     before, start = conditions.load(), ProcessorTime.now()
     begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
     _say_machine(before)

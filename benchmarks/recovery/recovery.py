@@ -1,9 +1,12 @@
 """recovery: a state of 1 GB, opened again: on the machine that has a local copy, on a new one, and against Spark's own.
 
-warm and cold: one slot without Spark, in a worker that knows nothing, from open to the first 1,000 values read. The
-files are in the page cache, and storage is a local folder: on an object store, add the time of the download.
-vs_spark: a whole query, killed and started again in a new JVM without local files; what its first batch takes longer
-than its later ones. The state is the same, cut in two, under Spark's RocksDB provider with changelog.
+In a steady state: after many batches that change it, so that there are deltas (Spark: changelogs) to be replayed.
+warm and cold: one slot without Spark, in a worker that knows nothing, from open to the first 1,000 values read; with
+all files in the page cache, and with none of them. Storage is a local folder: on an object store, add the time of the
+download.
+vs_spark: a whole query, killed and started again in a new JVM without local files and with nothing in the page cache;
+what its first batch takes longer than its later ones. The state is the same, cut in two, under Spark's RocksDB provider
+with changelog. Restarts of both in turns.
 """
 
 from __future__ import annotations
@@ -16,22 +19,26 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.figures import IN_TURNS, ROOT, arguments, at_most, figure, middle
+from benchmarks.figures import IN_TURNS, ROOT, arguments, at_most, in_turns, middle, ratio
+from benchmarks.page_cache import forget
 from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, Slot, payloads
 from benchmarks.stream.workload import start_session
+from benchmarks.turns import turns
 from pyspark.sql import DataFrame
 
 import holdfast as hf
 
 VALUE_BYTES = 100
-SMALL_ROWS = 1000
-SMALL_FILES = 6
+#: What the state lives through before it is opened again, and what a query does after each restart.
+STEADY_ROWS = 10_000
+RESTART_FILES = 5
 ROWS = "key long, payload binary"
 
 
@@ -57,7 +64,7 @@ def spark_state(rows: DataFrame) -> DataFrame:
 ENGINES = {"holdfast": holdfast_state, "spark": spark_state}
 
 
-def slot_recovery(folder: Path, stored: int, rounds: int) -> None:
+def slot_recovery(folder: Path, stored: int, batches: int, rounds: int) -> None:
     """The slot alone."""
     # Folds and snapshots of a small form are due as early, for its size, as those of the full one.
     small = {"fold_bytes_max": 1 << 20, "snapshot_bytes_min": 1 << 20} if stored < 1_000_000 else {}
@@ -67,22 +74,41 @@ def slot_recovery(folder: Path, stored: int, rounds: int) -> None:
         keys = np.arange(start, min(start + 500_000, stored))
         slot.put(pa.array(keys), payloads(generator, len(keys), VALUE_BYTES))
         slot.settle()
-    for _ in range(3):  # so that a handle names the newest snapshot
-        slot.put(pa.array(np.arange(100)), payloads(generator, 100, VALUE_BYTES))
+    for _ in range(batches):
+        slot.put(
+            pa.array(generator.choice(stored, STEADY_ROWS, replace=False)),
+            payloads(generator, STEADY_ROWS, VALUE_BYTES),
+        )
         slot.settle()
     wanted = pa.array(generator.integers(0, stored, 1000))
-    warm, cold = [], []
+    ways: dict[str, list[Opening]] = {"warm": [], "cold": [], "warm_uncached": [], "cold_uncached": []}
     for number in range(rounds):
-        warm.append(_open_and_read(slot, None, wanted))
-        elsewhere = folder / f"elsewhere-{number}"
-        cold.append(_open_and_read(slot, str(elsewhere), wanted))
-        shutil.rmtree(elsewhere)
-    note = f"{stored * (8 + VALUE_BYTES) / 1e9:.2f} GB"
-    middle("recovery.warm_s", warm, at_most(0.5), note, IN_TURNS)
-    middle("recovery.cold_s", cold, at_most(3), note, IN_TURNS)
+        for name, found in ways.items():
+            elsewhere = folder / f"elsewhere-{number}"
+            cached = forget(folder) if name.endswith("_uncached") else None
+            found.append(_open_and_read(slot, str(elsewhere) if name.startswith("cold") else None, wanted, cached))
+            shutil.rmtree(elsewhere, ignore_errors=True)
+    goals = {"warm": at_most(0.5), "cold": at_most(3)}
+    for name, found in ways.items():
+        deltas = "/".join(map(str, sorted({one.deltas for one in found})))
+        note = f"{stored * (8 + VALUE_BYTES) / 1e9:.2f} GB, {deltas} deltas replayed"
+        if name in goals:
+            note += ", files in the page cache"
+        else:
+            note += f", {max(one.cached_bytes for one in found) / 1e6:.1f} MB of the files in the page cache before"
+        middle(f"recovery.{name}_s", [one.seconds for one in found], goals.get(name), note, IN_TURNS)
 
 
-def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array) -> float:
+@dataclass(frozen=True)
+class Opening:
+    """How long it took from open to the first values, how many deltas it replayed, what the page cache had before."""
+
+    seconds: float
+    deltas: int
+    cached_bytes: int
+
+
+def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array, cached: int | None) -> Opening:
     start = time.perf_counter()
     state = slot.worker(local)
     store = state.open(slot.handle)
@@ -90,26 +116,35 @@ def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array) -> float:
     seconds = time.perf_counter() - start
     if values.null_count:
         raise RuntimeError(f"{values.null_count} of {len(wanted)} values are missing")
-    way = state.recovery.way if state.recovery else "unknown"
-    print(f"{way}: {seconds:.3f} s", flush=True)
+    recovery = state.recovery
+    if recovery is None:
+        raise RuntimeError("a worker that knows nothing opened the slot without a recovery")
+    before = "" if cached is None else f", {cached / 1e6:.1f} MB in the page cache before"
+    print(f"{recovery.way}: {seconds:.3f} s, {recovery.deltas} deltas{before}", flush=True)
     state.release_memory()
-    return seconds
+    return Opening(seconds, recovery.deltas, cached or 0)
 
 
-def write_files(folder: Path, first: int, sizes: list[int], stored: int) -> None:
-    """Input files, numbered on; large ones fill the state in order of keys, small ones touch it anywhere."""
-    generator = np.random.default_rng(first)
-    folder.mkdir(exist_ok=True)
-    filled = 0
-    for number, size in enumerate(sizes, first):
-        if size == SMALL_ROWS:
-            keys = generator.integers(0, stored, size)
-        else:
-            keys = np.arange(filled, filled + size)
-            filled += size
-        path = folder / f"{number:05d}.parquet"
-        pq.write_table(pa.table({"key": keys, "payload": payloads(generator, size, VALUE_BYTES)}), path)
-        os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+class Input:
+    """Files that a query reads one a batch: large ones fill the state in order of keys, small ones touch any keys."""
+
+    def __init__(self, folder: Path, stored: int, large_rows: int) -> None:
+        self._folder, self._stored, self._files = folder, stored, 0
+        folder.mkdir(parents=True)
+        for start in range(0, stored, large_rows):
+            self._write(np.arange(start, start + large_rows))
+
+    def small(self, files: int, rows: int) -> None:
+        """So many more, of so many rows."""
+        for _ in range(files):
+            self._write(np.random.default_rng(self._files).integers(0, self._stored, rows))
+
+    def _write(self, keys: np.ndarray) -> None:
+        path = self._folder / f"{self._files:05d}.parquet"
+        generator = np.random.default_rng(self._files)
+        pq.write_table(pa.table({"key": keys, "payload": payloads(generator, len(keys), VALUE_BYTES)}), path)
+        os.utime(path, (1_000_000_000 + self._files, 1_000_000_000 + self._files))
+        self._files += 1
 
 
 def run_engine(folder: Path, engine: str) -> None:
@@ -130,19 +165,42 @@ def run_engine(folder: Path, engine: str) -> None:
     os.killpg(0, signal.SIGKILL)  # the JVM too: nothing is closed in order
 
 
-def restart_cost(folder: Path, engine: str, stored: int, large_rows: int) -> float:
-    """Seconds that the first batch after a restart takes longer than the later ones."""
-    folder.mkdir()
-    large = [large_rows] * (stored // large_rows)
-    write_files(folder / "input", 0, large + [SMALL_ROWS] * SMALL_FILES, stored)
-    _child(folder, engine)
-    shutil.rmtree(folder / "holdfast-local", ignore_errors=True)
-    shutil.rmtree(folder / "spark-local", ignore_errors=True)
-    write_files(folder / "input", len(large) + SMALL_FILES, [SMALL_ROWS] * SMALL_FILES, stored)
-    ms = _child(folder, engine)
-    first, later = ms[0] / 1000, statistics.median(ms[2:]) / 1000
-    print(f"{engine}: first batch {first:.2f} s, later ones {later:.2f} s", flush=True)
-    return first - later
+class Restarts:
+    """One query with its state, that is killed and started again."""
+
+    def __init__(self, folder: Path, engine: str, stored: int, large_rows: int, batches: int) -> None:
+        self._folder, self._engine = folder, engine
+        self._input = Input(folder / "input", stored, large_rows)
+        self._input.small(batches, STEADY_ROWS)
+        self.replayed: list[int] = []
+        _child(folder, engine)
+
+    def once(self) -> float:
+        """Seconds that the first batch after a restart takes longer than the later ones."""
+        for local in ("holdfast-local", "spark-local"):
+            shutil.rmtree(self._folder / local, ignore_errors=True)
+        self._input.small(RESTART_FILES, STEADY_ROWS)
+        if self._engine == "spark":
+            self.replayed.append(changelogs_after_snapshots(self._folder / "checkpoint" / "state" / "0"))
+        cached = forget(self._folder)
+        ms = _child(self._folder, self._engine)
+        first, later = ms[0] / 1000, statistics.median(ms[2:]) / 1000
+        told = f"{self._engine}: first batch {first:.2f} s, later ones {later:.2f} s"
+        print(f"{told}, {cached / 1e6:.1f} MB in the page cache before", flush=True)
+        return first - later
+
+
+def changelogs_after_snapshots(state: Path) -> int:
+    """Of Spark's operator: how many changelogs its partitions replay at the next start, in all."""
+    found = 0
+    for partition in state.glob("[0-9]*"):
+        versions = {
+            kind: [int(path.name.split(".")[0].split("_")[0]) for path in partition.glob(f"*.{kind}")]
+            for kind in ("zip", "changelog")
+        }
+        newest = max(versions["zip"], default=0)
+        found += sum(version > newest for version in versions["changelog"])
+    return found
 
 
 def _child(folder: Path, engine: str) -> list[float]:
@@ -157,7 +215,7 @@ def _child(folder: Path, engine: str) -> list[float]:
 
 def main() -> None:
     """1 GB: 9.2M keys with values of 100 bytes."""
-    parser = arguments(__doc__, gigabytes=1.0, rounds=5)
+    parser = arguments(__doc__, gigabytes=1.0, batches=40, rounds=6)
     parser.add_argument("--child", choices=list(ENGINES), help="used by the benchmark itself")
     parser.add_argument("--only", choices=["slot", "query"], help="one part")
     given = parser.parse_args()
@@ -165,16 +223,24 @@ def main() -> None:
         run_engine(given.folder, given.child)
         return
     gigabytes = 0.02 if given.short else given.gigabytes
+    batches, rounds = (6, 1) if given.short else (given.batches, given.rounds)
     large_rows = 50_000 if given.short else 1_000_000
     stored = max(1, int(gigabytes * 1e9 / (8 + VALUE_BYTES) / large_rows)) * large_rows
     with recorded(given) as folder:
         if given.only in (None, "slot"):
-            slot_recovery(folder / "slot", stored, given.rounds)
+            slot_recovery(folder / "slot", stored, batches, rounds)
         if given.only in (None, "query"):
-            ours = restart_cost(folder / "holdfast", "holdfast", stored, large_rows)
-            theirs = restart_cost(folder / "spark", "spark", stored, large_rows)
-            note = f"{ours:.2f} s against {theirs:.2f} s more than a later batch; both with the start of their workers"
-            figure("recovery.vs_spark", ours / theirs, at_most(0.3), note)
+            queries(folder, stored, large_rows, batches, rounds)
+
+
+def queries(folder: Path, stored: int, large_rows: int, batches: int, rounds: int) -> None:
+    """Ours and Spark's, each restarted so many times."""
+    queries = {engine: Restarts(folder / engine, engine, stored, large_rows, batches) for engine in ENGINES}
+    found = turns(list(ENGINES), rounds, lambda engine: queries[engine].once())
+    replayed = sorted(queries["spark"].replayed)
+    note = f"seconds more than a later batch, the start of workers among them; Spark replayed {replayed} changelogs"
+    ratio("recovery.vs_spark", in_turns(found["holdfast"], found["spark"]), at_most(0.3), note)
+    middle("recovery.restart_s", found["holdfast"], how=IN_TURNS)
 
 
 if __name__ == "__main__":

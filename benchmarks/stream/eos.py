@@ -93,10 +93,10 @@ def commit_phase(name: str, times: list[CommitTimes], note: str, goals: tuple[Go
         figure(f"{name}_p{percent}_ms", percentile(ms, percent), goal, note, Measured.among(ms))
 
 
-def new_topic(servers: str) -> str:
-    """Of four partitions, that does not fill the disk."""
+def new_topic(servers: str, retained_bytes: int = 64 << 20) -> str:
+    """Of four partitions, that does not fill the disk: each keeps that much at least."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    config = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
+    config = {"retention.bytes": str(retained_bytes), "segment.bytes": str(32 << 20)}
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)])[name].result(30)
     return name
