@@ -84,6 +84,10 @@ ROWS = (
     Row("the same on hot keys, rows/s on one core", ["core_ops.hot_rows_per_s"]),
     Row("a slot's batch of 100 rows over 1M keys, ms: p50, p99", ["small_batch.p50_ms", "small_batch.p99_ms"]),
     Row("the same as a whole query, time ÷ the best of what Spark has", ["small_batch.query_vs_best"]),
+    Row(
+        "the same ÷ applyInPandasWithState; ÷ Spark SQL's aggregation",
+        ["small_batch.query_vs_apply_in_pandas", "small_batch.query_vs_spark_sql"],
+    ),
     Row("rate at 10M stored keys ÷ at 100k", ["growth.10m_vs_100k"]),
     Row(
         "bytes uploaded ÷ bytes changed, 5 GB of state: between snapshots, over a cycle",

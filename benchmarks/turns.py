@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 from typing import TypeVar
 
 from benchmarks.figures import Goal, in_turns, ratio
@@ -26,7 +27,13 @@ def best_of(rivals: Mapping[str, Sequence[float]], faster: Callable[..., str]) -
 
 
 def against(
-    prefix: str, ours: Sequence[float], rivals: Mapping[str, Sequence[float]], *, faster: Callable[..., str], best: Goal
+    prefix: str,
+    ours: Sequence[float],
+    rivals: Mapping[str, Sequence[float]],
+    *,
+    faster: Callable[..., str],
+    best: Goal,
+    goals: Mapping[str, Goal] = MappingProxyType({}),
 ) -> None:
     """A figure `<prefix>_<rival>` against each, and `<prefix>_best` against the best.
 
@@ -36,8 +43,10 @@ def against(
         By the end of the figure's name: one value a round.
     faster
         `max` where values are rates, `min` where they are times.
+    best, goals
+        Of the figure against the best, and of those against single rivals.
     """
     for rival, theirs in rivals.items():
-        ratio(f"{prefix}_{rival}", in_turns(ours, theirs))
+        ratio(f"{prefix}_{rival}", in_turns(ours, theirs), goals.get(rival))
     of_all = best_of(rivals, faster)
     ratio(f"{prefix}_best", in_turns(ours, rivals[of_all]), best, f"the best of {len(rivals)}: {of_all}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from benchmarks.figures import IN_TURNS, Measured, arguments, at_most, figure, middle, percentile, spread
 from benchmarks.records import recorded
 from benchmarks.slot import TOTAL, Slot
-from benchmarks.stream.rivals import RIVALS, SLUGS, by_slug
+from benchmarks.stream.rivals import RIVALS, SLUGS, TUNED, by_slug
 from benchmarks.stream.ways import OURS, Way
 from benchmarks.stream.workload import configured, start_session
 from benchmarks.turns import against, turns
@@ -27,7 +28,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 100
 WARM_UP = 3
-WAYS = {"holdfast": OURS["holdfast"], **RIVALS}
+# Over many keys the in-memory provider takes longer for few rows than RocksDB does, which is otherwise the other way
+# round: each gets what suits it here.
+WAYS = {
+    "holdfast": OURS["holdfast"],
+    **RIVALS,
+    "applyInPandasWithState": replace(RIVALS["applyInPandasWithState"], conf=TUNED),
+}
+GOALS = {"spark_sql": at_most(1.25), "apply_in_pandas": at_most(1.0)}
 FILE_SCHEMA = "key long, amount long"
 
 
@@ -102,7 +110,7 @@ def queries(spark: SparkSession, folder: Path, stored: int, rounds: int, batches
     found = by_turns(spark, folder, WAYS, stored, rounds, batches)
     ours = found.pop("holdfast")
     middle("small_batch.query_p50_ms", ours, how=IN_TURNS)
-    against("small_batch.query_vs", ours, by_slug(found), faster=min, best=at_most(1.25))
+    against("small_batch.query_vs", ours, by_slug(found), faster=min, best=at_most(1.25), goals=GOALS)
 
 
 def main() -> None:
