@@ -430,6 +430,17 @@ def test_a_count_of_nothing_is_zero_before_and_after_clearing() -> None:
     keyed(hf.AggregatingState(pa.string(), "count"), use, calls=2)
 
 
+@pytest.mark.parametrize("type", [pa.int8(), pa.uint8()])
+def test_a_count_goes_past_what_the_counted_type_holds(type: pa.DataType) -> None:
+    def use(state: Any) -> None:
+        counted = state.get()
+        for _ in range(200):
+            state.add(1)
+        assert state.get() == counted + 200
+
+    keyed(hf.AggregatingState(type, "count"), use, calls=2)
+
+
 @pytest.mark.parametrize(
     ("call", "argument", "says"),
     [

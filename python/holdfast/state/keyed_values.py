@@ -121,6 +121,7 @@ class FoldedByCore(KeyedAggregatingState):
         type: pa.DataType,
         running: RunningFold | None = None,
         nothing_added: Any = None,
+        result: pa.DataType | None = None,
     ) -> None:
         super().__init__(name, scope)
         self._table = table
@@ -128,7 +129,9 @@ class FoldedByCore(KeyedAggregatingState):
         self._keep, self._verbatim = keeper(type), verbatim(type)
         self._running = running
         self._nothing_added = nothing_added
-        self._mutable = is_type.is_nested(self._type)
+        self._result = self._type if result is None else result  # of what is given out
+        self._keep_result = keeper(self._result)
+        self._mutable = is_type.is_nested(self._result)
         self._results: list[Any] = []
         self._added_keys: list[int] = []
         self._added: list[Any] = []
@@ -197,12 +200,12 @@ class FoldedByCore(KeyedAggregatingState):
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""
-        if result.__class__ is not int or not is_type.is_integer(self._type):
+        if result.__class__ is not int or not is_type.is_integer(self._result):
             return result
         try:
-            return self._keep(result)
+            return self._keep_result(result)
         except NotKept as reason:
-            raise self._refused(result, self._type, f"the result is too large: {reason}") from None
+            raise self._refused(result, self._result, f"the result is too large: {reason}") from None
 
     def _last_of(self, results: pa.Array) -> Any:
         try:
