@@ -233,6 +233,7 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
         self._fold = fold
         self._keep, self._verbatim = keeper(fold.input_type), verbatim(fold.input_type)
         self._keep_result = keeper(fold.result_type)
+        self._keep_stored, self._verbatim_stored = keeper(fold.stored), verbatim(fold.stored)
 
     def add(self, value: Any) -> None:
         index = self._index()
@@ -265,6 +266,18 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
     def clear(self) -> None:
         index = self._index()
         self._values[index] = self._written[index] = None
+
+    def flush(self) -> None:
+        """Accumulators are the function's own until here: what the type does not keep of one is refused."""
+        for index, accumulator in self._written.items():
+            if accumulator.__class__ in self._verbatim_stored:
+                continue
+            try:
+                self._written[index] = self._keep_stored(accumulator)
+            except NotKept as reason:
+                self._scope.index = index
+                raise self._refused(accumulator, self._stored, reason, ", accumulators") from None
+        super().flush()
 
     def _accumulator(self, index: int) -> Any:
         found = self._values[index]
