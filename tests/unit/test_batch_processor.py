@@ -184,10 +184,22 @@ def test_what_is_wrong_is_named(produced: Any, message: str) -> None:
         giving(produced)
 
 
-@pytest.mark.parametrize("produced", [{"user": None}, pa.table({"user": pa.array([None], pa.string())})])
+ONLY_USERS = pa.schema([pa.field("user", pa.string(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    "produced",
+    [
+        {"user": None},
+        pa.table({"user": pa.array([None], pa.string())}),
+        pa.table([pa.array([None], pa.string())], schema=ONLY_USERS),
+        pa.record_batch([pa.array([None], pa.string())], schema=ONLY_USERS),
+    ],
+)
 def test_nulls_where_none_may_be(produced: Any) -> None:
+    """Spark ends with an IllegalStateException of its JVM."""
     with pytest.raises(InvalidRequest, match="output column 'user': expected string without nulls, found 1"):
-        giving(produced, pa.schema([pa.field("user", pa.string(), nullable=False)]))
+        giving(produced, ONLY_USERS)
 
 
 def test_types_of_output() -> None:
