@@ -100,7 +100,17 @@ def test_what_may_be_given(produced: Any) -> None:
     assert giving(produced) == [ROW]
 
 
-@pytest.mark.parametrize("produced", [None, [], iter(()), pa.table({"user": [], "amount": [], "total": []}), [None]])
+@pytest.mark.parametrize(
+    "produced",
+    [
+        None,
+        [],
+        iter(()),
+        [None],
+        pa.table({"user": [], "amount": [], "total": []}),
+        pd.DataFrame({"user": [], "amount": [], "total": []}),
+    ],
+)
 def test_nothing_may_be_given(produced: Any) -> None:
     assert giving(produced) == []
 
