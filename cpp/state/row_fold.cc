@@ -52,6 +52,7 @@ class RowFoldCall final : public FoldCall {
   }
 
   Result<OwnedArray> Finish() override {
+    results_.bytes.reserve(1);  // also where no row has bytes, what is not null points somewhere
     std::vector<Slice> rows(results_null_.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!results_null_[i]) rows[i] = results_[static_cast<int64_t>(i)];

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import statistics
 import sys
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import datasketches
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.state_bench import USER, bind, make_store, purchases, reopened, run
@@ -78,6 +80,50 @@ def test_a_python_class_per_key() -> None:
     processor = aggregating(pa.float64(), Mean, accumulator=MEAN, result=pa.float64())[1]()
     batches = [purchases(["ada", "bob", "ada"], [1, 5, 2]), purchases(["ada", "eve"], [6, None])]
     assert results(processor, batches, pa.float64()) == [[1.5, 5.0], [3.0, None]]
+
+
+@pytest.mark.parametrize(
+    ("accumulator", "kept"),
+    [
+        ({"sum": 1.5, "n": 2, "note": "?"}, None),
+        ({"sum": 1.5, "n": Decimal("2.5")}, None),
+        ({"sum": 1.5, "n": np.float64(2.5)}, None),
+        ({"sum": 1.5, "n": True}, None),
+        ({"sum": Decimal("1.5"), "n": 2.0}, {"sum": 1.5, "n": 2}),
+        (NamedTuple("Mixed", [("n", int), ("sum", float)])(2, 1.0), {"sum": 1.0, "n": 2}),
+    ],
+)
+@pytest.mark.parametrize("form", [0, 1], ids=["batch", "keyed"])
+def test_of_an_accumulator_is_kept_what_its_type_says_or_nothing(accumulator: Any, kept: Any, form: int) -> None:
+    """A key at a time, Arrow made of it what it could: 2 of 2.5, and of a named tuple its fields by their places."""
+
+    class Gives(Mean):
+        def add(self, old: Any, value: Any) -> Any:
+            return accumulator
+
+        def result(self, accumulator: Any) -> float:
+            return 0.0
+
+    class Adds(hf.BatchProcessor):
+        state = hf.AggregatingState(pa.float64(), Gives, accumulator=MEAN, result=pa.float64())
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.state.add_only(batch, batch["amount"])
+
+    class Raw(hf.BatchProcessor):
+        state = hf.ValueState(MEAN)
+
+    keyed = aggregating(pa.float64(), Gives, accumulator=MEAN, result=pa.float64())[1]
+    store, output = make_store(), pa.schema([("user", pa.string()), ("result", pa.float64())])
+    given = [purchases(["ada", "bob"], [1, 2])]
+    if kept is None:
+        with pytest.raises(InvalidRequest, match="state 'state', accumulators: expected struct<sum: double, n: int64>"):
+            run(keyed() if form else Adds(), given, output, store)
+        return
+    run(keyed() if form else Adds(), given, output, store)
+    raw = Raw()
+    with bind(raw, USER, reopened(store)):
+        assert raw.state.get(["ada", "bob"]).to_pylist() == [kept, kept]
 
 
 class Distinct(hf.AggregateFunction[list[int]]):

@@ -100,7 +100,17 @@ def test_what_may_be_given(produced: Any) -> None:
     assert giving(produced) == [ROW]
 
 
-@pytest.mark.parametrize("produced", [None, [], iter(()), pa.table({"user": [], "amount": [], "total": []}), [None]])
+@pytest.mark.parametrize(
+    "produced",
+    [
+        None,
+        [],
+        iter(()),
+        [None],
+        pa.table({"user": [], "amount": [], "total": []}),
+        pd.DataFrame({"user": [], "amount": [], "total": []}),
+    ],
+)
 def test_nothing_may_be_given(produced: Any) -> None:
     assert giving(produced) == []
 
@@ -184,10 +194,22 @@ def test_what_is_wrong_is_named(produced: Any, message: str) -> None:
         giving(produced)
 
 
-@pytest.mark.parametrize("produced", [{"user": None}, pa.table({"user": pa.array([None], pa.string())})])
+ONLY_USERS = pa.schema([pa.field("user", pa.string(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    "produced",
+    [
+        {"user": None},
+        pa.table({"user": pa.array([None], pa.string())}),
+        pa.table([pa.array([None], pa.string())], schema=ONLY_USERS),
+        pa.record_batch([pa.array([None], pa.string())], schema=ONLY_USERS),
+    ],
+)
 def test_nulls_where_none_may_be(produced: Any) -> None:
+    """Spark ends with an IllegalStateException of its JVM."""
     with pytest.raises(InvalidRequest, match="output column 'user': expected string without nulls, found 1"):
-        giving(produced, pa.schema([pa.field("user", pa.string(), nullable=False)]))
+        giving(produced, ONLY_USERS)
 
 
 def test_types_of_output() -> None:

@@ -98,3 +98,16 @@ def test_a_null_key_is_refused_as_a_query_refuses_it_also_where_no_state_is_aske
 def test_a_name_that_a_query_refuses_is_refused() -> None:
     with pytest.raises(hf.InvalidRequest, match="expected a printable name for the operator"):
         Harness(Echo(), "user", IN, IN, name=" ")
+
+
+def test_nan_is_one_key_of_those_that_came_in() -> None:
+    class Total(hf.BatchProcessor):
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.total.add_only(batch, batch["amount"])
+
+    with Harness(Total(), "at", "at double, amount long", IN) as harness:
+        for _ in range(2):
+            harness.process([{"at": float("nan"), "amount": 1}, {"at": float("nan"), "amount": 2}])
+        assert list(harness.state("total").values()) == [6]

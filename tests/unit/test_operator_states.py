@@ -152,6 +152,10 @@ def test_a_broadcast_state_of_batches_takes_and_gives_arrays() -> None:
         assert rules.keys().to_pylist() == ["a", "b", "c", "held"]
         assert rules.values().field("least").to_pylist() == [3, None, 4, 0]
         assert rules.get("a") == {"least": 3}
+        count = rules.count()
+        rules.put("e", None)
+        assert (len(rules.items()), rules.count()) == (count + 1, count + 1)  # items() had the change made
+        rules.remove("e")
         return rules.count(), rules.get([]).to_pylist()
 
     def read(processor: Any, ctx: hf.Context) -> Any:

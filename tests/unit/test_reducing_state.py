@@ -176,6 +176,17 @@ def test_per_key_and_vectorised_say_the_same(data: st.DataObject) -> None:
         assert repr(stored.state.get(["ada"])[0].as_py()) == repr(expected)
 
 
+@pytest.mark.parametrize(("type", "value"), [(pa.struct([]), {}), (pa.binary(0), b"")], ids=str)
+def test_a_value_without_bytes_is_a_value(type: pa.DataType, value: Any) -> None:
+    class Kept(hf.BatchProcessor):
+        state = hf.ReducingState(type, "last")
+
+    processor = Kept()
+    with bind(processor, USER):
+        assert processor.state.add(["ada", "bob"], pa.array([value, None], type)).to_pylist() == [value, None]
+        assert processor.state.get(["bob", "ada"]).to_pylist() == [None, value]
+
+
 def test_a_key_clears_and_adds_again() -> None:
     class Clears(hf.KeyedProcessor):
         state = hf.ReducingState(pa.int64(), "sum")

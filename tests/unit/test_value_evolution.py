@@ -296,6 +296,8 @@ def test_what_counts_distinct_values_keeps_their_type() -> None:
         (lambda: hf.renamed_from(3, pa.field("a", pa.int8())), "name is 3"),
         (lambda: hf.with_default("a", 3), "expected a pyarrow.field"),
         (lambda: hf.with_default(pa.field("a", pa.int8()), 300), "300 is no int8 for field 'a'"),
+        (lambda: hf.with_default(pa.field("a", pa.int8()), 2.5), "2.5 is no int8 for field 'a'"),
+        (lambda: hf.with_default(pa.field("a", pa.string()), b"x"), "b'x' is no string for field 'a'"),
         (lambda: hf.with_default(pa.field("a", pa.int8()), None), "the value is None"),
         (lambda: hf.with_default(pa.field("a", pa.list_(pa.int8())), []), "which has no default"),
         (

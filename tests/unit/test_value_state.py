@@ -134,6 +134,19 @@ def test_one_value_for_all_rows(last: BatchValueState, value: Any) -> None:
     assert last.get(["ada", "bob"]).to_pylist() == [7, 7]
 
 
+@pytest.mark.parametrize("nothing", [[], np.array([]), pd.Series([], dtype=float), pa.array([])])
+def test_no_values_are_of_any_type(nothing: Any) -> None:
+    """numpy and pandas make doubles of them."""
+
+    class Names(hf.BatchProcessor):
+        names = hf.ValueState(pa.string())
+
+    processor = Names()
+    with bind(processor, USER):
+        processor.names.put(nothing, nothing)
+        assert len(processor.names.get(nothing)) == 0
+
+
 def test_missing_numbers_in_pandas_are_nulls(last: BatchValueState) -> None:
     last.put(["ada", "bob"], pd.Series([1.0, float("nan")]))
     assert last.get(["ada", "bob"]).to_pylist() == [1, None]

@@ -28,6 +28,8 @@ def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
         raise InvalidRequest(f"{what}: expected a numpy array of one dimension, found {values.ndim}")
     in_pandas = is_series(values)
     if in_pandas or isinstance(values, np.ndarray):
+        if not len(values):  # numpy and pandas make doubles of no values, whatever they would have been
+            return pa.array([], expected)
         if values.dtype == object:
             return from_python(values.tolist(), expected, what, from_pandas=in_pandas)
         return cast(_in_arrow(values, expected, what), expected, what)

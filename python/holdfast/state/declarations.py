@@ -379,11 +379,12 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
 
     def bind_keyed(self, store: _core.Store, state_id: int, scope: KeyScope) -> KeyedAggregatingState:
         if self.function == SKETCH_FUNCTION:
-            return FoldedByCore(self.name, scope, self._sketches(store, state_id), self.type)
+            return FoldedByCore(self.name, scope, self._sketches(store, state_id), self.type, result=pa.int64())
         if isinstance(self.function, str):
             table = store.aggregating_state(state_id, self.type, self.function)
             running = running_fold(self.function, storage_type(self.type))
-            return FoldedByCore(self.name, scope, table, self.type, running, nothing_added(self.function))
+            result = pa.int64() if self.function == "count" else pa.float64()
+            return FoldedByCore(self.name, scope, table, self.type, running, nothing_added(self.function), result)
         fold = self._fold()
         return FoldedByPython(self.name, scope, store.value_state(state_id, fold.stored), fold)
 

@@ -16,6 +16,7 @@ from holdfast import _core
 from holdfast.arrow.types import is_list
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.state.casts import CONVERSION_ERRORS, storage_type
+from holdfast.state.python_values import from_python
 
 _RENAMED, _DROPPED, _DEFAULT = b"holdfast.renamed_from", b"holdfast.dropped", b"holdfast.default"
 _MARKS = (_RENAMED, _DROPPED, _DEFAULT)
@@ -86,7 +87,7 @@ def with_default(field: pa.Field, value: Any) -> pa.Field:
             "let it be null in values from before it"
         )
     try:
-        row = pa.array(_core.RowCodec(plain).encode(pa.array([value], plain)))[0].as_py()
+        row = pa.array(_core.RowCodec(plain).encode(from_python([value], plain, "the value")))[0].as_py()
     except (HoldfastError, *CONVERSION_ERRORS) as error:
         raise InvalidRequest(f"with_default: {value!r} is no {field.type} for field {field.name!r}: {error}") from None
     if row is None:

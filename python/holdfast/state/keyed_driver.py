@@ -197,7 +197,8 @@ class _Frames:
     def __init__(self, chunk: pa.RecordBatch) -> None:
         import pandas
 
-        self._frame = chunk.to_pandas()
+        # Otherwise a null of any key makes floats of all integers of the chunk, and past 2**53 others of them.
+        self._frame = chunk.to_pandas(integer_object_nulls=True)
         self._index = pandas.RangeIndex
 
     def slice(self, offset: int, length: int) -> Any:

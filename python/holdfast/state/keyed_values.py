@@ -121,6 +121,7 @@ class FoldedByCore(KeyedAggregatingState):
         type: pa.DataType,
         running: RunningFold | None = None,
         nothing_added: Any = None,
+        result: pa.DataType | None = None,
     ) -> None:
         super().__init__(name, scope)
         self._table = table
@@ -128,7 +129,9 @@ class FoldedByCore(KeyedAggregatingState):
         self._keep, self._verbatim = keeper(type), verbatim(type)
         self._running = running
         self._nothing_added = nothing_added
-        self._mutable = is_type.is_nested(self._type)
+        self._result = self._type if result is None else result  # of what is given out
+        self._keep_result = keeper(self._result)
+        self._mutable = is_type.is_nested(self._result)
         self._results: list[Any] = []
         self._added_keys: list[int] = []
         self._added: list[Any] = []
@@ -197,12 +200,12 @@ class FoldedByCore(KeyedAggregatingState):
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""
-        if result.__class__ is not int or not is_type.is_integer(self._type):
+        if result.__class__ is not int or not is_type.is_integer(self._result):
             return result
         try:
-            return self._keep(result)
+            return self._keep_result(result)
         except NotKept as reason:
-            raise self._refused(result, self._type, f"the result is too large: {reason}") from None
+            raise self._refused(result, self._result, f"the result is too large: {reason}") from None
 
     def _last_of(self, results: pa.Array) -> Any:
         try:
@@ -230,6 +233,7 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
         self._fold = fold
         self._keep, self._verbatim = keeper(fold.input_type), verbatim(fold.input_type)
         self._keep_result = keeper(fold.result_type)
+        self._keep_stored, self._verbatim_stored = keeper(fold.stored), verbatim(fold.stored)
 
     def add(self, value: Any) -> None:
         index = self._index()
@@ -262,6 +266,18 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
     def clear(self) -> None:
         index = self._index()
         self._values[index] = self._written[index] = None
+
+    def flush(self) -> None:
+        """Accumulators are the function's own until here: what the type does not keep of one is refused."""
+        for index, accumulator in self._written.items():
+            if accumulator.__class__ in self._verbatim_stored:
+                continue
+            try:
+                self._written[index] = self._keep_stored(accumulator)
+            except NotKept as reason:
+                self._scope.index = index
+                raise self._refused(accumulator, self._stored, reason, ", accumulators") from None
+        super().flush()
 
     def _accumulator(self, index: int) -> Any:
         found = self._values[index]

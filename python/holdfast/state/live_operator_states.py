@@ -92,6 +92,10 @@ class KeyedBroadcastState(KeyedMapState):
                 )
             )
 
+    def _write(self, cleared: list[int], changes: dict[int, dict[Any, tuple[Any, Any]]]) -> None:
+        self._size = None
+        super()._write(cleared, changes)
+
     def _unchanged(self, index: int, wanted: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
         if wanted and self._entries[index] is UNREAD and not self._changes and not self._cleared:
             self._looked_up += sum(same not in self._known for same, _ in wanted)

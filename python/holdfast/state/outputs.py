@@ -118,13 +118,16 @@ class OutputRows:
     def _keep(self, columns: list[pa.Array]) -> None:
         if columns and not len(columns[0]):
             return
+        self._check_nulls(columns)
+        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def _check_nulls(self, columns: list[pa.Array]) -> None:
         for field, column in zip(self._schema, columns):
             if not field.nullable and column.null_count:
                 raise InvalidRequest(
                     f"{self._what} column {field.name!r}: expected {field.type} without nulls, found "
                     f"{column.null_count} nulls"
                 )
-        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _row(self, piece: Any, kind: type) -> tuple[Any, ...]:
         """A row's values by position, as they are now."""
@@ -179,7 +182,10 @@ class OutputRows:
         found: pa.Schema = pieces[0].schema
         if found.equals(self._schema):
             for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [one_batch(pieces)]:
-                self._batches.extend(batch for batch in _batches(piece) if batch.num_rows)
+                for batch in _batches(piece):
+                    if batch.num_rows:
+                        self._check_nulls(batch.columns)
+                        self._batches.append(batch)
             return
         self._check_names(found.names, "a batch")
         whole = pa.concat_tables(

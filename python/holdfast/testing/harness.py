@@ -7,6 +7,7 @@ handle of the last committed version. Owner: one thread.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -476,5 +477,7 @@ def _map(entries: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _hashable(value: Any) -> Any:
-    """A key's value with its structs as tuples, which Arrow takes for structs again."""
-    return tuple(map(_hashable, value.values())) if isinstance(value, dict) else value
+    """A key's value with its structs as tuples, which Arrow takes for structs again; every NaN is one key."""
+    if isinstance(value, dict):
+        return tuple(map(_hashable, value.values()))
+    return math.nan if isinstance(value, float) and value != value else value
