@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,6 +89,55 @@ def test_a_reader_sees_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
     assert FileSink.files(str(tmp_path)) == []
     assert sink.commit(SCOPE, prepared) == [Outcome.DONE, Outcome.DONE]
     assert FileSink.read(str(tmp_path)).num_rows == 6
+
+
+def test_what_was_written_to_another_folder_is_not_taken_for_lost(tmp_path: Path) -> None:
+    """The query died as it published, and was started with another path: the batch was written there once more, beside
+    what was visible in the first. A folder that was moved with all that is in it goes on.
+    """
+    first, second = FileSink(str(tmp_path / "first")), FileSink(str(tmp_path / "second"))
+    prepared = [attempt(first, 0, partition, partition) for partition in range(2)]
+    open_file_store(first.path).copy_if_absent(prepared[0].body["staged"], prepared[0].body["published"])
+    with pytest.raises(Incompatible, match=rf"partition 0 of batch 0 to {first.path}, where .* not in {second.path}"):
+        second.commit(SCOPE, prepared)
+    assert not list((tmp_path / "second").rglob("*.parquet"))
+    shutil.move(first.path, second.path)
+    assert second.commit(SCOPE, prepared) == [Outcome.DONE] * 2
+
+
+def test_a_file_of_any_size_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    """A task that had written some gigabytes was killed for its memory when it prepared them, in each try."""
+    sink = FileSink(str(tmp_path), compression="none")
+    writer = sink.open(SinkTask(SCOPE, 0, 0, 0, 0))
+    for _ in range(32):
+        writer.write(pa.record_batch({"bytes": pa.array([os.urandom(1 << 20)])}))
+    tracemalloc.start()
+    try:
+        prepared = writer.prepare()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert prepared is not None and prepared.size_bytes > 32 << 20 and most < 8 << 20
+    assert sink.commit(SCOPE, [prepared]) == [Outcome.DONE]
+    assert FileSink.read(str(tmp_path)).num_rows == 32
+
+
+def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) -> None:
+    """A stopped query, or a copy under speculation, left what it had written so far, and nobody ever deleted it."""
+    local = tmp_path / "local"
+    local.mkdir()
+    program = (
+        "import os, sys, pyarrow as pa\n"
+        "from holdfast.commit.sink import Scope, SinkTask\n"
+        "from holdfast.sink.files import FileSink\n"
+        "writer = FileSink(sys.argv[1]).open(SinkTask(Scope('query', 'run', 1, 'files'), 0, 0, 0, 0))\n"
+        "writer.write(pa.record_batch({'number': pa.array(range(100_000))}))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(local)}
+    died = subprocess.run([sys.executable, "-c", program, str(tmp_path / "out")], env=environment, timeout=120)
+    assert died.returncode == -signal.SIGKILL
+    assert list(local.iterdir()) == []
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:

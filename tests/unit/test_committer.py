@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.commit_world import Run, World, drive
+from tests.commit_world import Run, World, WorldSink, drive
 
 from holdfast.commit.record_log import RecordLog, record_name
 from holdfast.commit.sink import Committable, Outcome, Scope
+from holdfast.commit.traces import Trace
 from holdfast.errors import Corrupt, Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
 
 
@@ -164,6 +165,43 @@ def test_a_sink_that_has_output_in_flight_cannot_be_left_out() -> None:
     run.committer._sinks = {}
     with pytest.raises(Incompatible, match="output of sink 'sink0', of kind 'world', that may not be visible yet"):
         run.play(0)
+
+
+class SinkOfAnotherKind(WorldSink):
+    """One that cannot read what others have recorded."""
+
+    kind = "another"
+
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
+        assert not newest
+        return super().traces(scope, newest)
+
+    def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
+        assert not keep
+        return super().recover(scope, keep)
+
+
+def with_another_kind(world: World) -> Run:
+    """A driver whose sink has the name of one that wrote somewhere else before."""
+    run = Run(world)
+    run.sinks = [SinkOfAnotherKind(world, "sink0")]
+    run.committer._sinks = {"sink0": run.sinks[0]}  # type: ignore[dict-item]
+    return run
+
+
+def test_a_sink_of_another_kind_may_take_a_name_once_all_of_the_record_is_visible() -> None:
+    """It was given what the other had recorded: a FileSink ended in a KeyError, a KafkaSink called it Corrupt."""
+    world = World(batches=2)
+    assert drive(world, 1) is None
+    with_another_kind(world).play(1)
+    world.check()
+
+
+def test_a_sink_of_another_kind_may_not_take_a_name_before() -> None:
+    world = World(batches=2, plan={after_the_first_record(): "crash"})
+    drive(world, 2)
+    with pytest.raises(Incompatible, match="output of sink 'sink0', of kind 'world', that may not be visible yet"):
+        with_another_kind(world).play(0)
 
 
 def test_lost_output_needs_the_partitions_it_had() -> None:

@@ -87,6 +87,25 @@ def test_headers_may_be_a_map_of_text() -> None:
     assert list(found.headers or ()) == [[("x", "é".encode()), ("y", None)]]
 
 
+HEADS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize("heads", [[None], [{"key": None, "value": b"1"}]], ids=["null", "no name"])
+def test_a_header_without_a_name_is_refused(heads: list[Any]) -> None:
+    """Kafka's client wrote it as one whose name is the text None."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("heads", HEADS)])
+    with pytest.raises(InvalidRequest, match="Column 'heads' has headers, and one of them is null, or has no name"):
+        records({"key": ["a"], "value": ["1"], "heads": [heads]}, schema=schema, headers="heads")
+
+
+def test_headers_whose_fields_stand_in_another_order_are_refused() -> None:
+    """Both are text, and were taken for each other."""
+    turned = pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())]))
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("heads", turned)])
+    with pytest.raises(InvalidRequest, match="headers='heads': expected array<struct<key string"):
+        records({"key": ["a"], "value": ["1"], "heads": [[]]}, schema=schema, headers="heads")
+
+
 @pytest.mark.parametrize(
     ("table", "given", "message"),
     [

@@ -31,6 +31,7 @@ class Brokers:
         self.high: dict[Partition, int] = {}
         self.topic_id = "id"
         self.silent: set[Partition] = set()
+        self.silent_starts: set[Partition] = set()
         self.ms = 0.0
         self.later: list[dict[str, Any]] = []  # what they say after each pause, in turn
 
@@ -52,7 +53,7 @@ class Brokers:
         return self.topics(), {key: end for key, end in self.stable.items() if key not in self.silent}
 
     def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        return dict.fromkeys(partitions, 0)
+        return {key: 0 for key in partitions if key not in self.silent_starts}
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {key: self.high.get(key, self.stable[key]) for key in partitions}
@@ -65,7 +66,7 @@ class Brokers:
 
 
 def source(streaming: bool = True, **options: str) -> SourceOptions:
-    what = {} if "subscribePattern" in options else {"subscribe": "t"}
+    what = {} if {"subscribePattern", "assign"} & options.keys() else {"subscribe": "t"}
     texts = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **what, **options}
     return SourceOptions.parse(texts, streaming)
 
@@ -111,6 +112,39 @@ def test_a_broker_that_does_not_know_its_topics_yet_makes_nothing_new() -> None:
     assert stream.batch() == []
     brokers.stable = {**there, A: 12}
     assert stream.batch() == [(0, 10, 12)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_new_partition_whose_start_nobody_says_is_read_from_there_later(fail: str) -> None:
+    """It was read from its end: with failOnDataLoss false what it had was left out, else it was told as lost."""
+    brokers = Brokers()
+    stream = Stream(brokers, failOnDataLoss=fail)
+    assert stream.batch() == [(0, 0, 10), (1, 0, 10)]
+    new = ("t", 2)
+    brokers.stable, brokers.silent_starts = {A: 12, B: 10, new: 7}, {new}
+    assert stream.batch() == [(0, 10, 12)]
+    brokers.silent_starts = set()
+    assert stream.batch() == [(2, 0, 7)]
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ({"subscribe": "u"}, r"t-0, t-1 were read before, and subscribe u does not name them any more: .* left out\. "),
+        ({"subscribePattern": "u.*"}, r"t-0, t-1 were read before, and subscribePattern 'u.*' does not name them"),
+        ({"assign": '{"t":[0]}'}, r"t-1 were read before, and assign t-0 does not name them"),
+        ({"subscribePattern": "t.*"}, r"t-0, t-1 do not exist any more, or this user may not describe them: "),
+    ],
+    ids=str,
+)
+def test_what_is_not_subscribed_to_any_more_is_not_told_as_deleted(then: dict[str, str], told: str) -> None:
+    stream = Stream(Brokers())
+    stream.batch()
+    brokers = Brokers()
+    brokers.stable = {A: 10} if "assign" in then else {}
+    planner = StreamPlanner(source(**then), brokers, clock=brokers, pause=brokers.pause)  # type: ignore[arg-type]
+    with pytest.raises(Corrupt, match=told):
+        planner.latest(stream.offset)
 
 
 def test_a_topic_that_comes_back_as_another_one_is_read_from_its_start() -> None:

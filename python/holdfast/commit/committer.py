@@ -182,7 +182,7 @@ class Committer:
             recorded = record.batch_id
             self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
-            scope, newest = self.scope(name), _named_by(record, name)
+            scope, newest = self.scope(name), _named_by(record, sink)
             traces = self._retries.call(
                 f"looking at what sink {name!r} has",
                 lambda sink=sink, scope=scope, newest=newest: sink.traces(scope, newest),  # type: ignore[misc]
@@ -191,7 +191,7 @@ class Committer:
 
     def _claim_sinks(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            scope, newest = self.scope(name), _named_by(record, name)
+            scope, newest = self.scope(name), _named_by(record, sink)
 
             def claim(name: str = name, sink: Sink = sink, scope: Scope = scope, newest: Any = newest) -> Any:
                 self._epochs.check()  # who was overtaken while it waited would fence its own successor
@@ -379,7 +379,7 @@ class Committer:
 
     def _recover(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            keep = _named_by(record, name)
+            keep = _named_by(record, sink)
             scope = self.scope(name)
             strays = self._retries.call(
                 f"aborting strays of sink {name!r}",
@@ -394,7 +394,7 @@ class Committer:
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                sink.recover(self.scope(name), _named_by(record, name))
+                sink.recover(self.scope(name), _named_by(record, sink))
         except HoldfastError as error:
             self._logger.warning("strays of attempts that failed are aborted later: %s", error)
 
@@ -461,9 +461,10 @@ def _all_done(record: CommitRecord) -> Outcomes:
     return {name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()}
 
 
-def _named_by(record: CommitRecord | None, sink: str) -> tuple[Committable, ...]:
-    """What a record names of a sink: no stray."""
-    return record.sinks[sink].committables if record and sink in record.sinks else ()
+def _named_by(record: CommitRecord | None, sink: Sink) -> tuple[Committable, ...]:
+    """What a record names of a sink: no stray. Nothing where another kind of sink had that name."""
+    recorded = record.sinks.get(sink.name) if record is not None else None
+    return recorded.committables if recorded is not None and recorded.kind == sink.kind else ()
 
 
 def _check_repeats(replay: Replay, results: Sequence[TaskResult]) -> None:

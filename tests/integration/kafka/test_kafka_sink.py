@@ -21,7 +21,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 from kafka.partitioner import murmur2
 from tests.integration.kafka.conftest import PASSWORD
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually
-from tests.kafka_reading import read_committed, read_messages
+from tests.kafka_reading import read_committed, read_messages, wait_until_stable
 
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
@@ -303,6 +303,53 @@ def test_a_record_that_cannot_be_written_fails_the_task(kafka: KafkaWorld) -> No
         writer.prepare()
     writer.abort()
     assert read_committed(kafka.servers, small) == []
+
+
+def test_a_topic_that_takes_less_at_once_than_is_sent_at_once_says_what_to_set(kafka: KafkaWorld) -> None:
+    """Each record is small. Java's client sends fewer at once by itself; librdkafka does not."""
+    small = kafka.topic(max__message__bytes="20000")
+    writer = opened(make(kafka.servers, small))
+    with pytest.raises(InvalidRequest, match=r"Where each record is small, .*: set kafka\.batch\.size"):
+        writer.write(rows(count=9000))
+        writer.prepare()
+    writer.abort()
+    sink = make(kafka.servers, small, options={"kafka.batch.size": 10_000})
+    assert sink.commit(scope(sink), [prepared(sink, rows(count=9000))]) == [Outcome.DONE]
+
+
+def test_a_record_without_a_key_in_a_compacted_topic_is_told_as_such(kafka: KafkaWorld) -> None:
+    writer = opened(make(kafka.servers, kafka.topic(cleanup__policy="compact"), key=None))
+    with pytest.raises(InvalidRequest, match="compacted takes no record without a key") as told:
+        writer.write(rows())
+        writer.prepare()
+    assert "max.message.bytes" not in str(told.value)
+    writer.abort()
+
+
+def test_a_record_that_is_larger_than_the_queue_is_told_and_not_waited_for(kafka: KafkaWorld) -> None:
+    """There was no room for it, and never would be: the task waited for ever."""
+    options = {"kafka.queue.buffering.max.kbytes": 1000, "kafka.message.max.bytes": 3_000_000}
+    sink = make(kafka.servers, kafka.topic(max__message__bytes="4000000"), options=options)
+    fits = pa.RecordBatch.from_pydict({"key": ["k"] * 4, "value": ["x" * 900_000] * 4})
+    assert sink.commit(scope(sink), [prepared(sink, fits)]) == [Outcome.DONE]
+    writer = opened(sink, batch=1)
+    with pytest.raises(InvalidRequest, match=r"a record of 2000001 bytes is larger .*queue\.buffering\.max\.kbytes"):
+        writer.write(pa.RecordBatch.from_pydict({"key": ["k"], "value": ["x" * 2_000_000]}))
+    writer.abort()
+
+
+def test_a_task_that_takes_longer_than_its_transaction_lives_is_told_so(kafka: KafkaWorld) -> None:
+    """It was told that another driver had taken over, and its user to look for one."""
+    topic = kafka.topic()
+    writer = opened(make(kafka.servers, topic, options={"kafka.transaction.timeout.ms": 1000}))
+    writer.write(rows())
+    eventually(lambda: len(read_messages(kafka.servers, topic, "read_uncommitted")) == 2)
+    wait_until_stable(kafka.servers, topic)
+    with pytest.raises(Unavailable, match=r"has been open for .*, and the brokers abort a transaction after 1 s"):
+        writer.write(rows(2))
+        writer.prepare()
+    writer.abort()
+    assert read_committed(kafka.servers, topic) == []
 
 
 def test_at_least_once_marks_each_record_so_that_repeats_can_be_told(kafka: KafkaWorld) -> None:

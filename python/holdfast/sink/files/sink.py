@@ -146,7 +146,7 @@ class FileSink:
         for one in committables:
             # What the manifest names was visible, even if somebody has moved it elsewhere since.
             known = committed is not None and _file(one) in committed.files
-            outcomes.append(Outcome.DONE if known else _publish(store, one))
+            outcomes.append(Outcome.DONE if known else self._published(store, one))
             reach("mid_commit")
         done = [_file(one) for one, outcome in zip(committables, outcomes) if outcome is Outcome.DONE]
         self._record(store, layout, batch_id, done, is_whole=len(done) == len(committables))
@@ -200,6 +200,18 @@ class FileSink:
 
     def _store(self) -> FileStore:
         return open_file_store(self.path, self.storage)
+
+    def _published(self, store: FileStore, one: Committable) -> Outcome:
+        outcome = _publish(store, one)
+        written_to = str(one.body.get("folder", store.uri))
+        if outcome is Outcome.LOST and written_to != store.uri:
+            raise Incompatible(
+                f"FileSink {self.name!r} wrote partition {one.partition} of batch {one.body['batch_id']} to "
+                f"{written_to}, where it may be visible already, and it is not in {store.uri}. Start the query once "
+                f"with path= as it was, until that batch is committed; then change it. Or, if that folder is lost, run "
+                f"`holdfast fork` on the checkpoint: the batch is then written once more, to the new one"
+            )
+        return outcome
 
     def _record(
         self, store: FileStore, layout: Layout, batch_id: int, done: list[CommittedFile], is_whole: bool

@@ -1,19 +1,22 @@
-"""Writes one partition of one batch: a local file first, then, whole and durable, a staged one that nobody lists."""
+"""Writes one partition of one batch: a local file first, then, whole and durable, a staged one that nobody lists.
+
+The local file has no name (unlinked as soon as it is open), so that a task that is killed leaves nothing on the disk.
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast._core import xxh64_file
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
-from holdfast.sealed import checksum_of
+from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import newest_fence
 from holdfast.sink.files.layout import Layout
 from holdfast.storage import FileStore
@@ -30,7 +33,7 @@ class FileWriter:
         self._row_group_rows = row_group_rows
         self._fence = newest_fence(store, layout)
         self._refuse(self._fence[0] > task.scope.epoch)
-        self._folder: str | None = None
+        self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
 
@@ -39,30 +42,30 @@ class FileWriter:
             return
         with self._plain_errors():
             if self._writer is None:
-                self._folder = tempfile.mkdtemp(prefix="holdfast-files-")
-                path = os.path.join(self._folder, "rows.parquet")
-                self._writer = pq.ParquetWriter(path, batch.schema, compression=self._compression)
+                self._file = tempfile.TemporaryFile(prefix="holdfast-files-")  # noqa: SIM115 (see _clear)
+                self._writer = pq.ParquetWriter(_path_of(self._file), batch.schema, compression=self._compression)
             self._writer.write_batch(batch, row_group_size=self._row_group_rows)
         self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
-        if self._writer is None or self._folder is None:
+        if self._writer is None or self._file is None:
             return None
+        path = _path_of(self._file)
         with self._plain_errors():  # most of it is written here
             self._writer.close()
-            with open(os.path.join(self._folder, "rows.parquet"), "rb") as file:
-                data = file.read()
+            checksum, size_bytes = xxh64_file(path)
         self._refuse(newest_fence(self._store, self._layout) != self._fence)
         staged = self._layout.staged(self._task)
-        self._store.put(staged, data)
+        self._store.put_file(staged, path)  # of any size: it never is in memory as a whole
         self._clear()
         body = {
             "batch_id": self._task.batch_id,
+            "folder": self._store.uri,
             "staged": staged,
             "published": self._layout.published(self._task.batch_id, self._task.partition),
-            "checksum": checksum_of(data),
+            "checksum": f"{checksum:0{CHECKSUM_DIGITS}x}",
         }
-        return Committable(self._task.partition, self._task.attempt, self._rows, len(data), body)
+        return Committable(self._task.partition, self._task.attempt, self._rows, size_bytes, body)
 
     def abort(self) -> None:
         if self._writer is not None:
@@ -84,9 +87,9 @@ class FileWriter:
 
     def _clear(self) -> None:
         self._writer = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _refuse(self, is_fenced: bool) -> None:
         if is_fenced:
@@ -101,3 +104,8 @@ class FileWriter:
             f"sink {task.scope.sink!r}, batch {task.batch_id}, partition {task.partition}, attempt {task.attempt}, "
             f"epoch {task.scope.epoch}"
         )
+
+
+def _path_of(file: IO[bytes]) -> str:
+    """By which this process opens a file that has no name."""
+    return f"/proc/self/fd/{file.fileno()}"

@@ -13,6 +13,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.sink.kafka.json_text import check_type, json_objects, json_texts
 
 VALUE_FORMATS = ("json", "bytes", "string")
+_NO_HEADER = {"key": None, "value": None}
 ROWS_AT_ONCE = 10_000  # become Python objects at once: more would take memory and save no time
 
 
@@ -78,7 +79,7 @@ class Layout:
         return Records(
             values=_objects(values),
             keys=_objects(keys) if keys is not None else None,
-            headers=_headers(batch.column(columns.headers)) if columns.headers is not None else None,
+            headers=_headers(batch.column(columns.headers), columns.headers) if columns.headers is not None else None,
             topics=self._topics(batch),
             partitions=self._partitions(batch),
             size_bytes=size_bytes,
@@ -184,11 +185,16 @@ def _key_bytes(column: pa.Array, name: str) -> pa.Array:
     return text.cast(pa.large_binary())
 
 
-def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
+def _headers(column: pa.Array, name: str) -> list[list[tuple[str, bytes | None]] | None]:
     """A row's headers in their order; they are few, so they go through Python."""
 
     def pair(header: Any) -> tuple[str, bytes | None]:
-        key, value = header if isinstance(header, tuple) else tuple(header.values())
+        key, value = header if isinstance(header, tuple) else tuple((header or _NO_HEADER).values())
+        if key is None:  # which the client would write as a header of the name "None"
+            raise InvalidRequest(
+                f"Column {name!r} has headers, and one of them is null, or has no name, in some row. Leave it out of"
+                " the array, or filter such rows"
+            )
         return key, value.encode() if isinstance(value, str) else value
 
     return [[pair(header) for header in row] if row else None for row in column.to_pylist()]
@@ -207,8 +213,10 @@ def _is_headers(kind: pa.DataType) -> bool:
         return _is_text(kind.key_type) and (_is_bytes(kind.item_type) or _is_text(kind.item_type))
     if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
         return False
-    key, value = kind.value_type.field(0).type, kind.value_type.field(1).type
-    return _is_text(key) and (_is_bytes(value) or _is_text(value))
+    first, second = kind.value_type.field(0), kind.value_type.field(1)
+    if (first.name, second.name) == ("value", "key"):
+        return False  # they are taken by their places
+    return _is_text(first.type) and (_is_bytes(second.type) or _is_text(second.type))
 
 
 _EXPECTED = {

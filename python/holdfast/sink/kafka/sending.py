@@ -22,6 +22,17 @@ _CAUSE_POLLS = 20
 # The codes that say: another producer has this id now.
 _FENCED_CODES = (47, 90)
 _DEAD_STATES = ("AbortableError", "FatalError")
+# What a refused record is looked into for; by the names of librdkafka's errors.
+_LOOK_AT = {
+    "MSG_SIZE_TOO_LARGE": (
+        "the topic's max.message.bytes and kafka.message.max.bytes. Where each record is small, the topic takes less at"
+        " once than is sent at once: set kafka.batch.size (1000000, in bytes) to less than its max.message.bytes"
+    ),
+    "INVALID_RECORD": (
+        "the topic's cleanup.policy: one that is compacted takes no record without a key (key= of KafkaSink, and no"
+        " nulls in that column); and its message.timestamp.* settings"
+    ),
+}
 
 
 class SendingProducer:
@@ -94,12 +105,10 @@ class SendingProducer:
         produce, values = self.client.produce, records.values
         keys = records.keys if records.keys is not None else (None,) * len(values)
         for value, key in zip(values, keys):
-            while True:
-                try:
-                    produce(topic, value, key)
-                    break
-                except BufferError:
-                    self._wait_for_room()
+            try:
+                produce(topic, value, key)
+            except BufferError:
+                self._once_there_is_room(topic, value, key)
 
     def _send_any(self, records: Records, topic: str | None, headers: Any) -> None:
         produce, values = self.client.produce, records.values
@@ -108,12 +117,10 @@ class SendingProducer:
         keys = records.keys if records.keys is not None else none
         partitions = records.partitions if records.partitions is not None else (-1,) * len(values)
         for name, value, key, partition, of_record in zip(topics, values, keys, partitions, headers or none):
-            while True:
-                try:
-                    produce(name, value, key, partition, headers=of_record)
-                    break
-                except BufferError:
-                    self._wait_for_room()
+            try:
+                produce(name, value, key, partition, headers=of_record)
+            except BufferError:
+                self._once_there_is_room(name, value, key, partition, headers=of_record)
 
     def send_one(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Hand over one record to one partition.
@@ -123,14 +130,12 @@ class SendingProducer:
         Fenced, InvalidRequest, Unavailable
             As for `send`.
         """
-        while True:
-            try:
-                self.client.produce(topic, value, key, partition)
-                return
-            except BufferError:
-                self._wait_for_room()
-            except self._kafka.KafkaException as error:
-                self._fail(error.args[0])
+        try:
+            self.client.produce(topic, value, key, partition)
+        except BufferError:
+            self._once_there_is_room(topic, value, key, partition)
+        except self._kafka.KafkaException as error:
+            self._fail(error.args[0])
 
     def flush(self, within_ms: float) -> None:
         """Wait until all brokers have acknowledged all records.
@@ -177,8 +182,22 @@ class SendingProducer:
             self._fail(error.args[0])
         self.raise_failure()
 
-    def _wait_for_room(self) -> None:
-        self._poll(_FULL_WAIT_S)
+    def _once_there_is_room(self, topic: str | None, value: Any, key: Any, *more: Any, **headers: Any) -> None:
+        """Hand over a record for which the queue was too full."""
+        is_empty = False
+        while True:
+            self._poll(_FULL_WAIT_S)
+            try:
+                self.client.produce(topic, value, key, *more, **headers)
+                return
+            except BufferError:
+                if is_empty:  # and was, as this was refused
+                    size_bytes = len(value or b"") + len(key or b"")
+                    raise InvalidRequest(
+                        f"{self._what}, topic {topic}: a record of {size_bytes} bytes is larger than all that a task"
+                        " may have on its way: set kafka.queue.buffering.max.kbytes to more than the largest record has"
+                    ) from None
+                is_empty = not len(self.client)
 
     def _fail(self, error: Any) -> NoReturn:
         codes = self._kafka.KafkaError
@@ -189,10 +208,8 @@ class SendingProducer:
         if code in (*_FENCED_CODES, codes._FENCED):
             raise Fenced(f"{self._what}: another writer or a recovery took over its transactional id ({text})")
         if code in (codes.MSG_SIZE_TOO_LARGE, codes.INVALID_RECORD, codes._UNKNOWN_PARTITION, codes._INVALID_ARG):
-            raise InvalidRequest(
-                f"{self._what}{where}: a record cannot be written: {text}. See the topic's max.message.bytes,"
-                " kafka.message.max.bytes and the partition column"
-            )
+            look_at = _LOOK_AT.get(error.name(), "the partition column")
+            raise InvalidRequest(f"{self._what}{where}: a record cannot be written: {text}. See {look_at}")
         hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
         raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
 

@@ -11,6 +11,8 @@ A crash before ``prepare`` returns leaves an open transaction that no record nam
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
-from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
+from holdfast.errors import Fenced, HoldfastError, InternalError, InvalidRequest, Unavailable
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.transactional_ids import TransactionalId, epoch_in_name
@@ -26,6 +28,7 @@ from holdfast.sink.kafka.layout import Layout
 from holdfast.sink.kafka.options import SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
 from holdfast.sink.kafka.witness import Place, witness_text
+from holdfast.units import format_duration
 
 INITIALISE_WITHIN_S = 60.0
 IDENTITY_WITHIN_MS = 10_000.0
@@ -51,7 +54,7 @@ class TransactionalWriter:
         self._layout: Layout | None = None
         self._rows = self._bytes = 0
         self._topics: set[str] = set()
-        self._begun = False
+        self._begun_ms: float | None = None
         self._witness = _place_of(task, options)
         self._id = transactional_id(task, witnessed=self._witness is not None)
         self._what = f"Transaction {self._id} at {options.client['bootstrap.servers']}"
@@ -67,7 +70,8 @@ class TransactionalWriter:
             self._layout = Layout(self._options.columns, self._options.value_format, batch.schema)
         producer = self._begin()
         for records in self._layout.records(batch):
-            producer.send(records, self._options.topic, None)
+            with self._within_its_time():
+                producer.send(records, self._options.topic, None)
             self._rows += len(records)
             self._bytes += records.size_bytes
             if records.topics is not None:
@@ -75,11 +79,12 @@ class TransactionalWriter:
 
     def prepare(self) -> Committable | None:
         """See `holdfast.commit.sink.SinkWriter`."""
-        if not self._begun or self._producer is None:
+        if self._begun_ms is None or self._producer is None:
             self._initialised.wait_whatever_comes()
             self._drop()
             return None
-        self._producer.flush(self._options.message_timeout_ms + 10_000)
+        with self._within_its_time():
+            self._producer.flush(self._options.message_timeout_ms + 10_000)
         producer_id, producer_epoch = self._producer.wait_for_identity(IDENTITY_WITHIN_MS)
         self._drop()
         topics = {self._options.topic} if self._options.topic else self._topics
@@ -102,7 +107,7 @@ class TransactionalWriter:
     def abort(self) -> None:
         """See `holdfast.commit.sink.SinkWriter`."""
         producer = self._producer
-        if producer is not None and self._begun:
+        if producer is not None and self._begun_ms is not None:
             try:
                 producer.client.abort_transaction(_ABORT_WITHIN_S)
             except confluent_kafka().KafkaException as error:
@@ -114,15 +119,33 @@ class TransactionalWriter:
     def _begin(self) -> SendingProducer:
         if self._producer is None:
             raise InvalidRequest(f"{self._what} was prepared or aborted already: open a new writer")
-        if not self._begun:
+        if self._begun_ms is None:
             self._initialised.wait()
             self._producer.begin()
-            self._begun = True
+            self._begun_ms = self._clock.elapsed_ms()
             if self._witness is not None:
                 # First, so that it is acknowledged while rows are on their way.
                 place, key = self._witness, self._id.encode()
                 self._producer.send_one(place.topic, place.partition, key, witness_text(self._task))
         return self._producer
+
+    @contextmanager
+    def _within_its_time(self) -> Iterator[None]:
+        """The brokers fence the producer of a transaction that is open for too long, as a rival would."""
+        try:
+            yield
+        except (Fenced, Unavailable) as error:
+            limit_ms = self._options.transaction_timeout_ms
+            open_ms = int(self._clock.elapsed_ms() - (self._begun_ms or 0.0))
+            if open_ms < limit_ms:
+                raise
+            raise Unavailable(
+                f"{self._what}: it has been open for {format_duration(open_ms // 1000 * 1000)}, and the brokers abort a"
+                f" transaction after {format_duration(limit_ms)}. Nothing of it is visible;"
+                " Spark tries the task again. If each try takes so long, the batch never ends: set"
+                " kafka.transaction.timeout.ms in KafkaSink's options to more than a batch ever takes, or make batches"
+                f" smaller; see docs/guide/timeouts.md. The client's last word: {error}"
+            ) from error
 
     def _drop(self) -> None:
         if self._producer is not None:

@@ -7,7 +7,7 @@ Knows no Spark: `stream.py` puts it behind Spark's interface.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
@@ -19,7 +19,7 @@ from holdfast.source.kafka.doubt import Available, Doubt, differ, gone, recreate
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
-from holdfast.source.kafka.subscription import Partition
+from holdfast.source.kafka.subscription import Partition, Subscription
 
 
 class StreamPlanner:
@@ -206,13 +206,12 @@ class StreamPlanner:
             )
         missing = gone(since, topics)
         if missing - self._gone:
-            self._lost(
-                f"{listed(missing)} do not exist any more: what was not read of them is lost, unless they come back"
-            )
+            self._lost(_missing_in_words(missing, self._options.subscription))
         self._gone = missing
         new = [key for key in latest if key not in since.positions or key[0] in others]
         earliest = self._cluster.earliest(new)
-        begin = {key: earliest.get(key, latest[key]) for key in new}
+        # Whose leader does not say it yet is new in the next batch.
+        begin = {key: earliest[key] for key in new if key in earliest}
         for (topic, number), offset in sorted(begin.items()):
             if offset > 0 and topic not in others:
                 self._lost(
@@ -281,6 +280,18 @@ class StreamPlanner:
                 " left, or start with a new checkpoint"
             )
         logger.warning("%s; going on because failOnDataLoss is false", message)
+
+
+def _missing_in_words(missing: Set[Partition], subscription: Subscription) -> str:
+    """Why partitions that were read before are not listed any more, as far as that is known."""
+    left_out = {key for key in missing if not subscription.covers(key)}
+    if left_out:
+        said = f"{listed(left_out)} were read before, and {subscription} does not name them any more: what was not read"
+        others = f". {listed(missing - left_out)} do not exist any more" if missing - left_out else ""
+        return f"{said} of them is left out{others}"
+    # A pattern is matched with what the brokers list, and they list nothing that a user may not describe.
+    hidden = ", or this user may not describe them" if subscription.pattern is not None else ""
+    return f"{listed(missing)} do not exist any more{hidden}: what was not read of them is lost, unless they come back"
 
 
 def _starts(since: SourceOffset, begin: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -42,6 +42,12 @@ class Subscription:
         """Of the partitions that these topics have, those that the source reads."""
         return sorted(set(partitions) & set(self.partitions) if self.partitions else partitions)
 
+    def covers(self, partition: Partition) -> bool:
+        """Whether the source would read a partition, if it exists."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition[0]) is not None
+        return partition in self.partitions if self.partitions else partition[0] in self.topics
+
     def __str__(self) -> str:
         if self.pattern is not None:
             return f"subscribePattern {self.pattern!r}"
