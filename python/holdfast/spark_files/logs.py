@@ -1,8 +1,9 @@
 """Spark's logs of a query's batches: what was planned (offsets/) and what is committed (commits/).
 
 A batch is committed if Spark's commit log has it. A file of a log has a line with its version, then lines of JSON:
-offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; commits/N the watermark that
-the next batch begins with.
+offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; in version 2 (Spark 4.3,
+where sources can have names) behind its name or number and a colon. commits/N has the watermark that the next batch
+begins with.
 
 A stateful query's number of partitions is fixed, unless Spark repartitions its state (4.2 and later): that is a batch
 of its own, which reads nothing, and whose offsets/N is that of the batch that it began with, but for the number.
@@ -18,7 +19,8 @@ from typing import Any
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import FileStore
 
-_VERSIONS = ("v1", "v2")
+_NAMED_SOURCES = "v2"  # of offsets
+_VERSIONS = ("v1", _NAMED_SOURCES)
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -61,10 +63,11 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
     Incompatible
         Of a later version of Spark's log.
     """
-    commit, offsets = _lines(store, f"commits/{batch_id}"), _lines(store, f"offsets/{batch_id}")
+    _, commit = _lines(store, f"commits/{batch_id}")
+    version, offsets = _lines(store, f"offsets/{batch_id}")
     try:
         planned = json.loads(offsets[0])
-        sources = offsets[1:]
+        sources = [line.partition(":")[2] for line in offsets[1:]] if version == _NAMED_SOURCES else offsets[1:]
         next_ms = int(json.loads(commit[0]).get("nextBatchWatermarkMs", 0)) if commit and commit[0] else 0
         conf = planned.get("conf") or {}
         return CommittedBatch(
@@ -107,7 +110,8 @@ def repartitions(before: PlannedBatch | None, this: PlannedBatch | None) -> bool
     return this is not None and before is not None and this.partitions != before.partitions
 
 
-def _lines(store: FileStore, name: str) -> list[str]:
+def _lines(store: FileStore, name: str) -> tuple[str, list[str]]:
+    """The version of a log's file, and what stands below."""
     data = store.get(name)
     if data is None:
         raise Corrupt(f"{name} is missing in {store.uri}; if a query runs there, it no longer retains the batch")
@@ -118,7 +122,7 @@ def _lines(store: FileStore, name: str) -> list[str]:
         raise Corrupt(f"{name} in {store.uri} is no log of Spark's: {error!r}") from error
     if version not in _VERSIONS:
         raise Incompatible(f"{name} in {store.uri} is of version {version!r}; expected one of {', '.join(_VERSIONS)}")
-    return lines
+    return version, lines
 
 
 def batch_numbers(store: FileStore, folder: str) -> set[int]:
