@@ -76,6 +76,11 @@ class Cluster:
         read = {topic for topic, _ in wanted}
         return Topics(wanted, {name: str(topic.topic_id) for name, topic in described.items() if name in read})
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic as it is now; None: it does not exist."""
+        found = self._ask("id of a topic", lambda within_s: self._describe([topic], within_s))
+        return str(found[topic].topic_id) if topic in found else None
+
     def available(self) -> tuple[Topics, dict[Partition, int]]:
         """`topics`, and `latest` of all of them; of some a leader may still not know, after a while."""
         for _ in range(_AGAIN_MAX):

@@ -20,8 +20,9 @@ from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, InternalError, Unavailable
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
+from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.consumers import POOL, ConsumerPool, PooledConsumer
-from holdfast.source.kafka.doubt import Doubt
+from holdfast.source.kafka.doubt import Doubt, differ
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.records import record_batch
@@ -31,6 +32,7 @@ from holdfast.source.kafka.records import record_batch
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
+_ANOTHER = "{0} was to be read, but the topic was deleted and created again"
 #: librdkafka's words when a leader's log ends, in the epoch of what was read last, before that. Its code is that of
 #: any offset that is out of range.
 _TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
@@ -44,8 +46,39 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
     Corrupt
         Records of the range are lost, and ``failOnDataLoss`` is true.
     Unavailable
-        The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``, or the client refused to ask them.
+        The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``, or the client refused to ask them; or the
+        topic was deleted and created again meanwhile, and ``failOnDataLoss`` is false: another attempt leaves it out.
     """
+    # A topic with this id at the end was there all the time. Asked before, too, where rows may be left out.
+    if not options.fail_on_data_loss and _namesake(options, wanted):
+        logger.warning("%s; its rows are left out because failOnDataLoss is false", _ANOTHER.format(wanted))
+        return
+    yield from _read(options, wanted, pool)
+    namesake = _namesake(options, wanted)
+    if namesake and options.fail_on_data_loss:
+        raise Corrupt(
+            f"{_ANOTHER.format(wanted)} (its id was {wanted.topic_id}, now it is {namesake}): what was read may be of"
+            " the new one, and is not used. It stops because failOnDataLoss is true. Set it to false to go on with what"
+            " is left, or start with a new checkpoint"
+        )
+    if namesake:
+        raise Unavailable(f"{_ANOTHER.format(wanted)} while it was read: what was read is not used. Spark tries again")
+
+
+def _namesake(options: SourceOptions, wanted: Range) -> str | None:
+    """The id of another topic that has this name now; None where there is none, or brokers know no ids."""
+    if not wanted.topic_id:
+        return None
+    cluster, doubt = Cluster(options), Doubt(SystemClock())
+    while True:
+        now = cluster.topic_id(wanted.topic)
+        if now is None or not differ(wanted.topic_id, now):
+            return None
+        if not doubt.lasts():  # a broker that was asleep may know the namesake of long ago
+            return now
+
+
+def _read(options: SourceOptions, wanted: Range, pool: ConsumerPool) -> Iterator[pa.RecordBatch]:
     with _refusals(options, wanted):
         consumer = pool.lease(options.client, wanted)
     intact = False
