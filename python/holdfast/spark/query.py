@@ -27,6 +27,7 @@ from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark.declared_operators import check_declared
+from holdfast.spark.once import check_stands_once
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
@@ -79,13 +80,16 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
     Incompatible
         An operator is not what the checkpoint recorded: names each difference.
     InvalidRequest
-        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``.
+        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or an operator
+        stands twice in the query.
     Unavailable
         Spark's JVM is gone.
     """
     refuse_connect(writer, "start", "start it with the writer's own start()")
     if not isinstance(writer, DataStreamWriter):
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
+    with _jvm_there():
+        check_stands_once(writer._df, "start")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
         with _jvm_there():

@@ -143,7 +143,7 @@ def _process(
     output = OutputPackers(ctx.slot, list(side_outputs), plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
-            state.admit(parent, look_again=identity.attempt > 0)
+            state.admit(parent, identity.batch_id, look_again=identity.attempt > 0)
         if not len(spool) and not fires(state, parent, live.record, ctx):
             return None
         produced = run_batch(

@@ -28,6 +28,7 @@ from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
+from holdfast.spark.once import check_stands_once
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
@@ -88,7 +89,8 @@ def write_exactly_once(
     Raises
     ------
     InvalidRequest
-        No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds.
+        No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds; or an
+        operator stands twice in the query.
     Incompatible
         An operator is not what the checkpoint recorded.
     Unavailable
@@ -100,6 +102,7 @@ def write_exactly_once(
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
     if output_mode not in _MODES:
         raise InvalidRequest(f"write_exactly_once: output_mode is {output_mode!r}; expected one of {', '.join(_MODES)}")
+    check_stands_once(df, "write_exactly_once")
     check_worker_python(df.sparkSession)
     conf = dict(df.sparkSession.conf.getAll)
     given = Settings.from_mapping(conf, settings)
