@@ -316,6 +316,10 @@ class SlotState:
         version_id = self._prepared.of_run(parent, batch_id, run_id)
         return None if version_id is None else self.adopt(parent, batch_id, version_id)
 
+    def beside(self, handle: Handle, version_id: str) -> Handle | None:
+        """``handle`` as another attempt at its batch prepared it; None: it did not. Raises as :meth:`adopt`."""
+        return self._prepared.beside(handle, version_id)
+
     def has_prepared(self, parent: Handle | None, version_id: str) -> bool:
         """Whether an attempt prepared a version after ``parent``."""
         return self._prepared.exists(parent, version_id)

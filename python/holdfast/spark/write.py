@@ -32,7 +32,7 @@ from holdfast.spark.once import check_stands_once
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
-from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
+from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
@@ -217,10 +217,12 @@ class BatchOutput:
             )
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
+            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.doubted))  # type: ignore[arg-type]
             try:
                 rows = map_in_arrow(batch, sink_function(plan), RESULT_SCHEMA).collect()
             finally:
                 spark.setLocalProperty(REPLAY_PROPERTY, None)  # type: ignore[arg-type]
+                spark.setLocalProperty(RECORDED_PROPERTY, None)  # type: ignore[arg-type]
             return [decode_result(bytes(row["result"])) for row in rows]
 
         committer.run_batch(batch_id, run_job)
