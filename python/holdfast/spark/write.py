@@ -34,7 +34,7 @@ from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import refuse_connect, spark_retained_batches
+from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
@@ -127,8 +127,8 @@ def write_exactly_once(
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    retained = spark_retained_batches(conf)
-    options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained))
+    retained, changelogs = spark_retained_batches(conf), spark_writes_changelogs(conf)
+    options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained, changelogs))
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (
