@@ -206,7 +206,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     ticks_ms = interval_ms(options.ticks, declared_timers(processor), f"operator {options.name!r}")
     if ticks_ms is not None:
         # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
-        ticks = tick_source.ticks(session, ticks_ms)
+        ticks = tick_source.ticks(session, ticks_ms, plan.name)
         wake = wake_function(lambda: recorded_labels(plan))
         packed = packed.union(ticks.mapInArrow(wake, pack.packed_schema(0 if plan.watermarked else None)))
     with own_worker_pool(session, "slots"):
