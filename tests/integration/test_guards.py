@@ -205,6 +205,7 @@ def test_a_dataframe_that_does_not_stream(stream: FileStream, spark: SparkSessio
         ({"name": ""}, "name is ''"),
         ({"name": " totals"}, "expected a printable name"),
         ({"name": "t" * 129}, "at most 128"),
+        ({"name": "é" * 43}, "takes 258 characters as the name of a folder.*at most 255"),
         ({"name": None}, "name is None"),
         ({"output_mode": "complete"}, "output_mode is 'complete'"),
         ({"watermark": "ts"}, "watermark is 'ts'"),
