@@ -69,7 +69,7 @@ class Run:
     def prepare(self, rows=None):
         state = self.process.state
         rows = rows if rows is not None else some_rows(self.generator)
-        state.admit(self.driver.handle)
+        state.admit(self.driver.handle, self.driver.next_batch)
         self.process.open(self.driver.handle)
         state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.world.attempts)))
         self.process.table.add(rows)
@@ -171,9 +171,9 @@ def test_a_task_that_is_tried_again_in_a_process_that_does_not_know_yet_is_refus
     older.batches(1)  # its background finds the newer run
     with pytest.raises(Fenced):
         older.prepare()
-    second.state.admit(original.driver.handle)  # knows nothing
+    second.state.admit(original.driver.handle, original.driver.next_batch)  # knows nothing
     with pytest.raises(Fenced):
-        second.state.admit(original.driver.handle, look_again=True)
+        second.state.admit(original.driver.handle, original.driver.next_batch, look_again=True)
 
 
 def test_copies_that_take_turns_one_batch_a_run_are_found_out(world):
@@ -186,6 +186,41 @@ def test_copies_that_take_turns_one_batch_a_run_are_found_out(world):
             (original, copy)[turns % 2].start().batches(1)
     assert turns < 6
     assert_whole(original, copy)
+
+
+def test_an_operator_that_stands_twice_in_a_query_stops_and_loses_no_file(world):
+    """As in totals.union(totals): one run, and of a slot two states in Spark's checkpoint, each with its versions."""
+    first = Checkpoint(world)
+    second = first.copy()
+    world.runs = itertools.repeat(1)
+    ended = {}
+    runs = {"first": first.start(), "second": second.start()}
+    elsewhere = runs["second"]  # its tasks are on another machine
+    elsewhere.process = second.driver.process(local="local-b", runs=elsewhere.runs, settings=SETTINGS)
+    for _ in range(40):
+        for name, run in runs.items():
+            if name not in ended:
+                try:
+                    run.batch()
+                except Fenced as error:
+                    ended[name] = str(error)
+    assert len(ended) == 2 and all("stands twice in the query" in said for said in ended.values())
+    assert_whole(first, second)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_slot_of_which_spark_has_no_handle_any_more_does_not_begin_with_nothing(world, batches):
+    """Operators that changed places in the query: each is given what Spark has of the other."""
+    checkpoint = Checkpoint(world)
+    first = checkpoint.start()
+    first.batches(batches)
+    files = checkpoint.driver.stored("*/*")
+    checkpoint.driver.handle = None
+    with pytest.raises(Incompatible, match=f"abandonedRuns={first.run_id}"):
+        checkpoint.start().batches(1)
+    assert checkpoint.driver.stored("*/*") == files
+    checkpoint.driver.history[-1] = (None, {})
+    checkpoint.start(abandoned_runs=(first.run_id,)).batches(1)
 
 
 # --- what is no copy goes on ------------------------------------------------------------------------------------------
@@ -226,11 +261,22 @@ def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_no
     with pytest.raises(Fenced):
         outlived.process_of_the_same_run()
     with pytest.raises(Fenced):
-        outlived.process.state.admit(at_hand, look_again=True)
+        outlived.process.state.admit(at_hand, checkpoint.driver.next_batch, look_again=True)
     assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
     successor.batches(40)
     assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "it was on the way that the successor went"
     checkpoint.start().batches(10)
+    assert_whole(checkpoint)
+
+
+def test_a_slot_whose_first_batch_was_killed_goes_on(world):
+    """Its version is of the batch that runs again; of a copy that was not committed, in the run that goes on."""
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 7
+    checkpoint.start().prepare()
+    run = checkpoint.start()
+    run.prepare()
+    run.batches(30)
     assert_whole(checkpoint)
 
 

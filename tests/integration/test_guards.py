@@ -84,6 +84,46 @@ def test_two_operators_of_one_name(stream: FileStream, spark: SparkSession) -> N
     assert re.search(r"InvalidRequest: two operators of one query are both named 'totals'", failure(stream, twice))
 
 
+def test_an_operator_that_stands_twice_in_a_query_is_refused_before_it_starts(
+    stream: FileStream, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream.write(EVENTS)
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    frame = stream.events().transform(totals(name="two words"))
+    twice = frame.where("amount > 1").union(frame.where("amount < 2"))
+    checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(hf.InvalidRequest, match="write_exactly_once: operator 'two words' stands twice in the query"):
+        hf.write_exactly_once(twice, hf.FileSink(str(tmp_path / "out")), checkpoint=checkpoint)
+    assert not spark.catalog.listTables()
+    assert not checkpoint.exists()
+    beside = frame.union(stream.events().transform(totals(name="another")))
+    sink = hf.FileSink(str(tmp_path / "out"))
+    hf.write_exactly_once(beside, sink, checkpoint=checkpoint, trigger={"availableNow": True}).awaitTermination()
+    assert hf.FileSink.read(str(tmp_path / "out")).num_rows == 2 * EVENTS.num_rows
+
+
+def test_operators_that_changed_places_are_refused(stream: FileStream, spark: SparkSession) -> None:
+    """Spark gives each what it has of the other, under labels of which the other has none: as if there were nothing."""
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+
+    def both(*names: str) -> Transform:
+        slots = {"first": 2, "second": 5}
+
+        def apply(frame: DataFrame) -> DataFrame:
+            a, b = (frame.transform(totals(name=name, settings={"slots": slots[name]})) for name in names)
+            return a.union(b)
+
+        return apply
+
+    stream.write(EVENTS)
+    stream.run(both("first", "second"))
+    stream.write(EVENTS)
+    said = failure(stream, both("second", "first"))
+    assert re.search(r"Incompatible: operator '(first|second)', slot \d: Spark's state has no version", said), said
+    (output,) = stream.run(both("first", "second"))
+    assert sorted(output["total"].to_pylist()) == [4, 4, 5, 5, 8, 8]
+
+
 def test_a_handle_whose_files_are_gone(stream: FileStream, tmp_path: Path) -> None:
     stream.write(EVENTS)
     stream.run(totals(settings={"memory.cache.max": 0}))  # so that no worker still has the state in memory
@@ -164,6 +204,7 @@ def test_a_dataframe_that_does_not_stream(stream: FileStream, spark: SparkSessio
         ({"name": ""}, "name is ''"),
         ({"name": " totals"}, "expected a printable name"),
         ({"name": "t" * 129}, "at most 128"),
+        ({"name": "é" * 43}, "takes 258 characters as the name of a folder.*at most 255"),
         ({"name": None}, "name is None"),
         ({"output_mode": "complete"}, "output_mode is 'complete'"),
         ({"watermark": "ts"}, "watermark is 'ts'"),

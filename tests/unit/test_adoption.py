@@ -129,3 +129,32 @@ def test_retention_leaves_what_a_record_may_name(driver: SlotDriver) -> None:
         attempt(other, driver.handle, 6, {2: 2}, task, OTHER_RUN)
         other.rest()
     assert other.state.has_prepared(driver.handle, attempt_version_id(RUN, 1))
+
+
+@pytest.mark.parametrize("local", ["local-a", "elsewhere"])
+def test_the_attempt_that_counts_takes_the_place_of_the_one_that_spark_kept(driver: SlotDriver, local: str) -> None:
+    """Both were made at one batch; Spark's store in one executor kept what the other task had left there."""
+    parent = driver.handle
+    counts = attempt(driver.process(), parent, 6, {1: 10}, 42)
+    kept = attempt(driver.process(local="b"), parent, 6, {1: 99, 7: 5}, 41)
+    process = driver.process(local=local)
+    found = process.state.beside(kept, counts.version_id)
+    assert found == replace(counts, snapshots=found.snapshots if found else ())
+    driver.commit(found, [{1: 10}])
+    assert driver.check(process)
+    driver.play_some(process, 20)
+    assert driver.check(driver.process(local="third"))
+
+
+def test_what_the_attempt_that_counts_did_not_make_of_a_slot_is_none(driver: SlotDriver) -> None:
+    kept = attempt(driver.process(), driver.handle, 6, {1: 99}, 41)
+    assert driver.process().state.beside(kept, attempt_version_id(RUN, 42)) is None
+
+
+def test_an_attempt_that_counts_on_another_version_is_told(driver: SlotDriver) -> None:
+    kept = attempt(driver.process(), driver.handle, 6, {1: 99}, 41)
+    other = attempt(driver.process(local="b"), driver.handle, 6, {1: 10}, 42, OTHER_RUN)
+    on_other = attempt(driver.process(local="b"), other, 7, {1: 1}, 43)
+    on_kept = attempt(driver.process(), kept, 7, {1: 1}, 44)
+    with pytest.raises(Incompatible, match=f"{on_other.version_id}.* on version {other.version_id}"):
+        driver.process().state.beside(on_kept, on_other.version_id)

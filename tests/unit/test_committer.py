@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.commit_world import Run, World, WorldSink, drive
@@ -246,3 +247,21 @@ def test_a_driver_that_is_overtaken_while_it_waits_for_a_sink_does_not_fence_its
     heir.play(1)
     heir.play(2)
     world.check()
+
+
+def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> None:
+    """Spark may have what the first attempts left."""
+    world = World(batches=6)
+    run = Run(world)
+    for batch_id in range(3):
+        run.play(batch_id)
+    assert run.committer.doubted == {}
+    recorded = run.committer._log.newest(2)
+    assert recorded is not None
+    again = replace(recorded, tasks=tuple(replace(task, attempt=1) for task in recorded.tasks))
+    run.committer._note_doubted(again)
+    assert run.committer.doubted == {2: again.tasks}
+    many = tuple(replace(again.tasks[0], partition=number) for number in range(300))
+    for batch_id in (3, 4):
+        run.committer._note_doubted(replace(again, batch_id=batch_id, tasks=many))
+    assert list(run.committer.doubted) == [4]

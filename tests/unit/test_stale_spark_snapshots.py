@@ -257,3 +257,15 @@ def test_a_log_of_spark_that_nobody_knows_keeps_no_query_from_its_start(
     query(tmp_path, 9, stale=4).write("commits/8", "v7\n{}")
     assert forgotten(tmp_path) == []
     assert "version 'v7'" in caplog.text
+
+
+def test_what_tasks_left_without_changelogs_stays_beside_an_older_changelog(tmp_path: Path) -> None:
+    """Of an attempt that did not count, before the setting changed: Spark would read that in place of the snapshot."""
+    files = SparkFiles(tmp_path, "query")
+    for batch_id in range(4):
+        files.write(f"commits/{batch_id}", "v1\n{}")
+        plan(tmp_path, batch_id, ROCKSDB)
+        files.write(f"state/0/0/{batch_id + 1}.changelog", "")
+    files.write("state/0/0/4.zip", "")
+    assert forget_stale_snapshots(open_file_store(str(tmp_path)), RETAINED, changelogs=False) == []
+    assert forgotten(tmp_path) == ["state/0/0/4.zip"]

@@ -6,6 +6,8 @@ that state and output come from the same run, whatever the processor did. See do
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle
@@ -50,6 +52,35 @@ class PreparedVersions:
             )
         self._deltas.keep_copy(ref, data)
         return ref, found
+
+    def beside(self, handle: Handle, version_id: str) -> Handle | None:
+        """``handle`` with the version that another attempt at its batch prepared in place of its own; None: that
+        attempt prepared none of this slot.
+
+        Raises
+        ------
+        Corrupt
+            What is stored under its name is damaged.
+        Incompatible
+            It was prepared on another version than ``handle``'s.
+        """
+        context = self._context
+        name = context.stored(delta_name(handle.sequence, version_id))
+        data = context.file_store.get(name)
+        if data is None:
+            return None
+        where = f"delta {name} in {context.file_store.uri}"
+        ref = DeltaRef(handle.sequence, version_id, len(data), checksum_of(data))
+        decode_delta(data, ref, context.operator, context.slot, where)
+        found = identity_of(data, where)
+        if (found.parent_id, found.batch_id) != (handle.parent_id or "", handle.batch_id):
+            raise Incompatible(
+                f"{handle.where}: Spark's state has this version of batch {handle.batch_id}, and the output that is "
+                f"visible was made with {where}, on version {found.parent_id or 'none'}. The state in Spark's "
+                "checkpoint is not the one that the output was made from: restore both from one backup"
+            )
+        self._deltas.keep_copy(ref, data)
+        return replace(handle, version_id=version_id, deltas=(*handle.deltas[:-1], ref), expiry=found.expiry)
 
     def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
         """The version that tasks of a run prepared; None when there is none.

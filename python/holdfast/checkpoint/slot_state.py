@@ -135,7 +135,7 @@ class SlotState:
         self._ready_folder()
         return self._first_version.handle()
 
-    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
+    def admit(self, handle: Handle | None, batch_id: int, *, look_again: bool = False) -> None:
         """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.
         ``look_again``: in an attempt after one that failed.
 
@@ -147,7 +147,7 @@ class SlotState:
             Another run, of a copy of the checkpoint, is at work on the state.
         """
         if self._timeline is not None:
-            self._timeline.admit(handle, look_again=look_again)
+            self._timeline.admit(handle, batch_id, look_again=look_again)
 
     def open(self, handle: Handle | None) -> Store:
         """The state at ``handle``'s version; None is the empty state. Until :meth:`begin` it can only be read.
@@ -315,6 +315,10 @@ class SlotState:
         """As :meth:`adopt`, of whichever attempt of a run; Undecided when several attempts made different versions."""
         version_id = self._prepared.of_run(parent, batch_id, run_id)
         return None if version_id is None else self.adopt(parent, batch_id, version_id)
+
+    def beside(self, handle: Handle, version_id: str) -> Handle | None:
+        """``handle`` as another attempt at its batch prepared it; None: it did not. Raises as :meth:`adopt`."""
+        return self._prepared.beside(handle, version_id)
 
     def has_prepared(self, parent: Handle | None, version_id: str) -> bool:
         """Whether an attempt prepared a version after ``parent``."""

@@ -49,8 +49,8 @@ class Timeline:
         abandoned = context.settings.abandoned_runs
         self._abandoned = frozenset(run_digits(run_id) for run_id in abandoned) | frozenset(abandoned)
 
-    def admit(self, handle: Handle | None, *, look_again: bool = False) -> None:
-        """Before a batch on ``handle``'s version; looks at storage once.
+    def admit(self, handle: Handle | None, batch_id: int, *, look_again: bool = False) -> None:
+        """Before batch ``batch_id`` on ``handle``'s version; looks at storage once.
 
         Parameters
         ----------
@@ -61,7 +61,8 @@ class Timeline:
         Raises
         ------
         Incompatible
-            The state was taken on, past ``handle``, from another copy of the checkpoint.
+            The state was taken on, past ``handle``, from another copy of the checkpoint; or Spark gives no handle of a
+            slot that has had a version.
         Fenced
             This run was found to be overtaken.
         """
@@ -84,6 +85,8 @@ class Timeline:
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         if foreign:
             raise self._older(handle, foreign)
+        if handle is None:
+            self._check_never_begun(listed, batch_id)
         self._admitted_at = handle.sequence if handle else 0
 
     def check_alone(self, handle: Handle | None) -> None:
@@ -104,14 +107,18 @@ class Timeline:
             self._fence(handle, alive)
 
     def check_listed(self, handle: Handle, listed: Iterable[StoredFile]) -> None:
-        """Before anything of ``listed``, the slot's files, is deleted:
-        Fenced when they show that an earlier run goes on.
+        """Before anything of ``listed``, the slot's files, is deleted: Fenced when they show that an earlier run goes
+        on, or that this one has two lines of versions.
         """
         listed = list(listed)
         since_ms = self._runs.registered_ms
         foreign = self._foreign(listed, handle, since_ms) or self._left_behind(listed, handle, since_ms)
         if foreign:
             self._fence(handle, self._ids(foreign))
+        twin = self._second_line(listed, handle)
+        if twin is not None:
+            self._runs.fenced = self._stands_twice(handle, twin)
+            raise self._runs.fenced
 
     def others(self, handle: Handle, listed: Iterable[StoredFile]) -> list[str]:
         """Runs that may go on with the slot from another copy of the checkpoint: by what they left among ``listed``,
@@ -174,6 +181,48 @@ class Timeline:
         found += [other for _, other in newest if self._is_on_foreign_version(other, versions)]
         return sorted(found, key=lambda other: other.sequence, reverse=True)
 
+    def _second_line(self, listed: Iterable[StoredFile], handle: Handle) -> Foreign | None:
+        """The newest version that this very run made on two of its own that are none of ``handle``'s: of one slot, a
+        second state in Spark's checkpoint. Attempts that failed are made on ``handle``'s; and one may be made on an
+        attempt that did not count, where Spark takes that for its state (docs/rfcs/0020), but hardly two.
+        """
+        mine = self._runs.own_digits - self._abandoned
+        versions = handle.versions
+        others = {
+            version: Foreign(*version, file.name)
+            for file in listed
+            if file.name.startswith("delta/")
+            and (version := parse_version(file.name)) is not None
+            and handle.start < version[0] <= handle.sequence + 1
+            and versions.get(version[0]) != version[1]
+            and version[1][:_DIGITS] in mine
+        }
+        for one in sorted(others.values(), key=lambda other: other.sequence, reverse=True)[:_READ_MAX]:
+            before = others.get((one.sequence - 1, self._parent_of(one) or ""))
+            if before is not None and self._is_on_foreign_version(before, versions):
+                return one
+        return None
+
+    def _check_never_begun(self, listed: Iterable[StoredFile], batch_id: int) -> None:
+        """Of a slot of which Spark has no handle. One that another run made a version of, in a batch before this one,
+        has had a handle: Spark has committed that batch since, or this one would not run.
+        """
+        ignored = self._runs.own_digits | self._abandoned
+        firsts = [
+            (file.modified_ms, Foreign(*version, file.name))
+            for file in listed
+            if (version := parse_version(file.name)) is not None and version[0] == 1
+        ]
+        others = sorted(((ms, one) for ms, one in firsts if one.digits not in ignored), key=lambda entry: -entry[0])
+        for _, one in others[:_READ_MAX]:
+            data = self._context.file_store.get(self._context.stored(one.name))
+            try:
+                made_in = identity_of(data, one.name).batch_id if data is not None else batch_id
+            except Corrupt:  # torn: nobody's version
+                continue
+            if made_in < batch_id:
+                raise self._forgotten(one, made_in, batch_id)
+
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
         """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
 
@@ -209,14 +258,18 @@ class Timeline:
         return [other for version in versions if (other := Foreign(*version)).digits not in ignored]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
+        parent_id = self._parent_of(other)
+        return parent_id is not None and parent_id != versions.get(other.sequence - 1, "")
+
+    def _parent_of(self, other: Foreign) -> str | None:
+        """The version that it was made on; None: it is gone, or torn, and nobody's."""
         data = self._context.file_store.get(self._context.stored(other.name))
         if data is None:
-            return False
+            return None
         try:
-            parent_id = identity_of(data, other.name).parent_id
-        except Corrupt:  # torn: nobody's version
-            return False
-        return parent_id != versions.get(other.sequence - 1, "")
+            return identity_of(data, other.name).parent_id
+        except Corrupt:
+            return None
 
     def _older(self, handle: Handle | None, foreign: list[Foreign]) -> Incompatible:
         context = self._context
@@ -236,6 +289,26 @@ class Timeline:
             f"live beside the original, give it a copy of the state folder too, at another "
             f"spark.holdfast.checkpoint.dir; or, to give up for good what came after, set "
             f"{SETTING}={','.join(others)} (docs/guide/recovery.md)"
+        )
+
+    def _forgotten(self, first: Foreign, made_in: int, batch_id: int) -> Incompatible:
+        context, runs = self._context, self._ids([first])
+        return Incompatible(
+            f"operator {context.operator!r}, slot {context.slot}: Spark's state has no version of it as batch "
+            f"{batch_id} begins, but batch {made_in}, which is committed since, made one, by {_runs(runs)}, in "
+            f"{context.file_store.uri}/{context.prefix}. Spark knows operators by their place in the query: it has the "
+            f"state of this one elsewhere if they changed places (as a.union(b) and b.union(a)), and none if its "
+            f"checkpoint was changed. Nothing was changed here. Put the operators back in the order that they had, or "
+            f"Spark's checkpoint; or, to give up for good what was made, set {SETTING}={','.join(runs)} "
+            f"(docs/guide/recovery.md)"
+        )
+
+    def _stands_twice(self, handle: Handle, other: Foreign) -> Fenced:
+        return Fenced(
+            f"{self._where(handle)}: this run made version {other.sequence} ({other.version_id}) too, on a version "
+            f"that is none of this one's: Spark's checkpoint has a second state of the slot. The operator stands twice "
+            f"in the query, as in totals.union(totals): call hf.keyed for each, with a name of its own, and begin with "
+            f"a new checkpoint (docs/guide/operators.md). Nothing of either is deleted, and the query stops"
         )
 
     def _where(self, handle: Handle | None) -> str:

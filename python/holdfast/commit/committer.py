@@ -28,6 +28,8 @@ from holdfast.sealed import checksum_of
 from holdfast.storage import FileStore
 
 _WRITING_MAX_MS = 3_600_000
+#: Each is told to every task of a batch, in some 45 bytes.
+_DOUBTED_MAX = 500
 #: Runs the batch's job, exactly one full action, and gives the results of all its sink tasks.
 Job = Callable[["Replay | None"], Sequence[TaskResult]]
 
@@ -93,6 +95,9 @@ class Committer:
         clock = options.retries.clock
         self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
         self.times = CommitTimes()
+        #: By batch, of the newest, the tasks that are recorded and were perhaps not the only attempts at their
+        #: partitions: what the others left Spark may take for the state.
+        self.doubted: dict[int, tuple[TaskRecord, ...]] = {}
         self._logger = logging.getLogger("holdfast.commit")
 
     @property
@@ -152,6 +157,7 @@ class Committer:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
             self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
+            self._note_doubted(record)
         self._recover(record)
         self._is_started = True
         if self._with_late_strays():
@@ -330,7 +336,15 @@ class Committer:
                 f"to a time limit there: {_by_sink(lost)}. Nothing is missing for good: start the query again, and it "
                 f"is written again from the same offsets and the same state"
             )
+        self._note_doubted(record)
         self._tidy_up(record)
+
+    def _note_doubted(self, record: CommitRecord) -> None:
+        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._options.speculation)
+        if tried_again:
+            self.doubted[record.batch_id] = tried_again
+        while len(self.doubted) > 1 and sum(map(len, self.doubted.values())) > _DOUBTED_MAX:
+            del self.doubted[min(self.doubted)]
 
     def _tidy_up(self, record: CommitRecord) -> None:
         """Old records, and strays of attempts that failed. The batch is committed: what fails here is done later."""

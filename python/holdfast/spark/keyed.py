@@ -19,6 +19,7 @@ from holdfast.checkpoint import (
     StateChanges,
     StateRecord,
 )
+from holdfast.checkpoint.names import encode_operator
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.settings import PREFIX, Settings
@@ -54,7 +55,7 @@ from holdfast.state import (
 )
 from holdfast.storage import StorageOptions, local_path, open_file_store, store_uri, try_out
 
-_NAME_BYTES_MAX = 128
+_NAME_BYTES_MAX, _FILE_NAME_MAX = 128, 255
 _OUTPUT_MODES = ("append", "update")
 
 
@@ -206,7 +207,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     ticks_ms = interval_ms(options.ticks, declared_timers(processor), f"operator {options.name!r}")
     if ticks_ms is not None:
         # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
-        ticks = tick_source.ticks(session, ticks_ms)
+        ticks = tick_source.ticks(session, ticks_ms, plan.name)
         wake = wake_function(lambda: recorded_labels(plan))
         packed = packed.union(ticks.mapInArrow(wake, pack.packed_schema(0 if plan.watermarked else None)))
     with own_worker_pool(session, "slots"):
@@ -334,6 +335,12 @@ def check_name(name: str) -> None:
     if len(name.encode()) > _NAME_BYTES_MAX:
         raise InvalidRequest(
             f"name {name!r} has {len(name.encode())} bytes; at most {_NAME_BYTES_MAX} fit into a file name"
+        )
+    encoded = len(encode_operator(name))
+    if encoded > _FILE_NAME_MAX:
+        raise InvalidRequest(
+            f"name {name!r} takes {encoded} characters as the name of a folder, where all but ASCII letters, digits "
+            f"and -._~ take three each byte; at most {_FILE_NAME_MAX} fit: choose a shorter one"
         )
 
 

@@ -29,11 +29,11 @@ from holdfast.errors import InvalidRequest
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.query import unavailable
 from holdfast.spark.sessions import refuse_connect
-from holdfast.spark.slot_metrics import METRICS_COLUMN, SlotMetrics
+from holdfast.spark.slot_metrics import METRICS_COLUMN, OBSERVED, SlotMetrics
 from holdfast.spark.source_stalls import SourceStall, stalls_in
 
 _LOGGER = logging.getLogger("holdfast.metrics")
-_PREFIX, _SLOTS = "holdfast.", "slots"
+_SLOTS = "slots"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def observed(slotted: DataFrame, operator: str, instance: str) -> DataFrame:
 
     The instance tells two operators of one name apart: Spark would refuse the second before Holdfast can say why.
     """
-    return slotted.observe(f"{_PREFIX}{operator}.{instance}", sql.collect_list(METRICS_COLUMN).alias(_SLOTS))
+    return slotted.observe(f"{OBSERVED}{operator}.{instance}", sql.collect_list(METRICS_COLUMN).alias(_SLOTS))
 
 
 def metrics(query: StreamingQuery) -> QueryMetrics:
@@ -152,8 +152,8 @@ def operators_in(progress: StreamingQueryProgress) -> dict[str, OperatorMetrics]
     found = {}
     seen: Mapping[str, Any] = progress.observedMetrics or {}
     for name, row in seen.items():
-        operator, _, instance = name.removeprefix(_PREFIX).rpartition(".")
-        if name.startswith(_PREFIX) and operator and instance and _SLOTS in row:
+        operator, _, instance = name.removeprefix(OBSERVED).rpartition(".")
+        if name.startswith(OBSERVED) and operator and instance and _SLOTS in row:
             found[operator] = OperatorMetrics.of(operator, progress.batchId, _slots(row[_SLOTS] or ()))
     return dict(sorted(found.items()))
 

@@ -27,7 +27,7 @@ from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark.declared_operators import check_declared
-from holdfast.spark.sessions import refuse_connect, spark_retained_batches
+from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.storage import (
@@ -110,7 +110,9 @@ def _prepare(checkpoint: str) -> None:
         if store is not None:
             check_checkpoint(store)
             # How many batches Spark retains is not known then: what it calls committed is left as it is.
-            forget_stale_snapshots(store, 0 if session is None else spark_retained_batches(conf))
+            forget_stale_snapshots(
+                store, 0 if session is None else spark_retained_batches(conf), spark_writes_changelogs(conf)
+            )
     except Unavailable as error:  # Spark may reach it all the same, by credentials of its own
         _LOGGER.warning("the checkpoint %s is not looked at before the query starts: %s", store_uri(checkpoint), error)
 

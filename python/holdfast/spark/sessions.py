@@ -37,6 +37,11 @@ def spark_retained_batches(conf: Mapping[str, str]) -> int:
     return int(conf.get("spark.sql.streaming.minBatchesToRetain", "100"))
 
 
+def spark_writes_changelogs(conf: Mapping[str, str]) -> bool:
+    """Whether Spark's RocksDB state store does."""
+    return conf.get("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false").lower() == "true"
+
+
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     """Says what it costs where there are many more shuffle partitions than cores: Spark's default is for clusters."""
     partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), _cores(session)

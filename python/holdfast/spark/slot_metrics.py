@@ -19,6 +19,8 @@ from holdfast.state import MAIN, BatchCounts, Counters, TaggedRows
 ONLY_INPUT = "input"
 #: Of the rows between a slot and what unpacks them.
 METRICS_COLUMN = "metrics"
+#: What names of watched operators begin with (`metrics.observed`).
+OBSERVED = "holdfast."
 
 
 @dataclass

@@ -95,13 +95,37 @@ def _parent(
     """The version that the batch runs on: Spark's, or the slot's first; None is the empty state."""
     if group_state.exists:
         live.opening.note_handle(identity.batch_id)
-        return Handle.from_text(group_state.get[0])
+        return _that_counts(plan, live, identity, slot, group_state)
     if live.record.origin is None:
         return None
     first = worker.slot_state(plan, live, slot).first_version()
     if first is not None:
         group_state.update((first.to_text(),))  # it is the slot's version, whether the batch leads to another or not
     return first
+
+
+def _that_counts(
+    plan: OperatorPlan, live: worker.LiveOperator, identity: worker.BatchIdentity, slot: int, group_state: GroupState
+) -> Handle:
+    """Spark's version, or the one that the batch's record has in place of it. Spark's store keeps in an executor's
+    memory what a task has left there, also of an attempt that did not count, and a later batch may run there again.
+    """
+    handle = Handle.from_text(group_state.get[0])
+    version_id = identity.recorded.get((handle.batch_id, identity.partition))
+    if version_id is None or version_id == handle.version_id:
+        return handle
+    counts = worker.slot_state(plan, live, slot).beside(handle, version_id)
+    if counts is None:
+        return handle  # a task of a stage before the sink's
+    worker.LOGGER.warning(
+        "%s: Spark has this version, of an attempt at batch %d that did not count; it goes on from %s, with which the "
+        "output that is visible was made",
+        handle.where,
+        handle.batch_id,
+        version_id,
+    )
+    group_state.update((counts.to_text(),))
+    return counts
 
 
 def _told(metrics: SlotMetrics, plan: OperatorPlan, live: worker.LiveOperator, started_ms: float) -> pd.DataFrame:
@@ -143,7 +167,7 @@ def _process(
     output = OutputPackers(ctx.slot, list(side_outputs), plan.settings.blob_max_bytes, plan.arrow_rows_max)
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
-            state.admit(parent, look_again=identity.attempt > 0)
+            state.admit(parent, identity.batch_id, look_again=identity.attempt > 0)
         if not len(spool) and not fires(state, parent, live.record, ctx):
             return None
         produced = run_batch(

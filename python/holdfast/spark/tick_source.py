@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from holdfast import _core
 from holdfast.clock import Clock, SystemClock
 
 FORMAT = "holdfast-ticks"
 _INTERVAL = "intervalMs"
+_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 class TicksDataSource(DataSource):
@@ -96,7 +98,13 @@ class UnlimitedTicksReader(TicksReader):
         return super().partitions(start, end)
 
 
-def ticks(spark: SparkSession, interval_ms: int) -> DataFrame:
-    """A streaming DataFrame with a row in each batch that begins an interval; with the interval 0 it never has any."""
+def ticks(spark: SparkSession, interval_ms: int, operator: str) -> DataFrame:
+    """A streaming DataFrame with a row in each batch that begins an interval; with the interval 0 it never has any.
+
+    Where the session wants all sources to have names (4.2 and later), it is named after the operator.
+    """
     spark.dataSource.register(TicksDataSource)
-    return spark.readStream.format(FORMAT).option(_INTERVAL, interval_ms).load()
+    reader = spark.readStream.format(FORMAT).option(_INTERVAL, interval_ms)
+    if str(spark.conf.get(_NAMES, "false")).lower() == "true":
+        reader = reader.name(f"holdfast_ticks_{_core.xxh64(operator.encode()):016x}")
+    return reader.load()

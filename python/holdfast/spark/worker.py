@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,7 +31,7 @@ from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
-from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
+from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_versions
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 LOGGER = logging.getLogger("holdfast")
@@ -47,6 +48,8 @@ class BatchIdentity:
     partition: int
     task_attempt_id: int
     replay: SlotReplay | None
+    #: By batch and partition of the sink's stage, where more than one attempt was made: the version that counts.
+    recorded: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     @classmethod
     def of_task(cls) -> BatchIdentity:
@@ -77,6 +80,7 @@ class BatchIdentity:
             partition=task.partitionId(),
             task_attempt_id=task.taskAttemptId(),
             replay=SlotReplay.from_property(task.getLocalProperty(REPLAY_PROPERTY)),
+            recorded=recorded_versions(task.getLocalProperty(RECORDED_PROPERTY) or "{}"),
         )
 
 

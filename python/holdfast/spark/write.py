@@ -28,12 +28,13 @@ from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
+from holdfast.spark.once import check_stands_once
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint
-from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
+from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import refuse_connect, spark_retained_batches
+from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
@@ -88,7 +89,8 @@ def write_exactly_once(
     Raises
     ------
     InvalidRequest
-        No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds.
+        No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds; or an
+        operator stands twice in the query.
     Incompatible
         An operator is not what the checkpoint recorded.
     Unavailable
@@ -106,6 +108,7 @@ def write_exactly_once(
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
     schema = schemas.arrow_schema(df.schema, "write_exactly_once")
+    check_stands_once(df, "write_exactly_once")
     storage = StorageOptions.of(given)
     store = open_file_store(os.fspath(checkpoint), storage)
     try:
@@ -124,8 +127,8 @@ def write_exactly_once(
         orphan_max_ms=given.commit_orphan_max_ms,
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
-    retained = spark_retained_batches(conf)
-    options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained))
+    retained, changelogs = spark_retained_batches(conf), spark_writes_changelogs(conf)
+    options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained, changelogs))
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
     writer = (
@@ -214,10 +217,12 @@ class BatchOutput:
             )
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
+            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.doubted))  # type: ignore[arg-type]
             try:
                 rows = map_in_arrow(batch, sink_function(plan), RESULT_SCHEMA).collect()
             finally:
                 spark.setLocalProperty(REPLAY_PROPERTY, None)  # type: ignore[arg-type]
+                spark.setLocalProperty(RECORDED_PROPERTY, None)  # type: ignore[arg-type]
             return [decode_result(bytes(row["result"])) for row in rows]
 
         committer.run_batch(batch_id, run_job)

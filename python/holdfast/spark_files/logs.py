@@ -1,9 +1,9 @@
 """Spark's logs of a query's batches: what was planned (offsets/) and what is committed (commits/).
 
 A batch is committed if Spark's commit log has it. A file of a log has a line with its version, then lines of JSON:
-offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; in version 2 (Spark 4.3,
-where sources can have names) behind its name or number and a colon. commits/N has the watermark that the next batch
-begins with.
+offsets/N the batch's time, watermark and settings, then the end of each source, or ``-``; commits/N the watermark that
+the next batch begins with. In version 2 of offsets/N (Spark 4.2 and later, where sources have names) a source's line
+begins with its name and a colon, and lines are in no order.
 
 A stateful query's number of partitions is fixed, unless Spark repartitions its state (4.2 and later): that is a batch
 of its own, which reads nothing, and whose offsets/N is that of the batch that it began with, but for the number.
@@ -19,8 +19,7 @@ from typing import Any
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.storage import FileStore
 
-_NAMED_SOURCES = "v2"  # of offsets
-_VERSIONS = ("v1", _NAMED_SOURCES)
+_VERSIONS = {"offsets": ("v1", "v2"), "commits": ("v1", "v2", "v3")}
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -35,7 +34,8 @@ class CommittedBatch:
     watermark_ms
         The event-time watermark that the batch after it begins with; None: there is none yet.
     sources
-        The end of the batch in each source, as Spark wrote it; None: the source had nothing yet.
+        The end of the batch in each source, as Spark wrote it; None: the source had nothing yet. In the order in which
+        the query names them; where they have names, of those.
     conf
         The settings that Spark keeps with the batch.
     """
@@ -63,11 +63,10 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
     Incompatible
         Of a later version of Spark's log.
     """
-    _, commit = _lines(store, f"commits/{batch_id}")
-    version, offsets = _lines(store, f"offsets/{batch_id}")
+    (_, commit), (version, offsets) = (_lines(store, folder, batch_id) for folder in ("commits", "offsets"))
     try:
         planned = json.loads(offsets[0])
-        sources = [line.partition(":")[2] for line in offsets[1:]] if version == _NAMED_SOURCES else offsets[1:]
+        sources = offsets[1:] if version == "v1" else _in_order_of_names(offsets[1:])
         next_ms = int(json.loads(commit[0]).get("nextBatchWatermarkMs", 0)) if commit and commit[0] else 0
         conf = planned.get("conf") or {}
         return CommittedBatch(
@@ -110,8 +109,19 @@ def repartitions(before: PlannedBatch | None, this: PlannedBatch | None) -> bool
     return this is not None and before is not None and this.partitions != before.partitions
 
 
-def _lines(store: FileStore, name: str) -> tuple[str, list[str]]:
-    """The version of a log's file, and what stands below."""
+def _in_order_of_names(sources: list[str]) -> list[str]:
+    """Of lines as ``name:offset``. Sources that the program does not name are called by their numbers."""
+    named = [line.split(":", 1) for line in sources]
+    if all(name.isdecimal() for name, _ in named):
+        named.sort(key=lambda one: int(one[0]))
+    else:
+        named.sort()
+    return [offset for _, offset in named]
+
+
+def _lines(store: FileStore, folder: str, batch_id: int) -> tuple[str, list[str]]:
+    """The version of a log's file, and its lines."""
+    name = f"{folder}/{batch_id}"
     data = store.get(name)
     if data is None:
         raise Corrupt(f"{name} is missing in {store.uri}; if a query runs there, it no longer retains the batch")
@@ -120,8 +130,9 @@ def _lines(store: FileStore, name: str) -> tuple[str, list[str]]:
         version, *lines = data.decode().removesuffix("\n").split("\n")
     except ValueError as error:
         raise Corrupt(f"{name} in {store.uri} is no log of Spark's: {error!r}") from error
-    if version not in _VERSIONS:
-        raise Incompatible(f"{name} in {store.uri} is of version {version!r}; expected one of {', '.join(_VERSIONS)}")
+    if version not in _VERSIONS[folder]:
+        known = ", ".join(_VERSIONS[folder])
+        raise Incompatible(f"{name} in {store.uri} is of version {version!r}; expected one of {known}")
     return version, lines
 
 

@@ -67,13 +67,16 @@ class _Versions:
             yield version
 
 
-def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int) -> list[str]:
+def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int, changelogs: bool = True) -> list[str]:
     """Deletes them from a checkpoint, of a query that is about to start; their names.
 
     Parameters
     ----------
     retained_batches
         ``spark.sql.streaming.minBatchesToRetain``; with less than 3, those of committed batches stay.
+    changelogs
+        Whether Spark's RocksDB provider writes them (``rocksdb.changelogCheckpointing.enabled``). Where it does not,
+        its snapshots are what tasks leave, and stay: a changelog beside one is older, of before the setting changed.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int) -> list
     """
     for _ in range(_ATTEMPTS):
         newest = _newest_version(checkpoint)
-        names = {file.name for file in checkpoint.list("state/")}
+        names = {file.name for file in checkpoint.list("state/") if changelogs or not file.name.endswith(".zip")}
         found = _stale(checkpoint, names, newest, newest - retained_batches + _MARGIN)
         if not found:
             return []

@@ -1,0 +1,44 @@
+"""Whether each operator stands once in a query. Runs on the driver, before the query starts.
+
+A DataFrame that is used twice (``totals.union(totals)``, a join with itself) has its operator twice in Spark's plan:
+two states in Spark's checkpoint, of one operator and over one state folder. What watches an operator's slots
+(`metrics.observed`) has a name of its own for each call of `hf.keyed`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from pyspark.sql import DataFrame
+
+from holdfast.clock import new_id
+from holdfast.errors import InvalidRequest
+from holdfast.spark.slot_metrics import OBSERVED
+
+#: As Spark shows what observes a DataFrame: its name comes first.
+_OBSERVER = re.compile(rf"CollectMetrics {re.escape(OBSERVED)}(.+?)\.([0-9a-f]{{32}}), ")
+
+
+def check_stands_once(df: DataFrame, call: str) -> None:
+    """InvalidRequest where an operator stands twice in what a query shall write. ``call``: for the message."""
+    plan = _analyzed_plan(df)
+    twice = sorted({name for (name, _), count in Counter(_OBSERVER.findall(plan)).items() if count > 1})
+    if twice:
+        raise InvalidRequest(
+            f"{call}: operator {twice[0]!r} stands twice in the query: a DataFrame with it is used twice, as in "
+            f"totals.union(totals). Each use would run it, over one state. Call hf.keyed for each, with a name of its "
+            f"own; or, for two outputs of one operator, use side outputs or select within foreachBatch "
+            f"(docs/guide/operators.md)"
+        )
+
+
+def _analyzed_plan(df: DataFrame) -> str:
+    """As Spark shows it. By a view, since only SQL's EXPLAIN gives a plan as a text."""
+    view = f"holdfast_{new_id()}"
+    df.createTempView(view)
+    try:
+        told: str = df.sparkSession.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+    finally:
+        df.sparkSession.catalog.dropTempView(view)
+    return told.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
