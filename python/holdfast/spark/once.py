@@ -13,9 +13,10 @@ from collections import Counter
 from pyspark.sql import DataFrame
 
 from holdfast.clock import new_id
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InternalError, InvalidRequest
 from holdfast.spark.slot_metrics import OBSERVED
 
+_ANALYZED = "== Analyzed Logical Plan =="
 #: As Spark shows what observes a DataFrame: its name comes first.
 _OBSERVER = re.compile(rf"CollectMetrics {re.escape(OBSERVED)}(.+?)\.([0-9a-f]{{32}}), ")
 
@@ -34,11 +35,17 @@ def check_stands_once(df: DataFrame, call: str) -> None:
 
 
 def _analyzed_plan(df: DataFrame) -> str:
-    """As Spark shows it. By a view, since only SQL's EXPLAIN gives a plan as a text."""
-    view = f"holdfast_{new_id()}"
-    df.createTempView(view)
+    """As Spark shows it: only SQL's EXPLAIN gives a plan as a text. In a session in which a plan that streams is not
+    planned any further, whatever the query's says.
+    """
+    session, view = df.sparkSession.newSession(), f"holdfast_{new_id()}"
+    session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "true")
+    database = session.conf.get("spark.sql.globalTempDatabase", "global_temp")
+    df.createGlobalTempView(view)
     try:
-        told: str = df.sparkSession.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+        told: str = session.sql(f"EXPLAIN EXTENDED SELECT * FROM {database}.{view}").collect()[0][0]
     finally:
-        df.sparkSession.catalog.dropTempView(view)
-    return told.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+        session.catalog.dropGlobalTempView(view)
+    if _ANALYZED not in told:
+        raise InternalError(f"Spark does not show the plan of a query: {told[:500]}")
+    return told.partition(_ANALYZED)[2].partition("== Optimized Logical Plan ==")[0]
