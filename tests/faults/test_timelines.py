@@ -10,9 +10,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.checkpoint_driver import KEY_SCHEMA, PREFIX, SMALL, SlotDriver, some_rows
+from tests.checkpoint_driver import KEY_SCHEMA, PREFIX, SMALL, SlotDriver, some_rows, through_text
 
-from holdfast.checkpoint import Handle, Runs
+from holdfast.checkpoint import Runs
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.clock import SystemClock
 from holdfast.errors import Fenced, Incompatible
@@ -69,7 +69,7 @@ class Run:
     def prepare(self, rows=None):
         state = self.process.state
         rows = rows if rows is not None else some_rows(self.generator)
-        state.admit(self.driver.handle)
+        state.admit(self.process.whole(self.driver.handle))
         self.process.open(self.driver.handle)
         state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.world.attempts)))
         self.process.table.add(rows)
@@ -273,7 +273,7 @@ def test_a_copy_of_both_folders_is_a_fork(world, tmp_path):
     elsewhere = World(tmp_path / "copied")
     elsewhere.runs = world.runs
     fork = SlotDriver(elsewhere.folder, settings=SETTINGS, store=elsewhere.store, clock=SystemClock())
-    fork.handle, fork.next_batch = Handle.from_text(original.driver.handle.to_text()), original.driver.next_batch
+    fork.handle, fork.next_batch = through_text(original.driver.handle), original.driver.next_batch
     fork.history, fork.universe = list(original.driver.history), set(original.driver.universe)
     forked = Checkpoint(elsewhere, fork)
     a, b = original.start(), forked.start()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.arrow.arrays import one_batch
-from holdfast.checkpoint import Handle, SlotState
+from holdfast.checkpoint import Handle, SlotState, StoredHandle
 from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, Incompatible, InternalError
 from holdfast.fault_points import reach
@@ -95,7 +95,7 @@ def _parent(
     """The version that the batch runs on: Spark's, or the slot's first; None is the empty state."""
     if group_state.exists:
         live.opening.note_handle(identity.batch_id)
-        return Handle.from_text(group_state.get[0])
+        return worker.slot_state(plan, live, slot).whole(StoredHandle.from_text(group_state.get[0]))
     if live.record.origin is None:
         return None
     first = worker.slot_state(plan, live, slot).first_version()
