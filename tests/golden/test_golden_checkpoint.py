@@ -30,7 +30,7 @@ from holdfast.checkpoint.delta_file import (
     decode_delta,
     encode_delta,
     identity_of,
-    lineage_of,
+    open_delta,
     ref_of,
 )
 from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
@@ -244,7 +244,7 @@ def test_delta_with_lineage():
     identity = replace(IDENTITY, expiry=EXPIRY, lineage=LINEAGE)
     ref, data = DeltaRef(11, VERSIONS[11], *DELTA_V3), golden("delta_none_v3.arrow")
     assert identity_of(data, "golden") == identity
-    assert lineage_of(data, ref, IDENTITY.operator, IDENTITY.slot, "golden") == LINEAGE
+    assert open_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden").lineage() == LINEAGE
     read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
     assert identity.schema().metadata == pa.ipc.open_file(data).schema.metadata

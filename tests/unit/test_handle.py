@@ -255,7 +255,7 @@ def test_deltas_that_did_not_lead_to_the_version_are_refused(earlier):
 
 
 def test_deltas_of_other_sizes_than_the_text_says_are_refused():
-    earlier = (delta(1), replace(delta(2), size_bytes=7))
+    earlier = (delta(1), delta(2)._replace(size_bytes=7))
     with pytest.raises(Corrupt, match="since the newest snapshot have 306 bytes"):
         StoredHandle.from_text(chain(3).to_text()).whole(earlier)
 

@@ -167,7 +167,7 @@ def rewritten(driver: SlotDriver, handle: Handle, change: Any) -> Handle:
         for batch in batches:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     data = path.read_bytes()
-    newest = replace(handle.deltas[-1], size_bytes=len(data), checksum=checksum_of(data))
+    newest = handle.deltas[-1]._replace(size_bytes=len(data), checksum=checksum_of(data))
     return replace(handle, deltas=(*handle.deltas[:-1], newest))
 
 
@@ -302,10 +302,10 @@ LIES = {
     "as many as versions": lineage(lambda found: [found[0], *found]),
     "without the oldest": lineage(lambda found: found[1:]),
     "without the parent": lineage(lambda found: found[:-1]),
-    "another parent": lineage(lambda found: [*found[:-1], replace(found[-1], version_id="f" * 32)]),
+    "another parent": lineage(lambda found: [*found[:-1], found[-1]._replace(version_id="f" * 32)]),
     "an empty one": lineage(lambda found: []),
-    "another size": lineage(lambda found: [replace(found[0], size_bytes=7), *found[1:]]),
-    "a huge size": lineage(lambda found: [replace(found[0], size_bytes=2**64 - 1), *found[1:]]),
+    "another size": lineage(lambda found: [found[0]._replace(size_bytes=7), *found[1:]]),
+    "a huge size": lineage(lambda found: [found[0]._replace(size_bytes=2**64 - 1), *found[1:]]),
 }
 
 
@@ -325,7 +325,7 @@ def test_a_lineage_that_names_deltas_that_are_not_there_names_them(tmp_path: Pat
     driver = SlotDriver(tmp_path, settings=QUIET)
     driver.play_some(driver.process(), 6)
     assert driver.handle is not None
-    other = lineage(lambda found: [found[0], replace(found[1], version_id="f" * 32), *found[2:]])
+    other = lineage(lambda found: [found[0], found[1]._replace(version_id="f" * 32), *found[2:]])
     forged = rewritten(driver, driver.handle, other)
     with pytest.raises(Corrupt, match=f"000000000002-{'f' * 32}.arrow.* is missing"):
         driver.process(local="fresh").open(forged)

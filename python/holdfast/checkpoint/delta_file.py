@@ -136,18 +136,40 @@ def identity_of(data: bytes, where: str) -> DeltaIdentity:
         ) from error
 
 
-def lineage_of(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> tuple[DeltaRef, ...] | None:
-    """The deltas that a delta's file says were before it, oldest first; None: an earlier Holdfast wrote it, and it says
-    none. Raises as :func:`decode_delta`.
-    """
-    metadata = _metadata(_opened(data, ref, operator, slot, where).schema)
-    if int(metadata["holdfast.version"]) <= _VERSION_WITHOUT_LINEAGE:
-        return None
-    return _lineage(metadata, where)
+@dataclass(frozen=True)
+class DeltaFile:
+    """A delta file that is the one which a handle names. ``named``: for errors."""
+
+    reader: pa.ipc.RecordBatchFileReader
+    named: str
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All of it; Corrupt where it is not what the core may read."""
+        try:
+            batches = [self.reader.get_batch(i) for i in range(self.reader.num_record_batches)]
+            for batch in batches:
+                _check_arrays(batch, self.named)
+            return batches
+        except (pa.ArrowException, OSError) as error:
+            raise _no_delta(self.named, error) from error
+
+    def lineage(self) -> tuple[DeltaRef, ...] | None:
+        """The deltas that it says were before it, oldest first; None: an earlier Holdfast wrote it, and it says none.
+        Corrupt for what cannot have been.
+        """
+        metadata = _metadata(self.reader.schema)
+        if int(metadata["holdfast.version"]) <= _VERSION_WITHOUT_LINEAGE:
+            return None
+        return _lineage(metadata, self.named)
 
 
 def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> list[pa.RecordBatch]:
-    """The batches of a delta file.
+    """The batches of a delta file; parameters and errors as of :func:`open_delta`."""
+    return open_delta(data, ref, operator, slot, where).batches()
+
+
+def open_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> DeltaFile:
+    """A delta file, once it is known to be what a handle names, and says so itself.
 
     Parameters
     ----------
@@ -163,20 +185,7 @@ def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: st
     Incompatible
         Written by a newer Holdfast.
     """
-    named = _named(ref, operator, slot, where)
-    try:
-        reader = _opened(data, ref, operator, slot, where)
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        for batch in batches:
-            _check_arrays(batch, named)
-        return batches
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}") from error
-
-
-def _opened(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> pa.ipc.RecordBatchFileReader:
-    """The file, once it is known to be the one that the handle names, and what it says of itself is so too."""
-    named = _named(ref, operator, slot, where)
+    named = f"delta {where} of operator {operator!r}, slot {slot}, version {ref.sequence} ({ref.version_id})"
     if len(data) != ref.size_bytes:
         raise Corrupt(f"{named} is damaged: expected {ref.size_bytes} bytes, found {len(data)}")
     checksum = checksum_of(data)
@@ -185,13 +194,13 @@ def _opened(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) ->
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         _check_identity(reader.schema, ref, operator, slot, named)
-        return reader
+        return DeltaFile(reader, named)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}") from error
+        raise _no_delta(named, error) from error
 
 
-def _named(ref: DeltaRef, operator: str, slot: int, where: str) -> str:
-    return f"delta {where} of operator {operator!r}, slot {slot}, version {ref.sequence} ({ref.version_id})"
+def _no_delta(named: str, error: Exception) -> Corrupt:
+    return Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}")
 
 
 def _lineage(metadata: dict[str, str], where: str) -> tuple[DeltaRef, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.names import manifest_name
@@ -33,8 +33,7 @@ _ID = re.compile("[0-9a-f]{32}")
 _MANIFEST = re.compile(r"snapshot/\d{12,}-([0-9a-f]{32})-([0-9a-f]{32})\.json")
 
 
-@dataclass(frozen=True)
-class DeltaRef:
+class DeltaRef(NamedTuple):
     """The delta file that leads to version (sequence, version_id). ``checksum``: XXH64 of the whole file."""
 
     sequence: int

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint.base_folder import BaseFile
-from holdfast.checkpoint.delta_file import lineage_of
+from holdfast.checkpoint.delta_file import open_delta
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, StoredHandle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import table_name
@@ -129,7 +129,7 @@ class Mender:
         with open(found[0], "rb") as file:
             data = file.read()
         os.unlink(found[0])
-        said = lineage_of(data, newest, versions.context.operator, versions.context.slot, name)
+        said = open_delta(data, newest, versions.context.operator, versions.context.slot, name).lineage()
         return handle.whole(said or ()).deltas
 
     def _look_at(self, versions: SlotVersions, wanted: VersionFile, done: _Done, data: bytes | None = None) -> None:
