@@ -117,6 +117,22 @@ def test_a_copy_that_is_older_than_the_state_is_refused_and_told_which_run_went_
     assert_whole(original)
 
 
+def test_a_copy_whose_newest_delta_is_deleted_already_is_told_why(world):
+    original = Checkpoint(world)
+    first = original.start()
+    first.batches(20)
+    copy = original.copy()
+    first.batches(30)
+    handle = copy.driver.handle
+    assert not original.driver.stored(f"delta/*{handle.version_id}*")
+    files = original.driver.stored("*/*")
+    with pytest.raises(Incompatible, match="an older copy") as caught:
+        copy.start().batches(1)
+    assert "batch 19 (version 20)" in str(caught.value) and first.run_id in str(caught.value)
+    assert original.driver.stored("*/*") == files
+    assert_whole(original)
+
+
 def test_of_two_copies_that_are_at_work_the_older_run_stops_and_neither_loses_a_file(world):
     original = Checkpoint(world)
     original.start().batches(20)

@@ -125,7 +125,7 @@ def test_a_handle_stays_below_1_kb():
     expiry = tuple(StateExpiry(state_id, "processing", 31_536_000_000, *times) for state_id in (0, 1))
     named = {batch: batch for batch in range(64, 2000, 64)}
     seen = set()
-    for length in range(961, 1025):
+    for length in (961, 977, 995, 996, 1000, 1023, 1024):
         handle = replace(chain(length, named, retained=100), operator="payments by customer", expiry=expiry)
         handle = later(handle, 10**9)
         assert back(handle) == handle and len(handle.snapshots) == 2
