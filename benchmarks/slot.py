@@ -21,6 +21,7 @@ from holdfast.checkpoint import (
     OperatorRecord,
     SlotState,
     StateRecord,
+    StoredHandle,
     process_background,
 )
 from holdfast.spark.slot_batch import run_batch
@@ -64,7 +65,7 @@ class Slot:
             name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=states
         )
         self.settings = CheckpointSettings(**settings)
-        self.handle: Handle | None = None
+        self.handle: StoredHandle | None = None
         self.batch_id = 0
         self.lifetimes: tuple[Lifetime, ...] = ()
         self.now_ms = 1_700_000_000_000
@@ -113,7 +114,7 @@ class Slot:
         state = self._next_worker()
         ctx = Context(query_id="q", operator="slot", batch_id=self.batch_id, timestamp_ms=timestamp_ms, slot=0, slots=1)
         rows = ((0, batch) for batch in batches)
-        produced = run_batch(processor, state, self.handle, rows, ctx, record=self.record, output_schema=output)
+        produced = run_batch(processor, state, self.parent(state), rows, ctx, record=self.record, output_schema=output)
         given = sum(out.num_rows for _, out in produced)
         return self._prepare(state, start), given
 
@@ -132,16 +133,20 @@ class Slot:
     def _next_worker(self) -> SlotState:
         return self._workers[self.batch_id % len(self._workers) if self._stays_in is None else self._stays_in]
 
+    def parent(self, state: SlotState) -> Handle | None:
+        """The version that the next batch runs on, as a worker sees it that has its text."""
+        return state.whole(self.handle) if self.handle is not None else None
+
     def _begin(self) -> tuple[SlotState, Store]:
         state = self._next_worker()
-        store = state.open(self.handle)
+        store = state.open(self.parent(state))
         state.begin(self.batch_id, None, self.lifetimes, BatchTime(self.now_ms))
         return state, store
 
     def _prepare(self, state: SlotState, start: float) -> float:
         handle = state.prepare()
         ms = (time.perf_counter() - start) * 1000
-        self.handle = Handle.from_text(handle.to_text())
+        self.handle = StoredHandle.from_text(handle.to_text())
         self.batch_id += 1
         return ms
 

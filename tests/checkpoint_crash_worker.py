@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tests.checkpoint_driver import HOST, SMALL, SlotDriver, some_rows
 
-from holdfast.checkpoint import CheckpointSettings, Handle
+from holdfast.checkpoint import CheckpointSettings, StoredHandle
 from holdfast.clock import SystemClock
 
 
@@ -34,7 +34,8 @@ def load(folder: str, spills: bool) -> SlotDriver:
     path = os.path.join(folder, "committed")
     if os.path.exists(path):
         with open(path) as file:
-            handle = Handle.from_text(file.read())
+            stored = StoredHandle.from_text(file.read())
+        handle = driver.process(HOST, "of-the-driver").state.whole(stored)
         for batch in range(handle.batch_id + 1):
             driver.commit(handle, rows_of(batch, spills))
     return driver

@@ -18,7 +18,16 @@ import pyarrow as pa
 
 from holdfast import rocksdb_library
 from holdfast._core import Store
-from holdfast.checkpoint import Background, CheckpointSettings, Handle, Host, OperatorRecord, SlotState, StateRecord
+from holdfast.checkpoint import (
+    Background,
+    CheckpointSettings,
+    Handle,
+    Host,
+    OperatorRecord,
+    SlotState,
+    StateRecord,
+    StoredHandle,
+)
 from holdfast.checkpoint.names import slot_prefix
 from holdfast.clock import new_id
 from holdfast.storage import FileStore, LocalFileStore
@@ -66,6 +75,11 @@ def operator_record(slots: int = 1, name: str = OPERATOR) -> OperatorRecord:
     )
 
 
+def through_text(handle: Handle) -> Handle:
+    """As it comes back from Spark's state, where the deltas before are known."""
+    return StoredHandle.from_text(handle.to_text()).whole(handle.deltas[:-1])
+
+
 class Process:
     """One Python worker: a SlotState and its background thread."""
 
@@ -87,8 +101,12 @@ class Process:
         }
         self.state = SlotState(**{**given, **overrides})
 
+    def whole(self, handle: Handle | None) -> Handle | None:
+        """As a task has it, which is given no more than its text."""
+        return self.state.whole(handle.stored()) if handle is not None else None
+
     def open(self, handle: Handle | None) -> Sums:
-        store = self.state.open(handle)
+        store = self.state.open(self.whole(handle))
         self.table = Sums(store)
         return self.table
 
@@ -159,7 +177,7 @@ class SlotDriver:
             self.universe.update(part)
             for key, value in part.items():
                 sums[key] = sums.get(key, 0) + value
-        self.handle = Handle.from_text(handle.to_text())
+        self.handle = through_text(handle)
         self.history.append((self.handle, sums))
         self.next_batch += 1
         return self.handle

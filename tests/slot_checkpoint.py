@@ -51,7 +51,7 @@ class SlotCheckpoint:
     def attempt(self) -> tuple[object, dict[int, int]]:
         """Prepares a version, which nobody commits."""
         rows = some_rows(self.generator)
-        self.process.state.admit(self.driver.handle, self.driver.next_batch)
+        self.process.state.admit(self.process.whole(self.driver.handle), self.driver.next_batch)
         self.process.open(self.driver.handle)
         self.process.state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.attempts)))
         self.process.table.add(rows)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tests.checkpoint_driver import FOLDED, HOST, NUMBERS, VALUES, SlotDriver
 
 from holdfast._core import Store
-from holdfast.checkpoint import BatchTime, Handle, Lifetime
+from holdfast.checkpoint import BatchTime, Lifetime, StoredHandle
 from holdfast.clock import SystemClock
 
 START_MS = 1_700_000_000_000
@@ -67,18 +67,19 @@ def compare(store: Store, batch: int) -> None:
     assert found == expected(batch), f"batch {batch}"
 
 
-def committed(folder: str) -> Handle | None:
+def committed(folder: str) -> StoredHandle | None:
     path = os.path.join(folder, "committed")
     if not os.path.exists(path):
         return None
     with open(path) as file:
-        return Handle.from_text(file.read())
+        return StoredHandle.from_text(file.read())
 
 
 def main(folder: str, local: str, batches: int) -> None:
     driver = SlotDriver(folder, clock=SystemClock())
     process = driver.process(HOST, local)
-    handle = committed(folder)
+    stored = committed(folder)
+    handle = process.state.whole(stored) if stored is not None else None
     while (batch := handle.batch_id + 1 if handle else 0) < batches:
         store = process.state.open(handle)
         process.state.begin(batch, None, LIFETIMES, BatchTime(time_of(batch)))

@@ -111,7 +111,7 @@ class Opening:
 def _open_and_read(slot: Slot, local: str | None, wanted: pa.Array, cached: int | None) -> Opening:
     start = time.perf_counter()
     state = slot.worker(local)
-    store = state.open(slot.handle)
+    store = state.open(slot.parent(state))
     values = pa.array(store.value_state(PAYLOAD.id, pa.binary()).get(wanted))
     seconds = time.perf_counter() - start
     if values.null_count:

@@ -232,7 +232,7 @@ class Settings:
     snapshot_pause_min_ms: int = _setting(
         "snapshot.pause.min",
         _DURATION,
-        "Least time from one snapshot of a slot to the next, as far as its machine knows of the last one. Deltas gather meanwhile, each in every handle, and a restore reads them all.",
+        "Least time from one snapshot of a slot to the next, as far as its machine knows of the last one. Deltas gather meanwhile, each named by every later one, and a restore reads them all.",
         0,
     )
     retained_batches: int | None = _setting(

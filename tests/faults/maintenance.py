@@ -73,7 +73,9 @@ class Past:
         retained = {batch: handle.to_text() for batch, handle in named if handle is not None}
         claimed = _newest_whole(query.slot, handles[:6])
         assert claimed.to_text() not in retained.values()
-        origin = VersionsOrigin(query.driver.store.uri, EARLIER, OPERATOR, claimed.batch_id, (claimed,), (OPERATOR,))
+        origin = VersionsOrigin(
+            query.driver.store.uri, EARLIER, OPERATOR, claimed.batch_id, (claimed.stored(),), (OPERATOR,)
+        )
         living = replace(operator_record(), origin=origin)
         register_operator(query.driver.store, living, prefix=f"{LIVING}/{OPERATOR}")
         age(folder / "store")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from tests.faults import handle_reading
 from tests.faults.stored_state import States, Stored
 
 MANIFEST = "savepoint.json"
@@ -29,7 +30,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def ways(slot: Path, handle: str) -> list[set[str]]:
     """Of the files in a slot's folder, each set that leads to the version of a handle, the shortest way first."""
-    told = json.loads(handle)
+    told = handle_reading.told(handle, slot)
     deltas = {sequence: f"delta/{sequence:012d}-{version}.arrow" for sequence, version, *_ in told["deltas"]}
     found = []
     for sequence, _, name, *_ in told["snapshots"]:

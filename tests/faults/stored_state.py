@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.faults import base_reading
+from tests.faults.handle_reading import told
 
 #: By operator and state: what each key has.
 States = dict[str, dict[str, dict[tuple[Any, ...], Any]]]
@@ -44,7 +45,7 @@ def read_each(stored: Sequence[Stored]) -> list[States]:
     """The same of each; RocksDB is loaded once for all."""
     with tempfile.TemporaryDirectory() as work:
         slots = [
-            [_Slot(one, json.loads(text), Path(work, f"{at}-{number}")) for number, text in enumerate(one.handles)]
+            [_Slot(one, text, Path(work, f"{at}-{number}")) for number, text in enumerate(one.handles)]
             for at, one in enumerate(stored)
         ]
         bases = [f"{slot.base}={slot.dump}" for found in slots for slot in found if slot.base is not None]
@@ -66,7 +67,8 @@ def _together(slots: Iterable[_Slot]) -> States:
 class _Slot:
     """One handle, and where its newest snapshot lies for RocksDB."""
 
-    def __init__(self, stored: Stored, handle: dict[str, Any], work: Path) -> None:
+    def __init__(self, stored: Stored, handle_text: str, work: Path) -> None:
+        handle = json.loads(handle_text)
         self.operator: str = handle["operator"]
         inside = f"{self.operator}/slot-{handle['slot']:05d}"
         (self._query,) = [path for path in stored.store.iterdir() if (path / inside).is_dir()]
@@ -75,7 +77,7 @@ class _Slot:
         self.states: dict[int, dict[str, Any]] = {state["id"]: state for state in record["states"]}
         self._columns = list(record["key_columns"].values())
         self._folder = self._query / inside
-        self._handle = handle
+        self._handle = handle = told(handle_text, self._folder)
         self._from = 0
         self.base: Path | None = None
         self.dump = work.with_suffix(".arrow")

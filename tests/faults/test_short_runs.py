@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoint_driver import SMALL, SlotDriver
 
-from holdfast.checkpoint import Background, Handle
+from holdfast.checkpoint import Background, StoredHandle
 
 
 class NeverRuns(Background):
@@ -58,7 +58,7 @@ def test_runs_of_processes_that_end_without_a_word(tmp_path):
         )  # fmt: skip
         assert done.returncode == 7, done.stderr
         text = done.stdout
-    handle = Handle.from_text(text)
+    handle = SlotDriver(tmp_path).process().state.whole(StoredHandle.from_text(text))
     assert len(handle.snapshots) == 2
     assert len(handle.deltas) <= 4 * 3
 
@@ -67,13 +67,13 @@ _ONE_BATCH = """
 import os, sys
 from dataclasses import replace
 from tests.checkpoint_driver import SMALL, SlotDriver
-from holdfast.checkpoint import Handle
+from holdfast.checkpoint import StoredHandle
 
 folder, number, text = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 driver = SlotDriver(folder, settings=replace(SMALL, snapshot_deltas_max=3, fold_deltas_max=3))
-driver.handle = Handle.from_text(text) if text else None
 driver.next_batch = number
 process = driver.process(local=f"local-{number}")
+driver.handle = process.state.whole(StoredHandle.from_text(text)) if text else None
 print(process.run(driver.handle, number, [{number: 1, 5: 2}]).to_text(), end="", flush=True)
 os._exit(7)
 """

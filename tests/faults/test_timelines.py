@@ -10,9 +10,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.checkpoint_driver import KEY_SCHEMA, PREFIX, SMALL, SlotDriver, some_rows
+from tests.checkpoint_driver import KEY_SCHEMA, PREFIX, SMALL, SlotDriver, some_rows, through_text
 
-from holdfast.checkpoint import Handle, Runs
+from holdfast.checkpoint import Runs
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.clock import SystemClock
 from holdfast.errors import Fenced, Incompatible
@@ -69,7 +69,7 @@ class Run:
     def prepare(self, rows=None):
         state = self.process.state
         rows = rows if rows is not None else some_rows(self.generator)
-        state.admit(self.driver.handle, self.driver.next_batch)
+        state.admit(self.process.whole(self.driver.handle), self.driver.next_batch)
         self.process.open(self.driver.handle)
         state.begin(self.driver.next_batch, attempt_version_id(self.run_id, next(self.world.attempts)))
         self.process.table.add(rows)
@@ -114,6 +114,22 @@ def test_a_copy_that_is_older_than_the_state_is_refused_and_told_which_run_went_
     assert original.driver.stored("*/*") == files
     # The original goes on when it is started again.
     original.start().batches(30)
+    assert_whole(original)
+
+
+def test_a_copy_whose_newest_delta_is_deleted_already_is_told_why(world):
+    original = Checkpoint(world)
+    first = original.start()
+    first.batches(20)
+    copy = original.copy()
+    first.batches(30)
+    handle = copy.driver.handle
+    assert not original.driver.stored(f"delta/*{handle.version_id}*")
+    files = original.driver.stored("*/*")
+    with pytest.raises(Incompatible, match="an older copy") as caught:
+        copy.start().batches(1)
+    assert "batch 19 (version 20)" in str(caught.value) and first.run_id in str(caught.value)
+    assert original.driver.stored("*/*") == files
     assert_whole(original)
 
 
@@ -319,7 +335,7 @@ def test_a_copy_of_both_folders_is_a_fork(world, tmp_path):
     elsewhere = World(tmp_path / "copied")
     elsewhere.runs = world.runs
     fork = SlotDriver(elsewhere.folder, settings=SETTINGS, store=elsewhere.store, clock=SystemClock())
-    fork.handle, fork.next_batch = Handle.from_text(original.driver.handle.to_text()), original.driver.next_batch
+    fork.handle, fork.next_batch = through_text(original.driver.handle), original.driver.next_batch
     fork.history, fork.universe = list(original.driver.history), set(original.driver.universe)
     forked = Checkpoint(elsewhere, fork)
     a, b = original.start(), forked.start()

@@ -13,10 +13,26 @@ import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
 
 from holdfast import _core
-from holdfast.checkpoint import Handle, OperatorRecord, SavepointOrigin, SnapshotRef, StateRecord, VersionsOrigin
+from holdfast.checkpoint import (
+    Handle,
+    OperatorRecord,
+    SavepointOrigin,
+    SnapshotRef,
+    StateRecord,
+    StoredHandle,
+    VersionsOrigin,
+)
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
-from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, encode_delta, identity_of, ref_of
+from holdfast.checkpoint.delta_file import (
+    DELTA_SCHEMA,
+    DeltaIdentity,
+    decode_delta,
+    encode_delta,
+    identity_of,
+    open_delta,
+    ref_of,
+)
 from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
@@ -62,7 +78,7 @@ ORIGIN = VersionsOrigin(
     query_id="5c2e3f6a-0000-4000-8000-00000000000a",
     operator=HANDLE.operator,
     batch_id=10,
-    handles=(None, replace(HANDLE, slot=1)),
+    handles=(None, replace(HANDLE, slot=1, lists_deltas=True).stored()),
     operators=("more", HANDLE.operator),
 )
 SAVED = SavepointOrigin(
@@ -99,8 +115,11 @@ EXPIRY = (
     StateExpiry(0, "processing", 604_800_000, 1_700_000_000_000, 1_699_400_000_000, 1_700_000_100_000),
     StateExpiry(1, "event", None, 1_600_000_000_000, -5, 1_600_000_000_000),
 )
-IDENTITY = DeltaIdentity("totals per/user ü", 7, VERSIONS[11], VERSIONS[10], 11, 10)
+TTL = replace(HANDLE, expiry=EXPIRY)
+FIRST = replace(BEGUN, deltas=(), version_id=VERSIONS[9], parent_id=None, sequence=9, batch_id=-1, expiry=EXPIRY)
+IDENTITY = DeltaIdentity("totals per/user ü", 7, VERSIONS[11], VERSIONS[10], 11, 10, lineage=None)
 SCHEMA = IDENTITY.schema()
+METADATA = {key: value for key, value in SCHEMA.metadata.items() if key != b"holdfast.lineage"}
 
 
 def piece(groups: list[int], states: list[int], keys: list[bytes], values: list[bytes | None]) -> pa.RecordBatch:
@@ -131,20 +150,34 @@ def golden(name: str) -> bytes:
 
 
 def test_handle():
-    assert Handle.from_text(golden("handle_v1.json").decode()) == HANDLE
-    assert HANDLE.to_text().encode() == golden("handle_v1.json")
+    """Version 1. A copy of it is the same text; a batch of today leads to version 4."""
+    listed = replace(HANDLE, lists_deltas=True)
+    assert StoredHandle.from_text(golden("handle_v1.json").decode()).whole() == listed
+    assert listed.to_text().encode() == golden("handle_v1.json")
+    assert HANDLE.to_text().encode() == golden("handle_v4.json")
+    assert StoredHandle.from_text(golden("handle_v4.json").decode()).whole(HANDLE.deltas[:-1]) == HANDLE
+
+
+def test_handle_with_all_that_it_may_have():
+    """Version 4: expiry, and the first version of a generation with an origin, which has no delta."""
+    assert StoredHandle.from_text(golden("handle_expiry_v4.json").decode()).whole(TTL.deltas[:-1]) == TTL
+    assert TTL.to_text().encode() == golden("handle_expiry_v4.json")
+    assert StoredHandle.from_text(golden("handle_origin_v4.json").decode()).whole() == FIRST
+    assert FIRST.to_text().encode() == golden("handle_origin_v4.json")
 
 
 def test_handle_with_expiry():
-    """Version 2: of states with a TTL. What has none is written as before."""
-    assert Handle.from_text(golden("handle_v2.json").decode()) == replace(HANDLE, expiry=EXPIRY)
-    assert replace(HANDLE, expiry=EXPIRY).to_text().encode() == golden("handle_v2.json")
+    """Version 2: of states with a TTL."""
+    listed = replace(HANDLE, expiry=EXPIRY, lists_deltas=True)
+    assert StoredHandle.from_text(golden("handle_v2.json").decode()).whole() == listed
+    assert listed.to_text().encode() == golden("handle_v2.json")
 
 
 def test_handle_of_a_generation_with_an_origin():
-    """Version 3. What has no origin is written as before."""
-    assert Handle.from_text(golden("handle_v3.json").decode()) == BEGUN
-    assert BEGUN.to_text().encode() == golden("handle_v3.json")
+    """Version 3."""
+    listed = replace(BEGUN, lists_deltas=True)
+    assert StoredHandle.from_text(golden("handle_v3.json").decode()).whole() == listed
+    assert listed.to_text().encode() == golden("handle_v3.json")
 
 
 def test_operator_that_began_with_a_savepoint():
@@ -195,6 +228,26 @@ def test_delta_with_expiry():
     read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
     assert identity_of(golden("delta_none_v1.arrow"), "golden") == IDENTITY
+
+
+# Of two runs: attempts 3 to 7 of one, then of another whose attempts need eight bytes.
+LINEAGE = (
+    *(DeltaRef(n, f"{0xC0FFEE:016x}{n:016x}", 1_000 + n, f"{n * 7919:016x}") for n in range(3, 8)),
+    DeltaRef(8, f"{0xFEDCBA9876543210:016x}{1 << 40:016x}", (1 << 32) + 5, "fedcba9876543210"),
+    *(DeltaRef(n, VERSIONS[n], 1_000 + n, f"{n * 7919:016x}") for n in range(9, 11)),
+)
+DELTA_V3 = (3010, "01396faf9f90a38c")
+
+
+def test_delta_with_lineage():
+    """Version 3, which says what was before it."""
+    identity = replace(IDENTITY, expiry=EXPIRY, lineage=LINEAGE)
+    ref, data = DeltaRef(11, VERSIONS[11], *DELTA_V3), golden("delta_none_v3.arrow")
+    assert identity_of(data, "golden") == identity
+    assert open_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden").lineage() == LINEAGE
+    read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
+    assert identity.schema().metadata == pa.ipc.open_file(data).schema.metadata
 
 
 def test_operator_record():
@@ -381,7 +434,8 @@ def test_delta(compression):
     data = golden(f"delta_{compression}_v1.arrow")
     read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     assert [batch.to_pydict() for batch in read] == [batch.to_pydict() for batch in DELTA]
-    assert read[0].schema.equals(SCHEMA, check_metadata=True)
+    assert read[0].schema.remove_metadata() == DELTA_SCHEMA
+    assert read[0].schema.metadata == {**METADATA, b"holdfast.version": b"1"}
     again = encode_delta(IDENTITY, DELTA, compression)
     assert decode_delta(again.to_pybytes(), ref_of(IDENTITY, again), IDENTITY.operator, 7, "again") == read
 
@@ -392,7 +446,7 @@ def test_a_whole_checkpoint_is_restored(tmp_path, backend):
     stored = FOLDER / "checkpoint_v1"
     shutil.copytree(stored / "store", tmp_path / "store")
     expected = {int(key): value for key, value in json.loads((stored / "expected.json").read_text()).items()}
-    handle = Handle.from_text((stored / "handle.json").read_text())
+    handle = StoredHandle.from_text((stored / "handle.json").read_text()).whole()
     driver = SlotDriver(tmp_path, settings=replace(SMALL, backend=backend))
     process = driver.process()
     assert values(process, handle) == expected

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+from tests.checkpoint_driver import through_text
 
 from holdfast.checkpoint import Background, CheckpointSettings, Handle, OperatorRecord, SlotState, operator_prefix
 from holdfast.spark.keyed import state_records
@@ -100,7 +101,7 @@ class ConnectedSlots:
         return found, handles
 
     def commit(self, handles: list[Handle | None]) -> None:
-        self.handles = [None if one is None else Handle.from_text(one.to_text()) for one in handles]
+        self.handles = [None if one is None else through_text(one) for one in handles]
         self.batch_id += 1
 
     def kill(self, *, lose_local_copies: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.checkpoint_driver import HOST, SMALL, FakeClock
+from tests.checkpoint_driver import HOST, SMALL, FakeClock, through_text
 from tests.faulty_file_store import FaultyFileStore
 from tests.spark_files import SparkFiles
 
@@ -149,7 +149,8 @@ class Generation:
 
     def origin(self) -> VersionsOrigin:
         """What the next generation may begin with."""
-        return VersionsOrigin(self.store.uri, self.query, "all", self.batch_id - 1, tuple(self.handles), ("all",))
+        handles = tuple(None if one is None else one.stored() for one in self.handles)
+        return VersionsOrigin(self.store.uri, self.query, "all", self.batch_id - 1, handles, ("all",))
 
 
 class World:
@@ -282,7 +283,7 @@ class World:
         for slot in sorted(called):
             made[slot] = self.task(slot, {key: value for key, value in rows.items() if places[key] == slot}, rules)
         for slot, handle in made.items():
-            generation.handles[slot] = Handle.from_text(handle.to_text())
+            generation.handles[slot] = through_text(handle)
         self.note(rows, rules, called)
         generation.batch_id += 1
 
@@ -303,7 +304,8 @@ class World:
         raise AssertionError("five attempts failed")
 
     def attempt(self, state: SlotState, slot: int, rows: dict[int, int], rules: dict[str, int | None]) -> Handle:
-        parent = self.generation.handles[slot] or state.first_version()
+        committed = self.generation.handles[slot]
+        parent = state.first_version() if committed is None else state.whole(committed.stored())
         store, ids = state.open(parent), self.generation.ids
         self.check(store, slot)
         lifetime = Lifetime(ids["values"], "processing", TTL_MS, 1, False)

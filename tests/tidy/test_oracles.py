@@ -20,6 +20,7 @@ ORACLES = (
     "tests/faults/file_reading.py",
     "tests/faults/base_reading.py",
     "tests/faults/stored_state.py",
+    "tests/faults/handle_reading.py",
     "tests/faults/owned_oracle.py",
     "tests/faults/eos_oracle.py",
     "tests/faults/crash_oracle.py",

@@ -138,7 +138,7 @@ def test_the_attempt_that_counts_takes_the_place_of_the_one_that_spark_kept(driv
     counts = attempt(driver.process(), parent, 6, {1: 10}, 42)
     kept = attempt(driver.process(local="b"), parent, 6, {1: 99, 7: 5}, 41)
     process = driver.process(local=local)
-    found = process.state.beside(kept, counts.version_id)
+    found = process.state.beside(kept.stored(), counts.version_id)
     assert found == replace(counts, snapshots=found.snapshots if found else ())
     driver.commit(found, [{1: 10}])
     assert driver.check(process)
@@ -148,7 +148,7 @@ def test_the_attempt_that_counts_takes_the_place_of_the_one_that_spark_kept(driv
 
 def test_what_the_attempt_that_counts_did_not_make_of_a_slot_is_none(driver: SlotDriver) -> None:
     kept = attempt(driver.process(), driver.handle, 6, {1: 99}, 41)
-    assert driver.process().state.beside(kept, attempt_version_id(RUN, 42)) is None
+    assert driver.process().state.beside(kept.stored(), attempt_version_id(RUN, 42)) is None
 
 
 def test_an_attempt_that_counts_on_another_version_is_told(driver: SlotDriver) -> None:
@@ -157,4 +157,4 @@ def test_an_attempt_that_counts_on_another_version_is_told(driver: SlotDriver) -
     on_other = attempt(driver.process(local="b"), other, 7, {1: 1}, 43)
     on_kept = attempt(driver.process(), kept, 7, {1: 1}, 44)
     with pytest.raises(Incompatible, match=f"{on_other.version_id}.* on version {other.version_id}"):
-        driver.process().state.beside(on_kept, on_other.version_id)
+        driver.process().state.beside(on_kept.stored(), on_other.version_id)

@@ -273,7 +273,7 @@ def test_what_another_generation_began_with_is_read(recorded: Recorded, tmp_path
     store = open_file_store(str(tmp_path / "state"))
     earlier = recorded_operator(store, operator_prefix(QUERY_ID, "sums"))
     assert earlier is not None
-    origin = VersionsOrigin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1],), ("sums",))
+    origin = VersionsOrigin(store.uri, QUERY_ID, "sums", BATCHES - 1, (recorded.handles[-1].stored(),), ("sums",))
     record = continued(earlier, replace(earlier, slots=2, labels=(0, 1)), origin)
     with first_versions(record, tmp_path) as checkpoint:
         assert totals(checkpoint) == expected(BATCHES - 1)
@@ -451,7 +451,7 @@ def test_state_that_is_not_surely_read_is_left_to_spark(recorded: Recorded, key:
         asked.append((batch_id, operator))
         return [recorded.handles[5].to_text()]
 
-    assert Committed(store, spark_reader).at(None).handles["sums"][0] == recorded.handles[5]
+    assert Committed(store, spark_reader).at(None).handles["sums"][0] == recorded.handles[5].stored()
     assert asked == [(5, 0)]
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.checkpoint_driver import OPERATOR, operator_record
+from tests.checkpoint_driver import OPERATOR, flip, operator_record
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import QUERY, SlotCheckpoint, age
 
 import holdfast as hf
-from holdfast.checkpoint import Runs, VersionsOrigin, register_operator
+from holdfast.checkpoint import Handle, Runs, VersionsOrigin, register_operator
 from holdfast.checkpoint.names import delta_name
 from holdfast.cli import main
 from holdfast.clock import SystemClock
@@ -150,7 +150,7 @@ def test_while_a_later_run_has_committed_nothing_nothing_goes(query: SlotCheckpo
 def test_what_a_later_generation_has_yet_to_copy_stays(query: SlotCheckpoint) -> None:
     handle = query.driver.handle
     assert handle is not None
-    origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, handle.batch_id, (handle,), (OPERATOR,))
+    origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, handle.batch_id, (handle.stored(),), (OPERATOR,))
     needed = {delta_name(ref.sequence, ref.version_id) for ref in handle.deltas} | {s.name for s in handle.snapshots}
     query.batches(4)
     register_operator(query.driver.store, replace(operator_record(2), origin=origin), prefix=f"later/{OPERATOR}")
@@ -159,6 +159,62 @@ def test_what_a_later_generation_has_yet_to_copy_stays(query: SlotCheckpoint) ->
     there = {str(path.relative_to(query.slot)) for path in query.slot.rglob("*") if path.is_file()}
     gone = gc(query, apply=True)
     assert not (needed & there & gone.keys()) and f"sst/{'e' * 32}-000001.sst" in gone
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_where_the_newest_delta_is_damaged_nothing_goes(query: SlotCheckpoint, damage: str) -> None:
+    """It alone says which deltas were before it."""
+    handle = query.driver.handle
+    assert handle is not None and gc(query)
+    path = query.slot / delta_name(handle.sequence, handle.version_id)
+    content = path.read_bytes()
+    path.unlink() if damage == "missing" else flip(str(path))
+    before = query.stored()
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and query.stored() == before
+    assert f"of version {handle.sequence}, the newest that is committed, " in next(iter(found.kept.values()))
+    assert path.name in next(iter(found.kept.values()))
+    path.write_bytes(content)
+    age(query.folder / "store")
+    assert gc(query, apply=True)
+    query.assert_right()
+
+
+def test_a_damaged_delta_of_an_older_batch_costs_no_file_that_a_retained_batch_needs(query: SlotCheckpoint) -> None:
+    older, _ = query.driver.history[-3]
+    assert older is not None
+    path = query.slot / delta_name(older.sequence, older.version_id)
+    content = path.read_bytes()
+    flip(str(path))
+    age(query.folder / "store")
+    assert gc(query, apply=True)
+    path.write_bytes(content)
+    query.assert_right()
+
+
+def test_where_what_a_later_generation_has_yet_to_copy_cannot_be_known_nothing_goes(query: SlotCheckpoint) -> None:
+    """It begins with a version beside the line, of a batch that was rolled back."""
+    stray, _ = query.attempt()
+    assert isinstance(stray, Handle)
+    path = query.slot / delta_name(stray.sequence, stray.version_id)
+    os.link(path, query.folder / "kept")
+    query.process.rest()
+    query.start()
+    query.batches(2)
+    os.link(query.folder / "kept", path)  # the query took it for that of a killed attempt
+    (query.slot / "sst" / f"{'e' * 32}-000001.sst").write_bytes(b"of a killed upload")
+    claimed = (stray.stored(),)
+    origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, stray.batch_id, claimed, (OPERATOR,))
+    register_operator(query.driver.store, replace(operator_record(2), origin=origin), prefix=f"later/{OPERATOR}")
+    age(query.folder / "store")
+    assert gc(query) and f"delta/{path.name}" not in gc(query)
+    status = path.stat()
+    flip(str(path))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with query.open() as opened:
+        found = opened.gc(apply=True)
+    assert found.files == () and "cannot be known" in next(iter(found.kept.values()))
 
 
 def test_where_a_retained_batch_cannot_be_read_nothing_goes(query: SlotCheckpoint) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.faults.handle_reading import told
 from tests.faulty_file_store import FaultyFileStore
 from tests.first_versions import begun, first_versions
 from tests.native_savepoints import OPERATOR, kept_query, rows_of, tables_of
@@ -21,7 +22,7 @@ from tests.native_savepoints import OPERATOR, kept_query, rows_of, tables_of
 import holdfast as hf
 from holdfast import savepoint
 from holdfast.checkpoint import OperatorRecord
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
 from holdfast.inspect import savepoint as of_savepoints
@@ -61,7 +62,7 @@ def test_it_holds_what_the_checkpoint_holds(query: Path) -> None:
     with hf.Checkpoint(query / "checkpoint") as checkpoint:
         expected = tables_of(checkpoint)
         handle = checkpoint.at().handles[OPERATOR][0]
-    assert len(handle.snapshots) == 2 and handle.deltas, "the query has files of every sort"
+    assert len(handle.snapshots) == 2 and handle.newest, "the query has files of every sort"
     assert all(table.num_rows for table in expected.values())
     assert rows_of(tables_of(saved)) == rows_of(expected) == rows_of(tables_of(canonical))
     assert (saved.format, canonical.format) == ("native", "canonical")
@@ -121,11 +122,11 @@ def test_on_one_file_system_no_byte_is_copied_and_one_snapshot_is_enough(query: 
     assert below and all(path.stat().st_nlink == 2 for path in below)
     assert len([path for path in below if path.parent.name == "snapshot"]) == 1
     assert (saved.files, saved.bytes) == (len(below), sum(path.stat().st_size for path in below))
-    handle = next(iter(_handles(query / "saved")))
-    assert handle is not None
-    assert {path.name for path in below if path.parent.name == "delta"} == {
-        f"{ref.sequence:012d}-{ref.version_id}.arrow" for ref in handle.deltas_after(handle.snapshots[0].sequence)
-    }
+    (stored,) = filter(None, _handles(query / "saved"))
+    deltas = [path for path in below if path.parent.name == "delta"]
+    line = told(stored.to_text(), deltas[0].parent.parent)["deltas"]
+    assert line[0][0] == stored.snapshots[0].sequence + 1
+    assert {path.name for path in deltas} == {f"{sequence:012d}-{version}.arrow" for sequence, version, *_ in line}
 
 
 def test_a_table_that_lies_elsewhere_behind_a_link_is_the_savepoints_own(query: Path) -> None:
@@ -319,9 +320,9 @@ def test_an_attempt_that_fails_at_any_step_leaves_no_half_of_one(
 # --- hostile ones
 
 
-def _handles(folder: Path) -> list[Handle | None]:
+def _handles(folder: Path) -> list[StoredHandle | None]:
     document = json.loads((folder / savepoint.MANIFEST).read_bytes())
-    return [None if text is None else Handle.from_text(text) for text in document["operators"][0]["handles"]]
+    return [None if text is None else StoredHandle.from_text(text) for text in document["operators"][0]["handles"]]
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -395,6 +396,24 @@ def test_a_manifest_that_lies_is_refused(query: Path, lie: Change) -> None:
     with pytest.raises(Corrupt):
         hf.Savepoint.dispose(query / "saved", apply=True)
     assert files_below(query) == outside
+
+
+def test_a_delta_that_the_newest_one_names_and_the_manifest_does_not_is_missed(query: Path) -> None:
+    native(query)
+    path = query / "saved" / savepoint.MANIFEST
+    document = json.loads(path.read_bytes())
+    for field in ("checksum", "format", "version"):
+        del document[field]
+    rows = document["operators"][0]["files"]
+    oldest, *_, newest = (row for row in rows if row[1].startswith("delta/"))
+    for row, use in ((oldest, None), (newest, hf.Savepoint)):
+        document["operators"][0]["files"] = [kept for kept in rows if kept != row]
+        path.write_text(seal("holdfast.savepoint", 2, document))
+        if use is None:
+            assert f"needs {row[1]} ({row[2]} bytes" in str(hf.Savepoint(query / "saved").verify())
+        else:
+            with pytest.raises(Corrupt, match=f"names {row[1]}"):
+                use(query / "saved")
 
 
 def test_every_flipped_byte_of_the_manifest_is_found(query: Path) -> None:

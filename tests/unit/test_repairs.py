@@ -14,7 +14,7 @@ from tests.checkpoint_driver import flip, operator_record
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import PREFIX, SlotCheckpoint
 
-from holdfast.checkpoint import Handle
+from holdfast.checkpoint import StoredHandle
 from holdfast.checkpoint.evolution import OperatorStates
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.state_log import write_states
@@ -218,12 +218,28 @@ def test_at_a_shell(query: SlotCheckpoint) -> None:
     assert told["whole"] and [file["mended"] for file in told["files"]] == [True]
 
 
+def test_where_the_newest_delta_is_lost_the_batches_before_tell_what_was_before_it(query: SlotCheckpoint) -> None:
+    """Of the newest batch nothing but its loss is known; the others are mended."""
+    handle = query.driver.handle
+    assert handle is not None
+    newest, before = (query.slot / delta_name(ref.sequence, ref.version_id) for ref in handle.deltas[:-3:-1])
+    newest.unlink()
+    (query.folder / "backup" / newest.relative_to(query.folder / "store")).unlink()
+    flip(str(before))
+    with query.open() as opened:
+        batches = [version.batch_id for version in opened.versions()]
+        assert {Path(damage.name).name for damage in opened.verify().damaged} == {newest.name, before.name}
+    found = repair(query, apply=True, backup=query.folder / "backup")
+    assert {Path(file.name).name: file.mended for file in found.files} == {newest.name: False, before.name: True}
+    assert found.verification.readable == tuple(batches[:-1]) and set(found.verification.lost) == {batches[-1]}
+
+
 def goes_on(query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
     """The query runs on as soon as somebody has looked at its first batch."""
     look = Committed._handles
     looked: list[CommittedBatch] = []
 
-    def handles(self: Committed, batch: CommittedBatch) -> dict[str, dict[int, Handle]]:
+    def handles(self: Committed, batch: CommittedBatch) -> dict[str, dict[int, StoredHandle]]:
         found = look(self, batch)
         if not looked:
             looked.append(batch)

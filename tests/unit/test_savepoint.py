@@ -23,9 +23,9 @@ import holdfast as hf
 from holdfast import savepoint
 from holdfast.checkpoint import (
     FIRST_OPERATOR_STATE_ID,
-    Handle,
     OperatorRecord,
     StateRecord,
+    StoredHandle,
 )
 from holdfast.cli import main
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable
@@ -90,7 +90,7 @@ def test_entries_of_a_savepoint_are_those_of_the_checkpoint(saved: hf.Savepoint,
     store = open_file_store(str(tmp_path / "saved"))
     with hf.Checkpoint(kept / "checkpoint") as checkpoint:
         record = checkpoint.record(OPERATOR)
-        handle: Handle = checkpoint.at().handles[OPERATOR][0]
+        handle: StoredHandle = checkpoint.at().handles[OPERATOR][0]
         stored: dict[tuple[int, int, bytes], bytes] = {}
         for entries in checkpoint.tables.slot(record, 0).entries(handle, [(b"", b"")]):
             for key, value in zip(entries["key"].to_pylist(), entries["value"].to_pylist()):

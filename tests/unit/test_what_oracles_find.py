@@ -151,7 +151,13 @@ def test_all_that_is_stored_is_read_and_what_a_later_delta_took_away_is_not(tmp_
         table = pa.table(columns, schema=pa.schema([("state", "u2"), ("key", "binary"), ("value", "binary")]))
         with pa.ipc.new_file(str(slot / f"delta/{int(sequence):012d}-{version}.arrow"), table.schema) as writer:
             writer.write_table(table)
-    handle = {"operator": "sums", "slot": 0, "snapshots": [], "deltas": [[1, "a", 0, ""], [2, "b", 0, ""]]}
+    handle = {
+        "operator": "sums",
+        "slot": 0,
+        "version": 3,
+        "snapshots": [],
+        "deltas": [[1, "a", 0, ""], [2, "b", 0, ""]],
+    }
     assert read_states(tmp_path, [json.dumps(handle)]) == {
         "sums": {
             "value": {("u",): 2, ("stray",): 1},

@@ -8,7 +8,7 @@ from holdfast.checkpoint.background import Background, process_background
 from holdfast.checkpoint.background_work import BackgroundFigures, BackgroundWork
 from holdfast.checkpoint.evolution import StateChanges
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime
-from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef, StoredHandle
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import (
@@ -51,6 +51,7 @@ __all__ = [
     "SnapshotRef",
     "StateChanges",
     "StateRecord",
+    "StoredHandle",
     "VersionsOrigin",
     "check_operator",
     "operator_prefix",

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast._core import xxh64_file
+from holdfast.checkpoint import delta_lineage
 from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 
 FORMAT = "delta"
-VERSION = 2
-_VERSION_WITHOUT_EXPIRY = 1
+VERSION = 3
+_VERSION_WITHOUT_LINEAGE = 2
 _FIELDS = (
     pa.field("key_group", pa.uint16(), nullable=False),
     pa.field("state", pa.uint16(), nullable=False),
@@ -29,6 +30,8 @@ _FIELDS = (
     pa.field("value", pa.binary()),
 )
 
+#: What the metadata says of each delta.
+_IDENTITY = ("operator", "slot", "version_id", "parent_id", "sequence", "batch_id")
 DELTA_SCHEMA = pa.schema(_FIELDS)
 #: A batch of a delta that is larger is rare: it holds a large value.
 LARGE_BYTES = 64 << 20
@@ -39,7 +42,8 @@ EMPTY_DELTA = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in 
 @dataclass(frozen=True)
 class DeltaIdentity:
     """Whose delta it is, and between which versions: the file's own metadata. ``parent_id`` empty: the empty state.
-    ``expiry``: that of the version which the delta leads to, for who takes it over.
+    ``expiry``: that of the version which the delta leads to, for who takes it over. ``lineage``: the deltas before it,
+    oldest first, that the parent's handle names; None: an earlier Holdfast wrote it, and it says nothing of them.
     """
 
     operator: str
@@ -49,16 +53,16 @@ class DeltaIdentity:
     sequence: int
     batch_id: int
     expiry: tuple[StateExpiry, ...] = ()
+    lineage: tuple[DeltaRef, ...] | None = ()
 
     def schema(self) -> pa.Schema:
-        fields = asdict(self)
-        rows = [state.to_row() for state in self.expiry]
-        del fields["expiry"]
-        if rows:
-            fields["expiry"] = json.dumps(rows, separators=(",", ":"))
-        version = VERSION if rows else _VERSION_WITHOUT_EXPIRY
-        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(version)}
-        metadata.update((f"holdfast.{name}", str(value)) for name, value in fields.items())
+        """That of a file, which is always written as the newest version."""
+        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(VERSION)}
+        metadata.update((f"holdfast.{name}", str(getattr(self, name))) for name in _IDENTITY)
+        if self.expiry:
+            rows = [state.to_row() for state in self.expiry]
+            metadata["holdfast.expiry"] = json.dumps(rows, separators=(",", ":"))
+        metadata["holdfast.lineage"] = delta_lineage.pack(self.lineage or ())
         return pa.schema(_FIELDS, metadata=metadata)
 
 
@@ -112,20 +116,60 @@ def identity_of(data: bytes, where: str) -> DeltaIdentity:
     """What a delta says of itself, for one that no handle names yet; Corrupt when it is none."""
     try:
         metadata = _metadata(pa.ipc.open_file(pa.py_buffer(data)).schema)
-        found: dict[str, Any] = {key.removeprefix("holdfast."): value for key, value in metadata.items()}
-        if found.pop("format") != FORMAT or not 1 <= int(found.pop("version")) <= VERSION:
+        found = {key.removeprefix("holdfast."): value for key, value in metadata.items()}
+        version = int(found["version"])
+        if found["format"] != FORMAT or not 1 <= version <= VERSION:
             raise Corrupt(f"{where} is no delta that this Holdfast reads: its metadata is {metadata}")
-        numbers = {name: int(found[name]) for name in ("slot", "sequence", "batch_id")}
-        expiry = tuple(StateExpiry.from_row(row) for row in json.loads(found.pop("expiry", "[]")))
-        return DeltaIdentity(**{**found, **numbers, "expiry": expiry})
+        return DeltaIdentity(
+            operator=found["operator"],
+            slot=int(found["slot"]),
+            version_id=found["version_id"],
+            parent_id=found["parent_id"],
+            sequence=int(found["sequence"]),
+            batch_id=int(found["batch_id"]),
+            expiry=tuple(StateExpiry.from_row(row) for row in json.loads(found.get("expiry", "[]"))),
+            lineage=_lineage(metadata, where) if version > _VERSION_WITHOUT_LINEAGE else None,
+        )
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(
             f"{where} is damaged: expected a delta, found {len(data)} bytes that are none: {error}"
         ) from error
 
 
+@dataclass(frozen=True)
+class DeltaFile:
+    """A delta file that is the one which a handle names. ``named``: for errors."""
+
+    reader: pa.ipc.RecordBatchFileReader
+    named: str
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All of it; Corrupt where it is not what the core may read."""
+        try:
+            batches = [self.reader.get_batch(i) for i in range(self.reader.num_record_batches)]
+            for batch in batches:
+                _check_arrays(batch, self.named)
+            return batches
+        except (pa.ArrowException, OSError) as error:
+            raise _no_delta(self.named, error) from error
+
+    def lineage(self) -> tuple[DeltaRef, ...] | None:
+        """The deltas that it says were before it, oldest first; None: an earlier Holdfast wrote it, and it says none.
+        Corrupt for what cannot have been.
+        """
+        metadata = _metadata(self.reader.schema)
+        if int(metadata["holdfast.version"]) <= _VERSION_WITHOUT_LINEAGE:
+            return None
+        return _lineage(metadata, self.named)
+
+
 def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> list[pa.RecordBatch]:
-    """The batches of a delta file.
+    """The batches of a delta file; parameters and errors as of :func:`open_delta`."""
+    return open_delta(data, ref, operator, slot, where).batches()
+
+
+def open_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: str) -> DeltaFile:
+    """A delta file, once it is known to be what a handle names, and says so itself.
 
     Parameters
     ----------
@@ -150,12 +194,27 @@ def decode_delta(data: bytes, ref: DeltaRef, operator: str, slot: int, where: st
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         _check_identity(reader.schema, ref, operator, slot, named)
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        for batch in batches:
-            _check_arrays(batch, named)
-        return batches
+        return DeltaFile(reader, named)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}") from error
+        raise _no_delta(named, error) from error
+
+
+def _no_delta(named: str, error: Exception) -> Corrupt:
+    return Corrupt(f"{named} has the right checksum but is no Arrow file of a delta: {error}")
+
+
+def _lineage(metadata: dict[str, str], where: str) -> tuple[DeltaRef, ...]:
+    """Corrupt for none, and for one that leads to another version than the file's parent."""
+    if "holdfast.lineage" not in metadata:
+        raise Corrupt(f"{where} does not say which deltas were before it: expected metadata holdfast.lineage")
+    try:
+        found = delta_lineage.unpack(metadata["holdfast.lineage"], int(metadata["holdfast.sequence"]))
+        parent_id = metadata.get("holdfast.parent_id")
+        if found and found[-1].version_id != parent_id:
+            raise ValueError(f"they lead to version {found[-1].version_id}, not to its parent {parent_id}")
+    except ValueError as error:
+        raise Corrupt(f"{where} says wrongly which deltas were before it: {error}") from error
+    return found
 
 
 def _metadata(schema: pa.Schema) -> dict[str, str]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import pyarrow as pa
 
-from holdfast.checkpoint.delta_file import decode_delta, give_back
+from holdfast.checkpoint.delta_file import DeltaFile, give_back, open_delta
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.checkpoint.names import delta_name, parse_version
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt
 from holdfast.storage import run_parallel
+
+#: A delta up to this size whose lineage was asked for is kept until it is read too.
+_HELD_MAX_BYTES = 8 << 20
+_Found = TypeVar("_Found")
 
 
 def one_by_one(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -31,12 +36,32 @@ class DeltaReader:
         self._context = context
         #: Whether deltas are copied to this machine, because the store is not on it.
         self.keeps_copies = context.file_store.local_path(context.stored("delta/x")) is None
+        self._held: tuple[DeltaRef, DeltaFile] | None = None
 
     def read(self, ref: DeltaRef) -> list[pa.RecordBatch]:
         """The batches of one delta; Corrupt, with file, slot and version, when it is missing or damaged."""
+        held = self._held
+        if held is not None and held[0] == ref:
+            self._held = None
+            return held[1].batches()
+        return self._read(ref, DeltaFile.batches)
+
+    def lineage(self, ref: DeltaRef) -> tuple[DeltaRef, ...] | None:
+        """The deltas that came before one, as its file says; None: it says nothing. Raises as :meth:`read`, which needs
+        no second request after it.
+        """
+        file, found = self._read(ref, lambda file: (file, file.lineage()))
+        self._held = (ref, file) if ref.size_bytes <= _HELD_MAX_BYTES else None
+        return found
+
+    def let_go(self) -> None:
+        """Keeps nothing any more for a :meth:`read`."""
+        self._held = None
+
+    def _read(self, ref: DeltaRef, what: Callable[[DeltaFile], _Found]) -> _Found:
         context = self._context
         if self.keeps_copies:
-            local = self._read_copy(ref)
+            local = self._read_copy(ref, what)
             if local is not None:
                 return local
         name = context.stored(delta_name(ref.sequence, ref.version_id))
@@ -46,9 +71,10 @@ class DeltaReader:
                 f"delta {name} of operator {context.operator!r}, slot {context.slot}, version {ref.sequence} "
                 f"({ref.version_id}) is missing in {context.file_store.uri}"
             )
-        batches = decode_delta(data, ref, context.operator, context.slot, f"{name} in {context.file_store.uri}")
+        where = f"{name} in {context.file_store.uri}"
+        found = what(open_delta(data, ref, context.operator, context.slot, where))
         self.keep_copy(ref, data)
-        return batches
+        return found
 
     def read_all(self, refs: Sequence[DeltaRef]) -> Iterator[tuple[DeltaRef, list[pa.RecordBatch]]]:
         """Deltas in their order; from a remote store a few at a time are on their way, so that memory stays bounded."""
@@ -97,12 +123,13 @@ class DeltaReader:
                     with suppress(OSError):
                         os.unlink(os.path.join(folder, name))
 
-    def _read_copy(self, ref: DeltaRef) -> list[pa.RecordBatch] | None:
+    def _read_copy(self, ref: DeltaRef, what: Callable[[DeltaFile], _Found]) -> _Found | None:
         context = self._context
         path = context.folder.delta_path(ref.sequence, ref.version_id)
         try:
             with open(path, "rb") as file:
-                return decode_delta(file.read(), ref, context.operator, context.slot, path)
+                data = file.read()
+            return what(open_delta(data, ref, context.operator, context.slot, path))
         except FileNotFoundError:
             return None
         except (Corrupt, OSError) as error:

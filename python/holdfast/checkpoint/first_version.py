@@ -12,7 +12,7 @@ from contextlib import closing
 from holdfast.checkpoint import claim
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.from_versions import from_versions
-from holdfast.checkpoint.handle import Handle, broken_rule
+from holdfast.checkpoint.handle import Handle, StoredHandle, broken_rule
 from holdfast.checkpoint.names import FIRST_VERSION
 from holdfast.checkpoint.origin import Origin, VersionsOrigin
 from holdfast.checkpoint.slot_context import SlotContext
@@ -72,7 +72,7 @@ class FirstVersion:
         if data is None:
             return None
         where = f"{name} in {context.file_store.uri}"
-        handle = Handle.from_text(_text(data, where))
+        handle = StoredHandle.from_text(_text(data, where)).whole()
         found = (handle.operator, handle.slot, handle.sequence, handle.batch_id)
         if found != (context.operator, context.slot, handle.origin, _BEFORE_ALL):
             raise Corrupt(f"{where} belongs elsewhere: expected the first version of this slot, found {handle.where}")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.carried_expiry import Expiry, carried, merged_expiry
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.origin import VersionsOrigin, key_groups_of, slots_of
 from holdfast.checkpoint.restoring import Restoring
@@ -22,6 +22,7 @@ from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.state_ids import of_no_key
 from holdfast.checkpoint.stored_entries import NO_KEY, Bounds, DealtOut, Share, as_delta, of_key_groups
 from holdfast.checkpoint.taken_over import TakenOver
+from holdfast.checkpoint.whole_handles import WholeHandles
 from holdfast.storage import FileStore
 
 #: Entries as a delta's, the expiry of the version that they are of, and which that is, for errors.
@@ -33,7 +34,8 @@ class Earlier:
     """One slot of the earlier generation: its version, and how it is read."""
 
     slot: int
-    handle: Handle
+    handle: StoredHandle
+    whole_handles: WholeHandles
     restoring: Restoring
 
 
@@ -99,7 +101,7 @@ def share_of(context: SlotContext, earlier: int, slots: int, *, broadcast: bool)
 def _scan(context: SlotContext, one: Earlier, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Without what the operator does not have any more; so an entry of such a state is in no version of its own."""
     dropped = pa.array(sorted(_dropped(context)), pa.uint16())
-    for entries in one.restoring.entries(one.handle, [bounds]):
+    for entries in one.restoring.entries(one.whole_handles.of(one.handle), [bounds]):
         batch = as_delta(entries, one.handle.where)
         yield batch.filter(pc.invert(pc.is_in(batch["state"], dropped))) if len(dropped) else batch
 
@@ -127,7 +129,7 @@ def _readers(context: SlotContext, origin: VersionsOrigin) -> Callable[[int], Ea
     return reader
 
 
-def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, handle: Handle) -> Earlier:
+def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, handle: StoredHandle) -> Earlier:
     folder = SlotFolder(context.folder.local_dir, store.uri, origin.prefix, handle.slot, context.ids)
     folder.touch(context.clock.now_ms())
     # Bases that are made of it here are the earlier query's too: they have what this generation has dropped.
@@ -141,4 +143,5 @@ def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, han
         settings=replace(context.settings, base_runs_max=READ_ONCE_RUNS_MAX),
     )
     deltas = DeltaReader(own)
-    return Earlier(handle.slot, handle, Restoring(own, LocalBases(own), deltas, Snapshots(own), BaseMaker(own, deltas)))
+    restoring = Restoring(own, LocalBases(own), deltas, Snapshots(own), BaseMaker(own, deltas))
+    return Earlier(handle.slot, handle, WholeHandles(deltas), restoring)

@@ -4,6 +4,7 @@ what it names, what it no longer needs, when what it left may go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef, Superseded, broken_rule
@@ -48,6 +49,19 @@ def next_handle(
     if broken:
         raise InternalError(f"the handle made for {made.where} contradicts itself: {broken}")
     return made
+
+
+def listing(handle: Handle, said: Sequence[DeltaRef] | None) -> Handle:
+    """``handle``, whose text lists all deltas where the file of its newest does not say the others.
+
+    Parameters
+    ----------
+    said
+        The deltas that the file says were before it; None: an earlier Holdfast wrote it, in which files said nothing.
+    """
+    earlier = handle.deltas[:-1]
+    is_said = not earlier or (said is not None and tuple(said[-len(earlier) :]) == earlier)
+    return handle if is_said else replace(handle, lists_deltas=True)
 
 
 def is_expired(superseded_batch: int, batch_id: int, retained_batches: int) -> bool:

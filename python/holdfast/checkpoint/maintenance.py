@@ -194,7 +194,8 @@ class Maintenance:
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
             self._is_retention_due = False
-        self._deltas.drop_copies(self._bases.discard_old(handle))
+        # The newest delta stays, even where a base has it: the next process asks it which were before it.
+        self._deltas.drop_copies(min(self._bases.discard_old(handle), handle.sequence - 1))
 
     @property
     def _may_try(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix, slot_prefix
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import VersionsOrigin
@@ -44,11 +44,11 @@ class NativeOperator:
     """An operator: what was recorded of it, the version of each slot (None: it was empty), and their files by slot."""
 
     record: OperatorRecord
-    handles: tuple[Handle | None, ...]
+    handles: tuple[StoredHandle | None, ...]
     files: Mapping[int, tuple[VersionFile, ...]]
 
     @property
-    def versions(self) -> dict[int, Handle]:
+    def versions(self) -> dict[int, StoredHandle]:
         """By slot, of those that have one."""
         return {handle.slot: handle for handle in self.handles if handle is not None}
 
@@ -180,7 +180,7 @@ def _operator(fields: Mapping[str, Any]) -> NativeOperator:
     record = OperatorRecord.from_json(fields["record"], "the record of an operator")
     count(record.max_parallelism, 1, GROUPS_MAX)
     count(record.slots, 1, min(SLOTS_MAX, record.max_parallelism))
-    handles = tuple(None if text is None else Handle.from_text(text) for text in fields["handles"])
+    handles = tuple(None if text is None else StoredHandle.from_text(text) for text in fields["handles"])
     if len(handles) != record.slots or record.origin is not None:
         raise ValueError(f"operator {record.name!r} has {record.slots} slots, and {len(handles)} handles")
     operator = NativeOperator(record, handles, _files(fields["files"]))

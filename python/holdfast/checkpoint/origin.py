@@ -12,7 +12,7 @@ from operator import index
 from typing import Any, TypeAlias
 
 from holdfast._core import first_key_group, slot_of
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.errors import Corrupt
 from holdfast.sealed import CHECKSUM_DIGITS
@@ -46,7 +46,7 @@ class VersionsOrigin:
     query_id: str
     operator: str
     batch_id: int
-    handles: tuple[Handle | None, ...]
+    handles: tuple[StoredHandle | None, ...]
     operators: tuple[str, ...]
     claim: bool = False
     savepoint: str | None = None
@@ -103,7 +103,7 @@ class VersionsOrigin:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> VersionsOrigin:
-        handles = tuple(Handle.from_text(text) if text is not None else None for text in fields["handles"])
+        handles = tuple(StoredHandle.from_text(text) if text is not None else None for text in fields["handles"])
         return cls(
             store=fields["store"],
             query_id=fields["query_id"],

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
 from holdfast.checkpoint.delta_reader import DeltaReader
-from holdfast.checkpoint.handle import DeltaRef, Handle
+from holdfast.checkpoint.handle import DeltaRef, Handle, StoredHandle
 from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Incompatible, Undecided
@@ -53,7 +53,7 @@ class PreparedVersions:
         self._deltas.keep_copy(ref, data)
         return ref, found
 
-    def beside(self, handle: Handle, version_id: str) -> Handle | None:
+    def beside(self, handle: StoredHandle, version_id: str) -> StoredHandle | None:
         """``handle`` with the version that another attempt at its batch prepared in place of its own; None: that
         attempt prepared none of this slot.
 
@@ -80,7 +80,15 @@ class PreparedVersions:
                 "checkpoint is not the one that the output was made from: restore both from one backup"
             )
         self._deltas.keep_copy(ref, data)
-        return replace(handle, version_id=version_id, deltas=(*handle.deltas[:-1], ref), expiry=found.expiry)
+        before = handle.newest.size_bytes if handle.newest is not None else 0
+        return replace(
+            handle,
+            version_id=version_id,
+            newest=ref,
+            delta_bytes=handle.delta_bytes - before + ref.size_bytes,
+            listed=None if handle.listed is None else (*handle.listed[:-1], ref),
+            expiry=found.expiry,
+        )
 
     def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
         """The version that tasks of a run prepared; None when there is none.

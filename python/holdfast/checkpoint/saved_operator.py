@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_ids import next_id
 from holdfast.checkpoint.state_record import StateRecord
@@ -36,7 +36,7 @@ def record_of(saved: SavedOperator) -> OperatorRecord:
 
 
 def saved_operator(
-    record: OperatorRecord, handles: Sequence[Handle], files: Mapping[int, Sequence[TableFile]]
+    record: OperatorRecord, handles: Sequence[NamedVersion], files: Mapping[int, Sequence[TableFile]]
 ) -> SavedOperator:
     """The operator as a manifest describes it. ``files``: of the tables that there are, by state id."""
     states = sorted(record.states, key=lambda state: state.name)
@@ -64,13 +64,13 @@ def saved_operator(
     )
 
 
-def saved_ttls(record: OperatorRecord, handles: Sequence[Handle]) -> dict[int, StateTtl | None]:
+def saved_ttls(record: OperatorRecord, handles: Sequence[NamedVersion]) -> dict[int, StateTtl | None]:
     """By state id its TTL as the newest version has it; None: it has none, or none any more."""
     newest = max(handles, key=lambda handle: handle.batch_id)
     return {state.id: _ttl(state, newest, handles) for state in record.states}
 
 
-def _ttl(state: StateRecord, newest: Handle, handles: Sequence[Handle]) -> StateTtl | None:
+def _ttl(state: StateRecord, newest: NamedVersion, handles: Sequence[NamedVersion]) -> StateTtl | None:
     known = next((one for one in newest.expiry if one.state_id == state.id), None)
     if known is None or known.ttl_ms is None:
         return None

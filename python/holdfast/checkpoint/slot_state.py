@@ -20,9 +20,9 @@ from holdfast.checkpoint.delta_file import DeltaIdentity
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.expiry import NO_TIME, BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, show
 from holdfast.checkpoint.first_version import FirstVersion
-from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.handle import DeltaRef, Handle, NamedVersion, SnapshotRef, StoredHandle
 from holdfast.checkpoint.host import Host, claim_local_dir
-from holdfast.checkpoint.lineage import next_handle
+from holdfast.checkpoint.lineage import listing, next_handle
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.maintenance import Maintenance, Task
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -37,6 +37,7 @@ from holdfast.checkpoint.slot_work import SlotWork
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.spill import Spill
 from holdfast.checkpoint.timeline import Timeline
+from holdfast.checkpoint.whole_handles import WholeHandles
 from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
 from holdfast.fault_points import reach
@@ -103,6 +104,7 @@ class SlotState:
         self._context = context
         self._bases = LocalBases(context)
         self._deltas = DeltaReader(context)
+        self._whole_handles = WholeHandles(self._deltas)
         snapshots = Snapshots(context)
         self._prepared = PreparedVersions(context, self._deltas)
         self._maker = BaseMaker(context, self._deltas)
@@ -135,6 +137,33 @@ class SlotState:
         self._ready_folder()
         return self._first_version.handle()
 
+    def whole(self, stored: StoredHandle) -> Handle:
+        """The handle of which Spark's state has the text, to be opened at. What this process prepared itself it knows;
+        otherwise the newest delta is read, which :meth:`open` then does not read again.
+
+        Raises
+        ------
+        InvalidRequest
+            It is another slot's.
+        Corrupt
+            That delta is missing or damaged.
+        Incompatible, Fenced
+            As :meth:`admit`, where that is why it is missing.
+        Unavailable
+            Storage did not answer: try again.
+        """
+        self._check_own(stored)
+        known = self._whole_handles.known(stored)
+        if known is not None:
+            return known
+        self._ready_folder()
+        try:
+            return self._whole_handles.of(stored)
+        except Corrupt:
+            if self._timeline is not None:
+                self._timeline.check_newest(stored)
+            raise
+
     def admit(self, handle: Handle | None, batch_id: int, *, look_again: bool = False) -> None:
         """Whether this run may go on from ``handle``; before :meth:`open`, in every batch that runs for the first time.
         ``look_again``: in an attempt after one that failed.
@@ -162,16 +191,17 @@ class SlotState:
         context = self._context
         if self._identity is not None:
             self.abort()  # the batch at hand was left without a word
-        if handle is not None and (handle.operator, handle.slot) != (context.operator, context.slot):
-            raise InvalidRequest(
-                f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
-            )
+        if handle is not None:
+            self._check_own(handle)
         self._ready_folder()
         started_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
         context.folder.touch(self._opened_ms)
         live, self._live = self._live, None
-        live, recovery = self._restoring.open(handle, live)
+        try:
+            live, recovery = self._restoring.open(handle, live)
+        finally:
+            self._deltas.let_go()
         self._live = live
         self._take_newer_base(live)
         if handle is not None:
@@ -226,6 +256,7 @@ class SlotState:
             sequence=live.sequence + 1,
             batch_id=batch_id,
             expiry=expiry,
+            lineage=live.handle.deltas if live.handle else (),
         )
         return stamps
 
@@ -276,6 +307,7 @@ class SlotState:
         parent = live.handle
         handle, snapshot = self._next_handle(parent, identity.batch_id, ref, identity.expiry)
         live.handle = handle
+        self._whole_handles.keep(handle)
         self._identity = None
         self._publish_spill(live, ref)
         self._settle(handle, parent, snapshot)
@@ -306,6 +338,8 @@ class SlotState:
             return None
         ref, identity = prepared
         handle, snapshot = self._next_handle(parent, batch_id, ref, identity.expiry)
+        handle = listing(handle, identity.lineage)
+        self._whole_handles.keep(handle)
         self.open(handle)
         self._work.delta_bytes += ref.size_bytes
         self._settle(handle, parent, snapshot)
@@ -316,9 +350,14 @@ class SlotState:
         version_id = self._prepared.of_run(parent, batch_id, run_id)
         return None if version_id is None else self.adopt(parent, batch_id, version_id)
 
-    def beside(self, handle: Handle, version_id: str) -> Handle | None:
-        """``handle`` as another attempt at its batch prepared it; None: it did not. Raises as :meth:`adopt`."""
-        return self._prepared.beside(handle, version_id)
+    def beside(self, stored: StoredHandle, version_id: str) -> Handle | None:
+        """The version of ``stored`` as another attempt at its batch prepared it; None: it did not. Raises as
+        :meth:`adopt` and :meth:`whole`.
+        """
+        self._check_own(stored)
+        self._ready_folder()
+        found = self._prepared.beside(stored, version_id)
+        return None if found is None else self.whole(found)
 
     def has_prepared(self, parent: Handle | None, version_id: str) -> bool:
         """Whether an attempt prepared a version after ``parent``."""
@@ -367,6 +406,13 @@ class SlotState:
         if self._spill is not None:
             self._spill.close()
             self._spill = None
+
+    def _check_own(self, handle: NamedVersion) -> None:
+        context = self._context
+        if (handle.operator, handle.slot) != (context.operator, context.slot):
+            raise InvalidRequest(
+                f"the handle of {handle.where} was given to operator {context.operator!r}, slot {context.slot}"
+            )
 
     def _ready_folder(self) -> None:
         if not self._context.folder.exists():  # cleaned away by somebody who thought it temporary

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.checkpoint.delta_file import identity_of
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.names import parse_version, run_digits
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.slot_context import SlotContext
@@ -77,6 +77,19 @@ class Timeline:
             raise
         if self._admitted_at is not None:
             return
+        self._check_taken_on(handle, batch_id)
+        self._admitted_at = handle.sequence if handle else 0
+
+    def check_newest(self, handle: StoredHandle) -> None:
+        """Where the newest delta of ``handle`` is missing or damaged: raises as :meth:`admit`, if what came after
+        ``handle`` tells why.
+        """
+        if self._runs.fenced is not None:
+            self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
+            raise self._runs.fenced
+        self._check_taken_on(handle)
+
+    def _check_taken_on(self, handle: Handle | StoredHandle | None, batch_id: int | None = None) -> None:
         folder = self._context.stored("")
         listed = [
             StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms)
@@ -85,9 +98,8 @@ class Timeline:
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         if foreign:
             raise self._older(handle, foreign)
-        if handle is None:
+        if handle is None and batch_id is not None:
             self._check_never_begun(listed, batch_id)
-        self._admitted_at = handle.sequence if handle else 0
 
     def check_alone(self, handle: Handle | None) -> None:
         """Before anything is done in the background: Fenced when another run has registered after this one, or an
@@ -147,7 +159,7 @@ class Timeline:
         )
         raise self._runs.fenced
 
-    def _since_ms(self, listed: list[StoredFile], handle: Handle | None) -> int:
+    def _since_ms(self, listed: list[StoredFile], handle: Handle | StoredHandle | None) -> int:
         """Others' versions from before this do not count: the run that made the handle's version knew of them."""
         if handle is None:
             return 0
@@ -157,10 +169,15 @@ class Timeline:
         own = (handle.sequence, handle.version_id)
         return next((file.modified_ms for file in listed if parse_version(file.name) == own), 0)
 
-    def _foreign(self, listed: Iterable[StoredFile], handle: Handle | None, since_ms: int) -> list[Foreign]:
-        """Deltas of other timelines since then, the newest version first."""
-        versions = handle.versions if handle else {}
-        start, sequence = (handle.start, handle.sequence) if handle else (0, 0)
+    def _foreign(
+        self, listed: Iterable[StoredFile], handle: Handle | StoredHandle | None, since_ms: int
+    ) -> list[Foreign]:
+        """Deltas of other timelines since then, the newest version first; of a text alone, those after its version."""
+        if isinstance(handle, StoredHandle):
+            versions, start, sequence = {handle.sequence: handle.version_id}, handle.sequence, handle.sequence
+        else:
+            versions = handle.versions if handle else {}
+            start, sequence = (handle.start, handle.sequence) if handle else (0, 0)
         ignored = self._runs.own_digits | self._abandoned
         maker = handle.version_id[:_DIGITS] if handle else ""
         found: list[Foreign] = []
@@ -271,7 +288,7 @@ class Timeline:
         except Corrupt:
             return None
 
-    def _older(self, handle: Handle | None, foreign: list[Foreign]) -> Incompatible:
+    def _older(self, handle: Handle | StoredHandle | None, foreign: list[Foreign]) -> Incompatible:
         context = self._context
         newest = foreign[0]
         at = f"batch {handle.batch_id} (version {handle.sequence})" if handle else "the empty state"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.checkpoint.base_folder import BaseFile
-from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef, StoredHandle
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.snapshot import Snapshots
 
@@ -37,9 +37,17 @@ class VersionFile:
         return cls(delta_name(ref.sequence, ref.version_id), ref.size_bytes, ref.checksum)
 
 
-def named_by(handle: Handle) -> list[VersionFile]:
-    """The files that a handle names itself: manifests of snapshots, and deltas."""
-    return [*map(VersionFile.of_snapshot, handle.snapshots), *map(VersionFile.of_delta, handle.deltas)]
+def named_by(handle: Handle | StoredHandle) -> list[VersionFile]:
+    """The files that a handle names itself: manifests of snapshots, and deltas; of a text alone, those that it says."""
+    deltas = said_by(handle) if isinstance(handle, StoredHandle) else handle.deltas
+    return [*map(VersionFile.of_snapshot, handle.snapshots), *map(VersionFile.of_delta, deltas)]
+
+
+def said_by(stored: StoredHandle) -> tuple[DeltaRef, ...]:
+    """The deltas that a text names: the newest, or all."""
+    if stored.listed is not None:
+        return stored.listed
+    return () if stored.newest is None else (stored.newest,)
 
 
 def needed(handle: Handle, snapshots: Snapshots) -> Iterator[VersionFile]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.names import operator_prefix, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
 from holdfast.checkpoint.saved_operator import columns_of
@@ -395,7 +395,7 @@ class Checkpoint:
             yield
         except Corrupt as error:
             if batch_id in self._committed.batches():
-                if not is_unretained(self._committed, batch_id, self._state):
+                if not is_unretained(self._committed, batch_id, self._state, self._whole):
                     raise
                 raise Unavailable(
                     f"batch {batch_id} of {self._committed.store.uri} is no longer retained by Holdfast, though Spark "
@@ -426,6 +426,9 @@ class Checkpoint:
     def __repr__(self) -> str:
         return f"Checkpoint({self._committed.store.uri!r}, state={self._state.uri!r})"
 
+    def _whole(self, stored: StoredHandle) -> Handle:
+        return self._versions.slot(self.record(stored.operator), stored.slot).whole(stored)
+
     def _operator_names(self) -> list[str]:
         folder = operator_prefix(self.query_id, "x").rpartition("/")[0] + "/"
         records = (
@@ -454,7 +457,7 @@ class _Side:
         versions: Versions,
         record: OperatorRecord,
         state: StateRecord,
-        handle: Handle | None,
+        handle: StoredHandle | None,
         reading: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.columns = columns_of(record, state)
@@ -477,7 +480,7 @@ class _Side:
         self._opened.close()
 
 
-def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> list[tuple[bytes, bytes]]:
+def _pieces(record: OperatorRecord, state: StateRecord, handles: Sequence[StoredHandle]) -> list[tuple[bytes, bytes]]:
     """A slot in parts, none of which divides a key, by its size at these versions."""
     if state.kind in OF_NO_KEY:
         return [of_state(NO_KEY_GROUP, state.id)]

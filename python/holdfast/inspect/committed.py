@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
@@ -25,7 +25,7 @@ class CommittedState:
     """A committed batch, and the handles after it by operator and slot."""
 
     batch: CommittedBatch
-    handles: dict[str, dict[int, Handle]]
+    handles: dict[str, dict[int, StoredHandle]]
 
 
 class Committed:
@@ -72,7 +72,7 @@ class Committed:
         batch = committed_batch(self.store, wanted)
         return CommittedState(batch, self._handles(batch))
 
-    def _handles(self, batch: CommittedBatch) -> dict[str, dict[int, Handle]]:
+    def _handles(self, batch: CommittedBatch) -> dict[str, dict[int, StoredHandle]]:
         reason = unreadable(batch.conf)
         if reason is not None and self._spark_reader is None:
             raise InvalidRequest(
@@ -82,7 +82,7 @@ class Committed:
         if self._state is None or batch.batch_id not in self._known:
             self._known = set(self.batches())
             self._state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
-        found: dict[str, dict[int, Handle]] = {}
+        found: dict[str, dict[int, StoredHandle]] = {}
         for operator in self._state.operators():
             if reason is None:
                 texts = list(self._state.texts(operator, batch.batch_id + 1))
@@ -96,9 +96,9 @@ class Committed:
         return found
 
 
-def _add(found: dict[str, dict[int, Handle]], text: str, where: str) -> None:
+def _add(found: dict[str, dict[int, StoredHandle]], text: str, where: str) -> None:
     try:
-        handle = Handle.from_text(text)
+        handle = StoredHandle.from_text(text)
     except Corrupt as error:
         raise Corrupt(f"{where}: {error}") from error
     slots = found.setdefault(handle.operator, {})

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.checkpoint import (
-    Handle,
     OperatorRecord,
     SavepointOrigin,
+    StoredHandle,
     VersionsOrigin,
     operator_prefix,
     recorded_operator,
@@ -239,7 +239,7 @@ def saved_origin(store: str, manifest: Manifest, recorded: OperatorRecord) -> Sa
     )
 
 
-def _by_slot(found: dict[int, Handle], recorded: OperatorRecord, where: str) -> tuple[Handle | None, ...]:
+def _by_slot(found: dict[int, StoredHandle], recorded: OperatorRecord, where: str) -> tuple[StoredHandle | None, ...]:
     handles = tuple(found.get(slot) for slot in range(recorded.slots))
     unknown = sorted(set(found) - set(range(recorded.slots)))
     if unknown or (recorded.origin is not None and None in handles):

@@ -11,10 +11,10 @@ repair, for which every file may count. A kill leaves files that the next one de
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, NamedVersion, StoredHandle
 from holdfast.checkpoint.names import (
     FIRST_VERSION,
     operator_prefix,
@@ -89,14 +89,14 @@ class Collector:
         return Garbage(tuple(files), kept)
 
     def _of_slot(
-        self, slot: SlotVersions, runs: Runs, handles: Sequence[Handle], claimed: Sequence[Handle]
+        self, slot: SlotVersions, runs: Runs, handles: Sequence[StoredHandle], claimed: Sequence[StoredHandle]
     ) -> list[Unneeded]:
-        newest = handles[-1]
         folder = slot.context.stored("")
         _refuse_links(self.store, folder)
         own = [
             StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in self.store.list(folder)
         ]
+        newest = _whole(slot, handles[-1], own)
         settings = replace(slot.context.settings, abandoned_runs=(*self.abandoned, newest.version_id[:_DIGITS]))
         others = Timeline(replace(slot.context, settings=settings), runs).others(newest, own)
         if others:
@@ -107,7 +107,7 @@ class Collector:
             )
         _refuse_what_is_not_whole(slot, newest, own)
         unnamed = _still_to_be_named(newest, own)
-        retained = [*handles, *claimed]
+        retained = [newest, *_others(slot, newest, [*handles[:-1], *claimed], {file.name for file in own})]
         tables = _tables(slot, newest, retained, {file.name for file in own}, unnamed)
         view = view_of(newest, newest, self.now_ms, self.age_ms, tables)
         stays = {file.name for handle in retained for file in named_by(handle)} | set(unnamed)
@@ -143,14 +143,14 @@ class Collector:
             raise InvalidRequest(f"{self.committed.store.uri} has no committed batch yet; nothing is deleted")
         return found
 
-    def _runs(self, operator: str, newest: dict[int, Handle]) -> Runs:
+    def _runs(self, operator: str, newest: dict[int, StoredHandle]) -> Runs:
         """As the run sees them that made the operator's newest version."""
         maker = max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id[:_DIGITS]
         return Runs.seen_from(self.store, operator_prefix(self.committed.query_id, operator), operator, maker)
 
-    def _claimed(self) -> dict[tuple[str, int], list[Handle]]:
+    def _claimed(self) -> dict[tuple[str, int], list[StoredHandle]]:
         """Handles of this query that slots of later generations in the same store have yet to copy."""
-        claimed: dict[tuple[str, int], list[Handle]] = {}
+        claimed: dict[tuple[str, int], list[StoredHandle]] = {}
         own = query_folder(self.committed.query_id) + "/"
         names = {file.name for file in self.store.list("")}
         for name in sorted(names):
@@ -187,6 +187,40 @@ def store_time_ms(store: FileStore, query_id: str, ids: Ids) -> int:
     return now_ms
 
 
+def _whole(slot: SlotVersions, newest: StoredHandle, own: Iterable[StoredFile]) -> Handle:
+    """The newest version with all its deltas: without knowing them, nothing may be deleted."""
+    problem = _first_wrong(named_by(newest), {file.name: file.size_bytes for file in own})
+    if problem is None:
+        try:
+            return slot.whole(newest)
+        except Corrupt as error:
+            problem = str(error)
+    raise _not_whole(newest, problem)
+
+
+def _others(
+    slot: SlotVersions, newest: Handle, stored: Sequence[StoredHandle], there: set[str]
+) -> Iterator[Handle | StoredHandle]:
+    """Versions beside the newest, with all deltas that only they name.
+
+    Of an ancestor that starts no lower than the newest's floor there are none: what is above the newest's start, the
+    newest names too, and what is between stays by the rule. So no delta is read for most of them.
+    """
+    for one in stored:
+        is_ancestor = one.sequence <= newest.start or newest.names(one.sequence, one.version_id)
+        is_gone = one.newest is not None and VersionFile.of_delta(one.newest).name not in there
+        if (is_ancestor and one.start >= newest.floor) or (is_gone and one.sequence <= newest.floor):
+            yield one  # the second: retention has deleted it, and begins with the oldest
+            continue
+        try:
+            yield slot.whole(one)
+        except Corrupt as error:
+            raise _Kept(
+                f"what version {one.sequence}, of batch {one.batch_id}, needs cannot be known: {error}. Mend it first: "
+                "holdfast checkpoints repair. Where a query has gone on meanwhile, try again"
+            ) from error
+
+
 def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[StoredFile]) -> None:
     """All that the newest version needs must be there, as large as it was written."""
     sizes = {file.name: file.size_bytes for file in own}
@@ -197,11 +231,15 @@ def _refuse_what_is_not_whole(slot: SlotVersions, newest: Handle, own: Iterable[
         except Corrupt as error:
             problem = str(error)
     if problem is not None:
-        raise _Kept(
-            f"of version {newest.sequence}, the newest that is committed, {problem}. Is this the state folder of this "
-            "checkpoint, and not a copy of another day? Otherwise mend it first: holdfast checkpoints repair. Where a "
-            "query has gone on meanwhile, try again"
-        )
+        raise _not_whole(newest, problem)
+
+
+def _not_whole(newest: NamedVersion, problem: str) -> _Kept:
+    return _Kept(
+        f"of version {newest.sequence}, the newest that is committed, {problem}. Is this the state folder of this "
+        "checkpoint, and not a copy of another day? Otherwise mend it first: holdfast checkpoints repair. Where a "
+        "query has gone on meanwhile, try again"
+    )
 
 
 def _first_wrong(files: Iterable[VersionFile], sizes: Mapping[str, int]) -> str | None:
@@ -228,7 +266,7 @@ def _still_to_be_named(newest: Handle, own: Iterable[StoredFile]) -> list[str]:
 
 
 def _tables(
-    slot: SlotVersions, newest: Handle, retained: Sequence[Handle], there: set[str], unnamed: Sequence[str]
+    slot: SlotVersions, newest: Handle, retained: Sequence[NamedVersion], there: set[str], unnamed: Sequence[str]
 ) -> frozenset[str] | None:
     """Files of all snapshots that are named, or may be; None where a manifest that tells them is damaged."""
     refs = {ref.name: ref for handle in retained for ref in handle.snapshots}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.native_manifest import NativeOperator
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.version_files import VersionFile, needed
@@ -39,7 +39,7 @@ class NativeMaker:
     progress: Progress | None
     _files: int = 0
 
-    def operator(self, record: OperatorRecord, handles: Mapping[int, Handle]) -> NativeOperator:
+    def operator(self, record: OperatorRecord, handles: Mapping[int, StoredHandle]) -> NativeOperator:
         """Copies what these versions of its slots need; what the manifest has to say of it.
 
         Raises
@@ -47,20 +47,25 @@ class NativeMaker:
         Corrupt
             No way leads to the version of a slot: names what stands in each.
         """
-        kept: dict[int, Handle] = {}
+        kept: dict[int, StoredHandle] = {}
         files: dict[int, tuple[VersionFile, ...]] = {}
         for slot in sorted(handles):
             versions = self.versions.slot(record, slot)
-            kept[slot], files[slot] = self._whole(handles[slot], versions)
+            shorter, files[slot] = self._whole(handles[slot], versions)
+            kept[slot] = shorter.stored()
             self._copy(versions, files[slot])
         every = tuple(kept.get(slot) for slot in range(record.slots))
         return NativeOperator(replace(record, origin=None), every, files)
 
-    def _whole(self, handle: Handle, versions: SlotVersions) -> tuple[Handle, tuple[VersionFile, ...]]:
+    def _whole(self, stored: StoredHandle, versions: SlotVersions) -> tuple[Handle, tuple[VersionFile, ...]]:
         """The handle with the newest start that is whole, as far as names and sizes tell, and the files from there."""
         folder = versions.context.stored("")
         sizes = {file.name[len(folder) :]: file.size_bytes for file in self.source.list(folder)}
         problems: list[str] = []
+        try:
+            handle = versions.whole(stored)
+        except Corrupt as error:
+            raise Corrupt(f"{stored.where} cannot be saved: {error}") from error
         for shorter in _starts(handle):
             try:
                 files = sorted(needed(shorter, versions.snapshots), key=lambda file: file.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.native_manifest import NativeManifest, NativeOperator
 from holdfast.checkpoint.saved_operator import record_of
@@ -39,13 +39,14 @@ def native_of_tables(
         record = record_of(saved)
         origin = saved_origin(source.store.uri, manifest, record)
         record = replace(record, origin=origin)
-        handles: list[Handle] = []
+        handles: list[StoredHandle] = []
         files: dict[int, tuple[VersionFile, ...]] = {}
         for slot in range(record.slots):
             prefix = operator_prefix(folder, saved.name)
             versions = SlotVersions(record, slot, target, prefix, local_dir, lambda _: source.store)
-            handles.append(versions.first_version(origin))
-            files[slot] = tuple(sorted(needed(handles[slot], versions.snapshots), key=lambda file: file.name))
+            handle = versions.first_version(origin)
+            handles.append(handle.stored())
+            files[slot] = tuple(sorted(needed(handle, versions.snapshots), key=lambda file: file.name))
             versions.remove()  # the next one needs the room
             done += len(files[slot])
             if progress is not None:

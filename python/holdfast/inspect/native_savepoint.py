@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint.names import query_folder
 from holdfast.checkpoint.native_manifest import NativeManifest, NativeOperator
-from holdfast.checkpoint.version_files import VersionFile
+from holdfast.checkpoint.version_files import VersionFile, named_by
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.verification import compare_stored
@@ -67,20 +67,21 @@ class NativeSavepoint:
         return {name: file.size_bytes for name, file in self.manifest.files().items()}
 
     def _unnamed(self) -> Iterator[str]:
-        """Files that a snapshot has, and the savepoint has not, or with other bytes."""
+        """Files that lead to a version, and the savepoint has not, or with other bytes."""
         for operator in self.manifest.operators:
             for slot, handle in operator.versions.items():
                 versions, there = self.versions.slot(operator.record, slot), set(operator.files.get(slot, ()))
+                needed: list[VersionFile] = []
+                try:
+                    needed += named_by(versions.whole(handle))
+                except Corrupt as error:
+                    yield f"{error} (of the savepoint {self._store.uri})"
                 for ref in handle.snapshots:
                     try:
-                        files = versions.snapshots.read_manifest(ref).files
+                        needed += map(VersionFile.of_table, versions.snapshots.read_manifest(ref).files)
                     except Corrupt:
                         continue  # said already, of the file
-                    yield from (
-                        f"{handle.where} needs {file}, which is not there"
-                        for file in map(VersionFile.of_table, files)
-                        if file not in there
-                    )
+                yield from (f"{handle.where} needs {file}, which is not there" for file in needed if file not in there)
 
 
 def check_files(store: FileStore, manifest: NativeManifest, operators: Iterable[NativeOperator] | None) -> None:

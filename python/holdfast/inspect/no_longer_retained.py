@@ -6,10 +6,12 @@ changed, and a newer batch, which is committed and whole, has a floor from which
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from holdfast.checkpoint.handle import Handle, SnapshotRef
+from holdfast.checkpoint.handle import DeltaRef, Handle, NamedVersion, SnapshotRef, StoredHandle
 from holdfast.checkpoint.names import delta_name, operator_prefix, slot_prefix
+from holdfast.checkpoint.version_files import said_by
+from holdfast.errors import Corrupt
 from holdfast.inspect.committed import Committed
 from holdfast.storage import FileStore
 
@@ -27,7 +29,7 @@ class Floors:
         self._floors: dict[tuple[str, int], int] = {}
         self._gone: dict[str, bool] = {}  # by name: each batch that lacks a file asks for it again
 
-    def note(self, handles: Iterable[Handle]) -> None:
+    def note(self, handles: Iterable[NamedVersion]) -> None:
         """Versions of a committed batch that can be restored."""
         for handle in handles:
             key = handle.operator, handle.slot
@@ -42,21 +44,28 @@ class Floors:
         return self._gone[name]
 
 
-def is_unretained(committed: Committed, batch_id: int, store: FileStore) -> bool:
-    """Whether what a batch lacks has gone by retention, as far as names of files tell: none is read. False also where
-    it lacks none.
+def is_unretained(
+    committed: Committed, batch_id: int, store: FileStore, whole: Callable[[StoredHandle], Handle]
+) -> bool:
+    """Whether what a batch lacks has gone by retention, as far as names of files tell; none is read but the newest
+    deltas, which tell the others. False also where it lacks none. ``whole``: :meth:`SlotVersions.whole`.
     """
     newest, lacks = committed.at(None).handles, False
     for operator, slots in committed.at(batch_id).handles.items():
         for slot, handle in slots.items():
             folder = slot_prefix(operator_prefix(committed.query_id, operator), slot) + "/"
             there = {file.name[len(folder) :] for file in store.list(folder)}
-            if _has_way(handle, there):
-                continue
             newer = newest.get(operator, {}).get(slot)
-            if newer is None or not _has_way(newer, there):
+            try:
+                deltas = _known_deltas(handle, there, whole)
+                if _has_way(handle, deltas, there):
+                    continue
+                if newer is None or not _has_way(newer, _known_deltas(newer, there, whole), there):
+                    return False
+            except Corrupt:
                 return False
-            needed = {delta_name(ref.sequence, ref.version_id): ref.sequence for ref in handle.deltas}
+            # Where the newest delta is gone, those before it are not known: they may go no later than it.
+            needed = {delta_name(ref.sequence, ref.version_id): ref.sequence for ref in deltas}
             needed |= {ref.name: needed_above(ref) for ref in handle.snapshots}
             if any(floor > newer.floor for name, floor in needed.items() if name not in there):
                 return False
@@ -64,7 +73,17 @@ def is_unretained(committed: Committed, batch_id: int, store: FileStore) -> bool
     return lacks
 
 
-def _has_way(handle: Handle, there: set[str]) -> bool:
-    deltas = {ref.sequence for ref in handle.deltas if delta_name(ref.sequence, ref.version_id) in there}
+def _known_deltas(
+    stored: StoredHandle, there: set[str], whole: Callable[[StoredHandle], Handle]
+) -> tuple[DeltaRef, ...]:
+    """All deltas that lead to a version; or, where the file of the newest is not there, those that its text names."""
+    newest = stored.newest
+    if newest is not None and delta_name(newest.sequence, newest.version_id) not in there:
+        return said_by(stored)
+    return whole(stored).deltas
+
+
+def _has_way(handle: StoredHandle, known: Iterable[DeltaRef], there: set[str]) -> bool:
+    deltas = {ref.sequence for ref in known if delta_name(ref.sequence, ref.version_id) in there}
     starts = {ref.sequence for ref in handle.snapshots if ref.name in there} | ({0} if handle.start == 0 else set())
     return any(deltas >= set(range(start + 1, handle.sequence + 1)) for start in starts)

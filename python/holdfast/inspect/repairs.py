@@ -20,7 +20,8 @@ from itertools import combinations
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint.base_folder import BaseFile
-from holdfast.checkpoint.handle import Handle, SnapshotRef
+from holdfast.checkpoint.delta_file import open_delta
+from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, StoredHandle
 from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import table_name
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -93,7 +94,7 @@ class Mender:
                     self._look_through(self.slot_of(self.record_of(operator), slot), handle, done)
         return [done.repairs[name] for name in sorted(done.repairs)]
 
-    def _look_through(self, versions: SlotVersions, handle: Handle, done: _Done) -> None:
+    def _look_through(self, versions: SlotVersions, handle: StoredHandle, done: _Done) -> None:
         """All files that the handle leads to: manifests first, since they say which tables."""
         for ref in handle.snapshots:
             if not ref.name.startswith("snapshot/"):
@@ -107,8 +108,29 @@ class Mender:
                 if not str(file.stored_as).startswith("sst/"):
                     raise Corrupt(f"{name} names {file.stored_as!r}, which is no file of a snapshot; nothing is mended")
                 self._look_at(versions, VersionFile.of_table(file), done)
-        for delta in handle.deltas:
+        for delta in self._deltas(versions, handle):
             self._look_at(versions, VersionFile.of_delta(delta), done)
+
+    def _deltas(self, versions: SlotVersions, handle: StoredHandle) -> tuple[DeltaRef, ...]:
+        """All that lead to a version, as its newest says, from wherever that is whole. Where it is not, itself alone:
+        which were before it, the handles of the batches before tell, as far as they are retained.
+        """
+        newest = handle.newest
+        if handle.is_whole or newest is None:
+            return handle.whole().deltas
+        wanted = VersionFile.of_delta(newest)
+        name = versions.context.stored(wanted.name)
+        if name in self.deleted:
+            return ()
+        path = self._checked(self.store, name, wanted)
+        found = (path, "") if path is not None else self._found(versions, wanted)
+        if found is None:
+            return (newest,)
+        with open(found[0], "rb") as file:
+            data = file.read()
+        os.unlink(found[0])
+        said = open_delta(data, newest, versions.context.operator, versions.context.slot, name).lineage()
+        return handle.whole(said or ()).deltas
 
     def _look_at(self, versions: SlotVersions, wanted: VersionFile, done: _Done, data: bytes | None = None) -> None:
         """Mends a file if it is damaged; ``data``: its bytes, where they are known."""

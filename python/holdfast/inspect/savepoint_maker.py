@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.saved_operator import columns_of, saved_operator, saved_ttls
 from holdfast.checkpoint.state_record import StateRecord
@@ -44,7 +44,7 @@ class SavepointMaker:
         self._rows = 0
         self._broadcast: dict[int, tuple[int, list[bytes]]] = {}  # by state: the first slot, and its rows
 
-    def operator(self, record: OperatorRecord, handles: Mapping[int, Handle]) -> SavedOperator:
+    def operator(self, record: OperatorRecord, handles: Mapping[int, StoredHandle]) -> SavedOperator:
         """Writes the tables of one operator at these versions of its slots; what the manifest has to say of it.
 
         Raises as :meth:`holdfast.Savepoint.create`.
@@ -61,7 +61,11 @@ class SavepointMaker:
         return saved_operator(record, ordered, files)
 
     def _slot(
-        self, record: OperatorRecord, states: Sequence[StateRecord], handle: Handle, ttls: dict[int, StateTtl | None]
+        self,
+        record: OperatorRecord,
+        states: Sequence[StateRecord],
+        handle: StoredHandle,
+        ttls: dict[int, StateTtl | None],
     ) -> list[tuple[StateRecord, TableFile]]:
         groups = key_groups(record, handle.slot)
         keyed = [state for state in states if state.kind not in OF_NO_KEY]
@@ -77,7 +81,7 @@ class SavepointMaker:
             found.append((state, writer.finish(self._target, handle.slot, groups)))
         return [(state, file) for state, file in found if file is not None]
 
-    def _is_first(self, record: OperatorRecord, state: StateRecord, handle: Handle) -> bool:
+    def _is_first(self, record: OperatorRecord, state: StateRecord, handle: StoredHandle) -> bool:
         """Whether this is the slot of which a broadcast state is taken; Corrupt where another slot has another."""
         columns = columns_of(record, state)
         table = pa.Table.from_batches(self._versions.rows(record, state, handle, None), columns.schema)
@@ -91,7 +95,7 @@ class SavepointMaker:
         self,
         record: OperatorRecord,
         states: Sequence[StateRecord],
-        handle: Handle,
+        handle: StoredHandle,
         ttls: dict[int, StateTtl | None],
         limits: tuple[bytes, bytes],
     ) -> Iterator[tuple[StateRecord, TableWriter]]:

@@ -19,7 +19,7 @@ from holdfast.checkpoint.background_work import BackgroundWork
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.first_version import FirstVersion
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -30,6 +30,7 @@ from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.stored_entries import Bounds
+from holdfast.checkpoint.whole_handles import WholeHandles
 from holdfast.clock import SystemClock, new_id
 from holdfast.storage import FileStore, open_file_store
 
@@ -72,11 +73,16 @@ class SlotVersions:
             open_store=open_store,
         )
         self.deltas = DeltaReader(self.context)
+        self._whole_handles = WholeHandles(self.deltas)
         self.snapshots = Snapshots(self.context)
         self._maker = BaseMaker(self.context, self.deltas)
         self._restoring = Restoring(self.context, LocalBases(self.context), self.deltas, self.snapshots, self._maker)
 
-    def entries(self, handle: Handle, ranges: Iterable[Bounds]) -> Iterator[pa.RecordBatch]:
+    def whole(self, stored: StoredHandle) -> Handle:
+        """A version with all deltas that lead to it; raises as :meth:`entries`."""
+        return self._whole_handles.of(stored)
+
+    def entries(self, stored: StoredHandle, ranges: Iterable[Bounds]) -> Iterator[pa.RecordBatch]:
         """Entries of a version in key order: record batches (key, value) of store keys, range by range.
 
         Raises
@@ -84,11 +90,11 @@ class SlotVersions:
         Corrupt
             No way leads to the version: names each file that stands in the way.
         """
-        return self._restoring.entries(handle, ranges)
+        yield from self._restoring.entries(self.whole(stored), ranges)
 
-    def opened(self, handle: Handle) -> AbstractContextManager[Base]:
+    def opened(self, stored: StoredHandle) -> AbstractContextManager[Base]:
         """The version's base, to be scanned in any order; raises as :meth:`entries`."""
-        return self._restoring.opened(handle)
+        return self._restoring.opened(self.whole(stored))
 
     def first_version(self, origin: SavepointOrigin) -> Handle:
         """Makes a version of what this very slot had in a savepoint, and writes it into the store; raises as

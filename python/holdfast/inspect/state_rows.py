@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
@@ -30,7 +30,7 @@ class StateRows:
         What expiry is told by; None: rows have none.
     """
 
-    def __init__(self, record: OperatorRecord, state: StateRecord, handle: Handle, ttl_ms: int | None) -> None:
+    def __init__(self, record: OperatorRecord, state: StateRecord, handle: NamedVersion, ttl_ms: int | None) -> None:
         self.columns = columns_of(record, state)
         self._state = state
         self._slot = handle.slot

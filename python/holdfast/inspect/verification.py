@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow.compute as pc
 
 from holdfast._core import xxh64_file
-from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.handle import DeltaRef, Handle, NamedVersion, SnapshotRef, StoredHandle
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.snapshot import Manifest
@@ -48,7 +48,7 @@ def verify_versions(
     floors = Floors(store)
     for batch_id in reversed(committed.batches()):  # what is newer says what is needed no longer
         files.met.clear()
-        whole: list[Handle] = []
+        whole: list[NamedVersion] = []
         blocked: dict[str, set[str]] = {}
         problems = _problems(committed, batch_id, files, record_of, slot_of, whole, blocked)
         if (problems or files.met) and batch_id not in committed.batches():
@@ -75,7 +75,7 @@ def _problems(
     files: _Files,
     record_of: Callable[[str], OperatorRecord],
     slot_of: Slots,
-    whole: list[Handle],
+    whole: list[NamedVersion],
     blocked: dict[str, set[str]],
 ) -> tuple[str, ...]:
     """What stands in the way of a batch. ``whole`` gets the handles that can be restored; ``blocked``, by problem, the
@@ -126,12 +126,13 @@ class _Files:
         self._problems: dict[str, str | None] = {}
         self._manifests: dict[str, Manifest] = {}
         self._state_ids: dict[str, set[int]] = {}
+        self._lineages: dict[str, tuple[DeltaRef, ...] | None] = {}
         self.met: dict[str, str] = {}
         #: By name: of which operator and slot it is, and the floor from which on retention may delete it.
         self.needed: dict[str, tuple[str, int, int]] = {}
         self.count = self.bytes = 0
 
-    def blocking(self, handle: Handle, slot: SlotVersions) -> set[str]:
+    def blocking(self, handle: StoredHandle, slot: SlotVersions) -> set[str]:
         """Names of the files that stand in the way to the version; none, where one is whole. All ways are read, whether
         they are needed or not.
         """
@@ -141,9 +142,12 @@ class _Files:
         finally:
             self.met = before | self.met
 
-    def _leads_to(self, handle: Handle, slot: SlotVersions) -> bool:
+    def _leads_to(self, stored: StoredHandle, slot: SlotVersions) -> bool:
+        starts = {ref.sequence: self._snapshot(ref, slot) for ref in stored.snapshots}
+        handle = self._whole(stored, slot)
+        if handle is None:
+            return False
         deltas = {ref.sequence: self._delta(ref, slot) for ref in handle.deltas}
-        starts = {ref.sequence: self._snapshot(ref, slot) for ref in handle.snapshots}
         if handle.start == 0:
             starts[0] = True
         return any(
@@ -152,17 +156,32 @@ class _Files:
             if all(at in deltas for at in range(start + 1, handle.sequence + 1))
         )
 
-    def state_ids(self, handle: Handle, slot: SlotVersions) -> set[int]:
+    def state_ids(self, stored: StoredHandle, slot: SlotVersions) -> set[int]:
         """Of which states there is something in the version, as far as its deltas and its times to live tell."""
-        found = {expiry.state_id for expiry in handle.expiry}
-        for ref in handle.deltas:
+        found = {expiry.state_id for expiry in stored.expiry}
+        handle = self._whole(stored, slot)
+        for ref in handle.deltas if handle is not None else ():
             found |= self._state_ids.get(_key_of(slot, ref), set())
         return found
+
+    def _whole(self, stored: StoredHandle, slot: SlotVersions) -> Handle | None:
+        """With all deltas; None where the newest does not tell which they are."""
+        newest = stored.newest
+        if stored.is_whole or newest is None:
+            return stored.whole()
+        if not self._delta(newest, slot):
+            return None
+        try:
+            return stored.whole(self._lineages[_key_of(slot, newest)] or ())
+        except Corrupt as error:
+            self.met[slot.context.stored(delta_name(newest.sequence, newest.version_id))] = str(error)
+            return None
 
     def _delta(self, ref: DeltaRef, slot: SlotVersions) -> bool:
         name, key = slot.context.stored(delta_name(ref.sequence, ref.version_id)), _key_of(slot, ref)
 
         def read() -> None:
+            self._lineages[key] = slot.deltas.lineage(ref)
             self._state_ids[key] = {n for batch in slot.deltas.read(ref) for n in pc.unique(batch["state"]).to_pylist()}
 
         self._need(name, slot, ref.sequence)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
-from holdfast.checkpoint.handle import Handle
+from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import key_groups_of
@@ -94,7 +94,7 @@ class Versions:
         self,
         record: OperatorRecord,
         state: str,
-        handles: Mapping[int, Handle],
+        handles: Mapping[int, StoredHandle],
         wanted: Wanted,
         reading: Callable[[], AbstractContextManager[None]],
     ) -> pa.RecordBatchReader:
@@ -137,7 +137,7 @@ class Versions:
         self,
         record: OperatorRecord,
         state: StateRecord,
-        handle: Handle,
+        handle: StoredHandle,
         ttl_ms: int | None,
         ranges: Sequence[Bounds] | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ class Versions:
         versions = self.slot(record, handle.slot)
         return state_rows(rows, _together(versions.entries(handle, ranges or _ranges(record, state, handle))))
 
-    def check_same(self, record: OperatorRecord, state: StateRecord, handles: Sequence[Handle]) -> None:
+    def check_same(self, record: OperatorRecord, state: StateRecord, handles: Sequence[StoredHandle]) -> None:
         """Whether all slots have the same broadcast state; Corrupt otherwise."""
         schema = columns_of(record, state).schema
         tables = (pa.Table.from_batches(self.rows(record, state, handle, None), schema) for handle in handles)
@@ -161,7 +161,7 @@ class Versions:
         self,
         record: OperatorRecord,
         state: StateRecord,
-        handles: Sequence[Handle],
+        handles: Sequence[StoredHandle],
         wanted: Wanted,
         ranges: Mapping[int, Sequence[Bounds]],
     ) -> Iterator[pa.RecordBatch]:
@@ -196,22 +196,21 @@ def not_the_same(record: OperatorRecord, state: StateRecord, others: list[int], 
     )
 
 
-def ttl_of(handle: Handle, state: StateRecord) -> int | None:
+def ttl_of(handle: StoredHandle, state: StateRecord) -> int | None:
     """The TTL of a state at a version, in milliseconds."""
     return next((one.ttl_ms for one in handle.expiry if one.state_id == state.id), None)
 
 
-def figures(handles: Mapping[int, Handle]) -> dict[str, int]:
+def figures(handles: Mapping[int, StoredHandle]) -> dict[str, int]:
     """How many slots have a version, and the bytes of the newest snapshot of each and of the deltas since."""
     total = 0
     for handle in handles.values():
         newest = handle.snapshots[0] if handle.snapshots else None
-        total += newest.state_bytes if newest else 0
-        total += sum(delta.size_bytes for delta in handle.deltas_after(newest.sequence if newest else 0))
+        total += (newest.state_bytes if newest else 0) + handle.delta_bytes
     return {"slots": len(handles), "bytes": total}
 
 
-def _ranges(record: OperatorRecord, state: StateRecord, handle: Handle) -> list[tuple[bytes, bytes]]:
+def _ranges(record: OperatorRecord, state: StateRecord, handle: StoredHandle) -> list[tuple[bytes, bytes]]:
     """Where a state's entries are in a slot. Those of all states of keys lie together in each key group."""
     if state.kind in OF_NO_KEY:
         return [of_state(NO_KEY_GROUP, state.id)]

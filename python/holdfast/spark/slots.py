@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.arrow.arrays import one_batch
-from holdfast.checkpoint import Handle, SlotState
+from holdfast.checkpoint import Handle, SlotState, StoredHandle
 from holdfast.clock import SystemClock
 from holdfast.errors import Corrupt, Incompatible, InternalError
 from holdfast.fault_points import reach
@@ -110,18 +110,16 @@ def _that_counts(
     """Spark's version, or the one that the batch's record has in place of it. Spark's store keeps in an executor's
     memory what a task has left there, also of an attempt that did not count, and a later batch may run there again.
     """
-    handle = Handle.from_text(group_state.get[0])
-    version_id = identity.recorded.get((handle.batch_id, identity.partition))
-    if version_id is None or version_id == handle.version_id:
-        return handle
-    counts = worker.slot_state(plan, live, slot).beside(handle, version_id)
-    if counts is None:
-        return handle  # a task of a stage before the sink's
+    stored, state = StoredHandle.from_text(group_state.get[0]), worker.slot_state(plan, live, slot)
+    version_id = identity.recorded.get((stored.batch_id, identity.partition))
+    counts = None if version_id in (None, stored.version_id) else state.beside(stored, str(version_id))
+    if counts is None:  # or it is of a task of a stage before the sink's
+        return state.whole(stored)
     worker.LOGGER.warning(
         "%s: Spark has this version, of an attempt at batch %d that did not count; it goes on from %s, with which the "
         "output that is visible was made",
-        handle.where,
-        handle.batch_id,
+        stored.where,
+        stored.batch_id,
         version_id,
     )
     group_state.update((counts.to_text(),))

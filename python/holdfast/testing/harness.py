@@ -26,6 +26,7 @@ from holdfast.checkpoint import (
     Handle,
     OperatorRecord,
     SlotState,
+    StoredHandle,
     operator_prefix,
     register_operator,
 )
@@ -280,7 +281,7 @@ class Harness:
         except BaseException as error:
             state.abort(error)
             raise
-        self._handle = Handle.from_text(handle.to_text())  # as it comes back from Spark's state
+        self._handle = state.whole(StoredHandle.from_text(handle.to_text()))  # as it comes back from Spark's state
         metrics.note_prepared(state)
         metrics.slot_ms = _CLOCK.elapsed_ms() - started_ms
         self._metrics = OperatorMetrics.of(self._name, ctx.batch_id, [metrics])
