@@ -65,7 +65,8 @@ class Slot:
             name="slot", max_parallelism=4096, slots=1, labels=(0,), key_schema=KEYS, null_keys=False, states=states
         )
         self.settings = CheckpointSettings(**settings)
-        self.handle: StoredHandle | None = None
+        self.handle: Handle | None = None
+        self._text: str | None = None
         self.batch_id = 0
         self.lifetimes: tuple[Lifetime, ...] = ()
         self.now_ms = 1_700_000_000_000
@@ -134,8 +135,8 @@ class Slot:
         return self._workers[self.batch_id % len(self._workers) if self._stays_in is None else self._stays_in]
 
     def parent(self, state: SlotState) -> Handle | None:
-        """The version that the next batch runs on, as a worker sees it that has its text."""
-        return state.whole(self.handle) if self.handle is not None else None
+        """The version that the next batch runs on, of which a task has the text."""
+        return state.whole(StoredHandle.from_text(self._text)) if self._text is not None else None
 
     def _begin(self) -> tuple[SlotState, Store]:
         state = self._next_worker()
@@ -145,8 +146,9 @@ class Slot:
 
     def _prepare(self, state: SlotState, start: float) -> float:
         handle = state.prepare()
+        self._text = handle.to_text()
         ms = (time.perf_counter() - start) * 1000
-        self.handle = StoredHandle.from_text(handle.to_text())
+        self.handle = handle
         self.batch_id += 1
         return ms
 
