@@ -56,7 +56,7 @@ def check(folder: str) -> None:
     driver = SlotDriver(folder)
     for host, local in ((None, "local-a"), (OTHER_HOST, "local-z")):
         process = driver.process(host, local) if host else driver.process(local=local)
-        store = process.state.open(handle)
+        store = process.state.open(process.state.whole(handle))
         process.state.begin(BATCHES, None, LIFETIMES, BatchTime(time_of(BATCHES)))
         compare(store, BATCHES)
         process.state.abort()

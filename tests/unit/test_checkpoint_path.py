@@ -38,9 +38,19 @@ class Session:
     def select(self, *_: str) -> Any:
         return SimpleNamespace(collect=lambda: [{"handle": "a handle"}])
 
+    def text(self, path: str) -> Any:
+        """Lines of the commit log."""
+        self.asked.append(path)
+        return SimpleNamespace(collect=lambda: [("v1",), ('{"nextBatchWatermarkMs":0}',)])
+
+    def newSession(self) -> Session:  # noqa: N802 (Spark's name)
+        self.conf = SimpleNamespace(set=lambda *_: None)
+        return self
+
 
 @pytest.mark.parametrize(("checkpoint", "expected"), PLACES)
 def test_spark_reads_its_state_where_it_wrote_it(checkpoint: str, expected: str) -> None:
     session: Any = Session()
     assert state_texts(session, checkpoint, 3, 0) == ["a handle"]
-    assert session.asked == [expected] == [spark_path(checkpoint)]
+    assert session.asked == [f"{expected}/commits/3", expected]
+    assert expected == spark_path(checkpoint)
