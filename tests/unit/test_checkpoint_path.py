@@ -43,7 +43,7 @@ class Session:
         self.asked.append(path)
         return SimpleNamespace(collect=lambda: [("v1",), ('{"nextBatchWatermarkMs":0}',)])
 
-    def newSession(self) -> Session:  # noqa: N802 (Spark's name)
+    def newSession(self) -> Session:
         self.conf = SimpleNamespace(set=lambda *_: None)
         return self
 
