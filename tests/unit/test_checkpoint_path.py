@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.state_reader import state_texts
+from holdfast.spark_files.logs import CommittedBatch
 
 PLACES = [
     ("s3a://bucket/a checkpoint", "s3a://bucket/a checkpoint"),
@@ -38,11 +39,6 @@ class Session:
     def select(self, *_: str) -> Any:
         return SimpleNamespace(collect=lambda: [{"handle": "a handle"}])
 
-    def text(self, path: str) -> Any:
-        """Lines of the commit log."""
-        self.asked.append(path)
-        return SimpleNamespace(collect=lambda: [("v1",), ('{"nextBatchWatermarkMs":0}',)])
-
     def newSession(self) -> Session:
         self.conf = SimpleNamespace(set=lambda *_: None)
         return self
@@ -51,6 +47,5 @@ class Session:
 @pytest.mark.parametrize(("checkpoint", "expected"), PLACES)
 def test_spark_reads_its_state_where_it_wrote_it(checkpoint: str, expected: str) -> None:
     session: Any = Session()
-    assert state_texts(session, checkpoint, 3, 0) == ["a handle"]
-    assert session.asked == [f"{expected}/commits/3", expected]
-    assert expected == spark_path(checkpoint)
+    assert state_texts(session, checkpoint, CommittedBatch(3, 0, None, (), {}), 0) == ["a handle"]
+    assert session.asked == [expected] == [spark_path(checkpoint)]

@@ -440,6 +440,7 @@ def test_another_programs_state_is_left_alone(recorded: Recorded) -> None:
 )
 def test_state_that_is_not_surely_read_is_left_to_spark(recorded: Recorded, key: str, value: str) -> None:
     from holdfast.inspect.committed import Committed
+    from holdfast.spark_files.logs import CommittedBatch
 
     recorded.spark.plan(5, conf={**CONF, f"spark.sql.streaming.stateStore.{key}": value})
     store = open_file_store(str(recorded.folder / "checkpoint"))
@@ -447,8 +448,8 @@ def test_state_that_is_not_surely_read_is_left_to_spark(recorded: Recorded, key:
         Committed(store, None).at(None)
     asked = []
 
-    def spark_reader(batch_id: int, operator: int) -> list[str]:
-        asked.append((batch_id, operator))
+    def spark_reader(batch: CommittedBatch, operator: int) -> list[str]:
+        asked.append((batch.batch_id, operator))
         return [recorded.handles[5].to_text()]
 
     assert Committed(store, spark_reader).at(None).handles["sums"][0] == recorded.handles[5].stored()

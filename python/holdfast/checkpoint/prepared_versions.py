@@ -33,15 +33,10 @@ class PreparedVersions:
 
         No handle has its checksum, so what it says of itself is compared with what is expected.
         """
-        context = self._context
-        name = self._name(parent, version_id)
-        data = context.file_store.get(name)
-        if data is None:
+        stored = self._stored(_sequence(parent), version_id)
+        if stored is None:
             return None
-        where = f"delta {name} in {context.file_store.uri}"
-        ref = DeltaRef(_sequence(parent), version_id, len(data), checksum_of(data))
-        decode_delta(data, ref, context.operator, context.slot, where)
-        found = identity_of(data, where)
+        data, where, ref, found = stored
         expected = (parent.version_id if parent else "", batch_id)
         if (found.parent_id, found.batch_id) != expected:
             raise Incompatible(
@@ -64,15 +59,10 @@ class PreparedVersions:
         Incompatible
             It was prepared on another version than ``handle``'s.
         """
-        context = self._context
-        name = context.stored(delta_name(handle.sequence, version_id))
-        data = context.file_store.get(name)
-        if data is None:
+        stored = self._stored(handle.sequence, version_id)
+        if stored is None:
             return None
-        where = f"delta {name} in {context.file_store.uri}"
-        ref = DeltaRef(handle.sequence, version_id, len(data), checksum_of(data))
-        decode_delta(data, ref, context.operator, context.slot, where)
-        found = identity_of(data, where)
+        data, where, ref, found = stored
         if (found.parent_id, found.batch_id) != (handle.parent_id or "", handle.batch_id):
             raise Incompatible(
                 f"{handle.where}: Spark's state has this version of batch {handle.batch_id}, and the output that is "
@@ -118,6 +108,18 @@ class PreparedVersions:
                 _, state, key, value = row
                 found[state, key] = value
         return found
+
+    def _stored(self, sequence: int, version_id: str) -> tuple[bytes, str, DeltaRef, DeltaIdentity] | None:
+        """A delta that is stored under a version's name, where it is, and what it says of itself; None: nothing is."""
+        context = self._context
+        name = context.stored(delta_name(sequence, version_id))
+        data = context.file_store.get(name)
+        if data is None:
+            return None
+        where = f"delta {name} in {context.file_store.uri}"
+        ref = DeltaRef(sequence, version_id, len(data), checksum_of(data))
+        decode_delta(data, ref, context.operator, context.slot, where)
+        return data, where, ref, identity_of(data, where)
 
     def _name(self, parent: Handle | None, version_id: str) -> str:
         return self._context.stored(delta_name(_sequence(parent), version_id))

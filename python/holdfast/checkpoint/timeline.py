@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.checkpoint.delta_file import identity_of
+from holdfast.checkpoint.delta_file import DeltaIdentity, identity_of
 from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.names import parse_version, run_digits
 from holdfast.checkpoint.runs import Runs
@@ -215,7 +215,8 @@ class Timeline:
             and version[1][:_DIGITS] in mine
         }
         for one in sorted(others.values(), key=lambda other: other.sequence, reverse=True)[:_READ_MAX]:
-            before = others.get((one.sequence - 1, self._parent_of(one) or ""))
+            made = self._identity_of(one)
+            before = others.get((one.sequence - 1, made.parent_id)) if made is not None else None
             if before is not None and self._is_on_foreign_version(before, versions):
                 return one
         return None
@@ -232,13 +233,9 @@ class Timeline:
         ]
         others = sorted(((ms, one) for ms, one in firsts if one.digits not in ignored), key=lambda entry: -entry[0])
         for _, one in others[:_READ_MAX]:
-            data = self._context.file_store.get(self._context.stored(one.name))
-            try:
-                made_in = identity_of(data, one.name).batch_id if data is not None else batch_id
-            except Corrupt:  # torn: nobody's version
-                continue
-            if made_in < batch_id:
-                raise self._forgotten(one, made_in, batch_id)
+            made = self._identity_of(one)
+            if made is not None and made.batch_id < batch_id:
+                raise self._forgotten(one, made.batch_id, batch_id)
 
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
         """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
@@ -275,16 +272,16 @@ class Timeline:
         return [other for version in versions if (other := Foreign(*version)).digits not in ignored]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
-        parent_id = self._parent_of(other)
-        return parent_id is not None and parent_id != versions.get(other.sequence - 1, "")
+        made = self._identity_of(other)
+        return made is not None and made.parent_id != versions.get(other.sequence - 1, "")
 
-    def _parent_of(self, other: Foreign) -> str | None:
-        """The version that it was made on; None: it is gone, or torn, and nobody's."""
+    def _identity_of(self, other: Foreign) -> DeltaIdentity | None:
+        """What its file says of it; None: it is gone, or torn, and nobody's."""
         data = self._context.file_store.get(self._context.stored(other.name))
         if data is None:
             return None
         try:
-            return identity_of(data, other.name).parent_id
+            return identity_of(data, other.name)
         except Corrupt:
             return None
 

@@ -17,7 +17,7 @@ from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, unreadable
 from holdfast.storage import FileStore
 
 #: Of a checkpoint, a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
-SparkReader = Callable[[int, int], list[str]]
+SparkReader = Callable[[CommittedBatch, int], list[str]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Committed:
                 texts = list(self._state.texts(operator, batch.batch_id + 1))
             else:
                 assert self._spark_reader is not None  # refused before
-                texts = self._spark_reader(batch.batch_id, operator.number)
+                texts = self._spark_reader(batch, operator.number)
             if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):
                 continue  # of another program's applyInPandasWithState, in the same query
             for text in texts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.spark_files.logs import CommittedBatch
+
 
 class SparkItself:
     """Reads state that is not kept by Spark's default provider. To import pyspark takes a second, a session ten.
@@ -19,12 +21,12 @@ class SparkItself:
         self._spark = spark
         self._own: Any = None
 
-    def texts(self, batch_id: int, operator: int) -> list[str]:
+    def texts(self, batch: CommittedBatch, operator: int) -> list[str]:
         from holdfast.spark.state_reader import start_session, state_texts
 
         if self._spark is None:
             self._spark, self._own = start_session()
-        return state_texts(self._spark, self._checkpoint, batch_id, operator)
+        return state_texts(self._spark, self._checkpoint, batch, operator)
 
     def close(self) -> None:
         if self._own is not None:

@@ -40,6 +40,11 @@ def declare(plan: OperatorPlan) -> None:
         _declared[key] = [*plans, plan] if len(plans) < _PLANS_MAX else None
 
 
+def is_any_declared() -> bool:
+    """Whether this program has declared an operator."""
+    return bool(_declared)
+
+
 def check_declared(query_id: str) -> None:
     """Compares what was declared with what the checkpoint of a query recorded.
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
+from holdfast.spark.declared_operators import is_any_declared
 from holdfast.spark.slot_metrics import OBSERVED
 
 _LOGGER = logging.getLogger("holdfast")
@@ -29,6 +30,8 @@ def check_stands_once(df: DataFrame, call: str) -> None:
 
     Where Spark does not show a plan (an administrator may forbid global views), nothing is refused.
     """
+    if not is_any_declared():
+        return
     try:
         plan = _analyzed_plan(df)
     except PySparkException as error:

@@ -8,11 +8,12 @@ from pyspark.sql import SparkSession
 
 from holdfast.errors import Corrupt, Unavailable
 from holdfast.spark.checkpoint_path import spark_path
+from holdfast.spark_files.logs import CommittedBatch
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
-def state_texts(spark: SparkSession, checkpoint: str, batch_id: int, operator: int) -> list[str]:
+def state_texts(spark: SparkSession, checkpoint: str, batch: CommittedBatch, operator: int) -> list[str]:
     """The texts of all states of a query's stateful operator after a batch.
 
     Parameters
@@ -25,26 +26,18 @@ def state_texts(spark: SparkSession, checkpoint: str, batch_id: int, operator: i
     Corrupt
         Spark cannot read the state; says what Spark says.
     """
+    # Spark looks for the state's files under the names that its own setting says, not under those of the commit.
+    session = spark.newSession()
+    session.conf.set(_FORMAT, "2" if batch.names_state else "1")
+    reader = session.read.format("statestore").option("batchId", batch.batch_id).option("operatorId", operator)
     try:
-        session = _session_for(spark, checkpoint, batch_id)
-        reader = session.read.format("statestore").option("batchId", batch_id).option("operatorId", operator)
         rows = reader.load(spark_path(checkpoint)).select("value.groupState.handle").collect()
     except Exception as error:  # of py4j's and Spark's many kinds
         said = " ".join(str(error).splitlines()[:2]) or repr(error)
         raise Corrupt(
-            f"Spark cannot read its state of batch {batch_id}, operator {operator}, in {checkpoint}: {said}"
+            f"Spark cannot read its state of batch {batch.batch_id}, operator {operator}, in {checkpoint}: {said}"
         ) from error
     return [row["handle"] for row in rows if row["handle"] is not None]
-
-
-def _session_for(spark: SparkSession, checkpoint: str, batch_id: int) -> SparkSession:
-    """One that looks for the state's files under the names that they have: Spark goes by its own setting, not by what
-    the commit says (versions 2 and 3 name them: ``stateStore.checkpointFormatVersion`` 2).
-    """
-    lines = [row[0] for row in spark.read.text(f"{spark_path(checkpoint)}/commits/{batch_id}").collect()]
-    session = spark.newSession()
-    session.conf.set(_FORMAT, "2" if "stateUniqueIds" in "".join(lines[1:]) else "1")
-    return session
 
 
 def start_session() -> tuple[SparkSession, SparkSession | None]:

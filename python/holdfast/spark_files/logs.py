@@ -38,6 +38,8 @@ class CommittedBatch:
         the query names them; where they have names, of those.
     conf
         The settings that Spark keeps with the batch.
+    names_state
+        Whether the commit says what the files of its state are called (``stateStore.checkpointFormatVersion`` 2).
     """
 
     batch_id: int
@@ -45,6 +47,7 @@ class CommittedBatch:
     watermark_ms: int | None
     sources: tuple[str | None, ...]
     conf: Mapping[str, Any]
+    names_state: bool = False
 
 
 def committed_batches(store: FileStore) -> list[int]:
@@ -75,6 +78,7 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
             next_ms if next_ms > 0 else None,
             tuple(None if line == "-" else line for line in sources),
             {str(key): value for key, value in conf.items()},
+            any("stateUniqueIds" in line for line in commit),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise Corrupt(
