@@ -29,6 +29,7 @@ from benchmarks.figures import IN_TURNS, ROOT, arguments, at_most, in_turns, mid
 from benchmarks.page_cache import forget
 from benchmarks.records import recorded
 from benchmarks.slot import PAYLOAD, Slot, payloads
+from benchmarks.stream.last_payload import ROWS, spark_state
 from benchmarks.stream.workload import start_session
 from benchmarks.turns import turns
 from pyspark.sql import DataFrame
@@ -39,7 +40,6 @@ VALUE_BYTES = 100
 #: What the state lives through before it is opened again, and what a query does after each restart.
 STEADY_ROWS = 10_000
 RESTART_FILES = 5
-ROWS = "key long, payload binary"
 
 
 class LastPayload(hf.BatchProcessor):
@@ -54,11 +54,6 @@ class LastPayload(hf.BatchProcessor):
 def holdfast_state(rows: DataFrame) -> DataFrame:
     """The state under Holdfast."""
     return rows.transform(hf.keyed("key", LastPayload(), ROWS, name="payloads", output_mode="update"))
-
-
-def spark_state(rows: DataFrame) -> DataFrame:
-    """The state under Spark's provider: the last payload, as an aggregation keeps it."""
-    return rows.groupBy("key").agg({"payload": "last"})
 
 
 ENGINES = {"holdfast": holdfast_state, "spark": spark_state}

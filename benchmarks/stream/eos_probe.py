@@ -21,7 +21,7 @@ from holdfast.testing.kafka_feed import Record, TransactionalFeed
 
 PARTITIONS = 4
 WITHIN_S = 60.0
-_quiet = logging.getLogger("benchmarks.kafka")
+QUIET = logging.getLogger("benchmarks.kafka")
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,16 @@ def latencies(servers: str, source: str, target: str, pace: Pace) -> list[float]
         return beside.submit(_probe, servers, source, target, pace).result()
 
 
-def _probe(servers: str, source: str, target: str, pace: Pace) -> list[float]:
+def reading_all_of(servers: str, topic: str) -> Consumer:
+    """A read_committed consumer at the beginning of a topic, which hands over at once what it gets."""
     settings = {"bootstrap.servers": servers, "group.id": "probe", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "fetch.wait.max.ms": 10, "enable.auto.commit": False}, logger=_quiet)
-    consumer.assign([TopicPartition(target, partition, 0) for partition in range(PARTITIONS)])
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 10, "enable.auto.commit": False}, logger=QUIET)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    return consumer
+
+
+def _probe(servers: str, source: str, target: str, pace: Pace) -> list[float]:
+    consumer = reading_all_of(servers, target)
     writing = _Writing(servers, source, pace.per_s)
     seen: dict[int, tuple[int, float]] = {}  # by row: when it was due, and how much later it was seen
     counted, counts_from_ns = 0, 0

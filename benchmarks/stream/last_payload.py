@@ -33,15 +33,16 @@ def _holdfast(rows: DataFrame) -> DataFrame:
     return rows.transform(hf.keyed("key", LastPayload(), ROWS, name="payloads", output_mode="update"))
 
 
-def _spark(rows: DataFrame) -> DataFrame:
+def spark_state(rows: DataFrame) -> DataFrame:
+    """The state under Spark's provider: the last payload, as an aggregation keeps it."""
     return rows.groupBy("key").agg({"payload": "last"})
 
 
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 OURS: Mapping[str, Way] = {"holdfast": Way(_holdfast, "update", TUNED)}
 #: New tables of each batch uploaded, as Flink's incremental checkpoints do it.
-BY_TABLES = Way(_spark, "update", {**TUNED, _CHANGELOG: "false"})
-SPARK = Way(_spark, "update", TUNED)
+BY_TABLES = Way(spark_state, "update", {**TUNED, _CHANGELOG: "false"})
+SPARK = Way(spark_state, "update", TUNED)
 
 
 @dataclass(frozen=True)

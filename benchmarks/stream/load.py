@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.figures import Measured, arguments, at_most, figure, percentile
 from benchmarks.records import recorded
 from benchmarks.stream.eos import new_topic
-from benchmarks.stream.load_probe import PARTITIONS, ROWS_A_MESSAGE, Load, Seen, fill, under_load
+from benchmarks.stream.eos_probe import PARTITIONS
+from benchmarks.stream.load_probe import ROWS_A_MESSAGE, Load, Seen, fill, under_load
 from benchmarks.stream.rivals import FAST, SLUGS
 from benchmarks.stream.ways import OURS, Way
 from benchmarks.stream.workload import configured, start_session
@@ -77,7 +78,7 @@ class Queries:
             hf.KafkaSink(self._servers, target, key=None),
             checkpoint=self._folder / f"checkpoint-{uuid.uuid4().hex}",
             trigger={"processingTime": "0 seconds"},
-            output_mode="update" if WAYS[way].output_mode == "update" else "append",
+            output_mode=WAYS[way].output_mode,
         )
 
 

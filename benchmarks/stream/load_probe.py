@@ -7,7 +7,6 @@ its own, whose amount says when it was due.
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -15,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from benchmarks.stream.eos_probe import PARTITIONS, QUIET, WITHIN_S, reading_all_of
+from confluent_kafka import Producer
 
-PARTITIONS = 4
 ROWS_A_MESSAGE = 50
 PROBES_PER_S = 200
 _TICK_S = 0.01
-_WITHIN_S = 60.0
 _PAIR = np.dtype(">i8")
-_quiet = logging.getLogger("benchmarks.kafka")
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,11 @@ def _produce(servers: str, source: str, load: Load) -> tuple[int, float]:
 
 def _read(servers: str, target: str, load: Load) -> dict[int, tuple[int, float]]:
     """By probe: when it was due, in microseconds, and how many milliseconds later it was seen."""
-    settings = {"bootstrap.servers": servers, "group.id": "probe", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "fetch.wait.max.ms": 10, "enable.auto.commit": False}, logger=_quiet)
-    consumer.assign([TopicPartition(target, partition, 0) for partition in range(PARTITIONS)])
+    consumer = reading_all_of(servers, target)
     wanted = int(np.ceil((load.warm_up_s + load.seconds) * PROBES_PER_S))
     seen: dict[int, tuple[int, float]] = {}
     moved = time.monotonic()
-    while len(seen) < wanted and time.monotonic() - moved < _WITHIN_S:
+    while len(seen) < wanted and time.monotonic() - moved < WITHIN_S:
         message: Any = consumer.poll(0.2)
         if message is None or message.error():
             continue
@@ -118,7 +113,7 @@ def _read(servers: str, target: str, load: Load) -> dict[int, tuple[int, float]]
 
 
 def _producer(servers: str) -> Producer:
-    return Producer({"bootstrap.servers": servers, "linger.ms": 2, "enable.idempotence": True}, logger=_quiet)
+    return Producer({"bootstrap.servers": servers, "linger.ms": 2, "enable.idempotence": True}, logger=QUIET)
 
 
 def _message(generator: np.random.Generator, keys: int) -> bytes:
