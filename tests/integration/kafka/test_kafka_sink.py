@@ -317,6 +317,16 @@ def test_a_topic_that_takes_less_at_once_than_is_sent_at_once_says_what_to_set(k
     assert sink.commit(scope(sink), [prepared(sink, rows(count=9000))]) == [Outcome.DONE]
 
 
+def test_what_comes_after_a_record_that_failed_is_told_with_its_cause(kafka: KafkaWorld) -> None:
+    """The client refuses it before it has said of the other one: the cause was lost, and the task tried again."""
+    writer = opened(make(kafka.servers, kafka.topic(max__message__bytes="20000")))
+    writer.write(rows(count=2000))
+    time.sleep(2)  # until the brokers have refused it, which nobody has asked for yet
+    with pytest.raises(InvalidRequest, match=r"Where each record is small, .*: set kafka\.batch\.size"):
+        writer.write(rows())
+    writer.abort()
+
+
 def test_a_record_without_a_key_in_a_compacted_topic_is_told_as_such(kafka: KafkaWorld) -> None:
     writer = opened(make(kafka.servers, kafka.topic(cleanup__policy="compact"), key=None))
     with pytest.raises(InvalidRequest, match="compacted takes no record without a key") as told:

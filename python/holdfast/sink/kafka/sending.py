@@ -201,7 +201,7 @@ class SendingProducer:
 
     def _fail(self, error: Any) -> NoReturn:
         codes = self._kafka.KafkaError
-        if error.code() in (codes._FATAL, codes._PURGE_QUEUE, codes._PURGE_INFLIGHT):
+        if self._is_consequence(error):
             error = self._cause_of(error)
         code, text = error.code(), without_secrets(error.str() or str(error), self._config)
         where = f", topic {self._failed_topic}" if self._failed_topic else ""
@@ -214,18 +214,29 @@ class SendingProducer:
         raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
 
     def _cause_of(self, error: Any) -> Any:
-        """What made librdkafka give up: it says so in a callback of its own, which may be on its way."""
+        """What made librdkafka give up, or refuse what comes after a record that failed: it says so in callbacks of
+        their own, which may be on their way.
+        """
         for _ in range(_CAUSE_POLLS):
             if self._fatal is not None:
                 return self._fatal
+            if self._failure is not None and not self._is_consequence(self._failure):
+                return self._failure
             try:
                 self.client.poll(0.01)
             except self._kafka.KafkaException as raised:
                 return raised.args[0]
         return error
 
+    def _is_consequence(self, error: Any) -> bool:
+        """Whether it says only that something else went wrong before."""
+        codes = self._kafka.KafkaError
+        given_up = (codes._FATAL, codes._PURGE_QUEUE, codes._PURGE_INFLIGHT)
+        return error.code() in (*given_up, codes._STATE)
+
     def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None and self._failure is None:
+        # What waited behind a record that failed may be told before it.
+        if error is not None and (self._failure is None or self._is_consequence(self._failure)):
             self._failure, self._failed_topic = error, message.topic()
 
     def _said(self, error: Any) -> None:
