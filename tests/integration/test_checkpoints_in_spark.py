@@ -16,6 +16,7 @@ from tests.streams import FileStream
 import holdfast as hf
 from holdfast.inspect.committed import Committed
 from holdfast.spark.state_reader import state_texts
+from holdfast.spark_files.logs import CommittedBatch
 from holdfast.storage import open_file_store
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def test_the_handles_are_those_that_spark_reads(query: Query, spark: SparkSessio
         found = committed.at(batch_id).handles
         assert {operator: len(slots) for operator, slots in found.items()} == {"running totals": 3, "counts": 2}
         texts = {handle.to_text() for slots in found.values() for handle in slots.values()}
-        told = [state_texts(spark, str(query.stream.checkpoint), batch_id, operator) for operator in (0, 1)]
+        batch = CommittedBatch(batch_id, 0, None, (), {})
+        told = [state_texts(spark, str(query.stream.checkpoint), batch, operator) for operator in (0, 1)]
         assert {text for one in told for text in one} == texts
     with query.open() as checkpoint:
         for batch_id in (0, 5, 12):
