@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pydoc
 import re
 from typing import Any
@@ -52,7 +53,11 @@ def test_help_names_the_methods_of_both_kinds(declaration: type, methods: list[s
         ("keyed", "value.put", r"a KeyedProcessor calls update\(value\)"),
         ("keyed", "entries.count", r"a KeyedProcessor calls len\(keys\(\)\)"),
         ("keyed", "total.add_only", r"a KeyedProcessor calls add\(value\)"),
-        ("keyed", "total.nothing", "has no 'nothing'$"),
+        ("keyed", "total.nothing", "state 'total' has no 'nothing'; it has add, clear, get$"),
+        ("keyed", "value.set", "state 'value' has no 'set'; it has clear, update, value$"),
+        ("keyed", "alarms.set", "state 'alarms' has no 'set'; it has delete, list, register$"),
+        ("batch", "value.set", "state 'value' has no 'set'; it has clear, contains, get, put$"),
+        ("batch", "alarms.set", "state 'alarms' has no 'set'; it has delete, list, register$"),
     ],
 )
 def test_the_other_kinds_method_gets_a_hint(kind: str, wrong: str, told: str) -> None:
@@ -62,17 +67,25 @@ def test_the_other_kinds_method_gets_a_hint(kind: str, wrong: str, told: str) ->
         value = hf.ValueState(pa.int64())
         entries = hf.MapState(pa.int64(), pa.int64())
         total = hf.ReducingState(pa.int64(), "sum")
+        alarms = hf.Timers("processing")
 
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             getattr(getattr(self, state), method)
+
+        def on_timers(self, timers: pa.RecordBatch, ctx: hf.Context) -> None:
+            raise NotImplementedError
 
     class Keyed(hf.KeyedProcessor):
         value = hf.ValueState(pa.int64())
         entries = hf.MapState(pa.int64(), pa.int64())
         total = hf.ReducingState(pa.int64(), "sum")
+        alarms = hf.Timers("processing")
 
         def process(self, key: tuple[Any, ...], rows: Any, ctx: hf.Context) -> Any:
             getattr(getattr(self, state), method)
+
+        def on_timer(self, key: tuple[Any, ...], time: dt.datetime, namespace: str, ctx: hf.Context) -> None:
+            raise NotImplementedError
 
     with pytest.raises((AttributeError, RuntimeError)) as caught:
         run(Batch() if kind == "batch" else Keyed(), [purchases(["ada"], [1])], OUTPUT)

@@ -28,6 +28,7 @@ class LiveState:
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}
     _of: ClassVar[tuple[str, str]] = ("", "")  # this kind of processor, and the other
+    _not_for_users: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,11 +70,13 @@ class LiveState:
     if not TYPE_CHECKING:  # a checker shall find a wrong name by itself
 
         def __getattr__(self, name: str) -> Any:
-            """Only for names that there are not: says what this kind of processor calls it."""
+            """Only for names that there are not: says what this kind of processor calls it, or what there is."""
             here = self._elsewhere.get(name)
             mine, other = self._of
-            hint = f": {name} is a {other}'s; a {mine} calls {here}" if here is not None else ""
-            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}")
+            there_is = f"; it has {', '.join(_methods(type(self)))}"
+            hint = there_is if here is None else f": {name} is a {other}'s; a {mine} calls {here}"
+            # Not self.name: whoever copies a state asks before there is one.
+            raise AttributeError(f"state {self.__dict__.get('name')!r} has no {name!r}{hint}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -100,6 +103,13 @@ def _kinds(above: type[LiveState]) -> dict[str, str]:
     for below in above.__subclasses__():
         kinds.update({below.__name__: below._of[0], **_kinds(below)})
     return kinds
+
+
+def _methods(kind: type[LiveState]) -> list[str]:
+    """What a user calls of a state: no more than that kind has above what all have."""
+    every = next(above for above in kind.__mro__ if LiveState in above.__bases__)
+    own = set(dir(kind)) - set(dir(every)) - kind._not_for_users
+    return sorted(name for name in own if not name.startswith("_") and callable(getattr(kind, name)))
 
 
 def operation(method: Method) -> Method:

@@ -45,11 +45,16 @@ def due_until(domain: str, ctx: Context) -> int | None:
     return until_ms * 1000 if until_ms else None  # Spark's watermark begins as 0, which says nothing of times before
 
 
+_WHOEVER_FIRES_THEM = frozenset({"take_due", "put_back", "next_due"})
+
+
 class BatchTimers(BatchState):
     """Timers of a BatchProcessor: arrays of keys, times and namespaces.
 
     Times are timestamps of any unit, with a zone or in UTC; namespaces are strings, one a row or one for all.
     """
+
+    _not_for_users = _WHOEVER_FIRES_THEM
 
     def __init__(self, name: str, domain: str, keys: KeyColumns, table: _core.TimerTable) -> None:
         super().__init__(name, keys)
@@ -104,6 +109,8 @@ class BatchTimers(BatchState):
 
 class KeyedTimers(KeyedState):
     """The current key's timers. Setting and deleting read nothing."""
+
+    _not_for_users = _WHOEVER_FIRES_THEM
 
     def __init__(self, name: str, domain: str, scope: KeyScope, table: _core.TimerTable) -> None:
         super().__init__(name, scope)
