@@ -236,6 +236,23 @@ def test_a_call_that_does_not_fit_the_input(stream: FileStream, options: dict[st
         stream.run(totals(**options))
 
 
+@pytest.mark.parametrize("key", ["user", "struct(user, amount)"])
+def test_a_key_of_a_collation_is_refused_since_it_would_be_other_keys_than_sparks(stream: FileStream, key: str) -> None:
+    stream.write(EVENTS)
+    collated = stream.events().selectExpr("user collate UTF8_LCASE AS user", "amount", "region")
+    with pytest.raises(hf.InvalidRequest, match=r"'key' has or holds type string collate UTF8_LCASE"):
+        collated.selectExpr("*", f"{key} AS key").transform(totals("key"))
+
+
+def test_a_column_of_a_collation_that_is_no_key(stream: FileStream) -> None:
+    stream.write(EVENTS)
+    binary = "user collate UTF8_LCASE collate UTF8_BINARY AS user"
+    collated = stream.events().selectExpr(binary, "amount", "region collate UNICODE AS region")
+    query = stream.start(collated.transform(totals()))
+    query.awaitTermination()
+    assert pa.concat_tables(stream.output.values()).num_rows == EVENTS.num_rows
+
+
 def test_an_output_schema_that_is_none(stream: FileStream) -> None:
     stream.write(EVENTS)
     with pytest.raises(hf.InvalidRequest, match="is not a schema"):

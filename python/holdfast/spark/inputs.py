@@ -129,6 +129,7 @@ def plan_input(declared: InputFrame, operator: str) -> InputPlan:
     if declared.watermark is not None:
         _check_event_time(schema, declared.watermark[0], where)
     columns = schemas.key_columns(declared.key, schema, operator)
+    schemas.refuse_collations(columns, events.schema, operator)
     return InputPlan(
         met=Input(
             declared.name,

@@ -114,6 +114,24 @@ def key_columns(key: str | Sequence[str], schema: pa.Schema, operator: str) -> t
     return names
 
 
+def refuse_collations(keys: Sequence[str], schema: spark.StructType, operator: str) -> None:
+    """Keys are compared by their bytes.
+
+    Raises
+    ------
+    InvalidRequest
+        A key column has or holds text of another collation than Spark's UTF8_BINARY.
+    """
+    for name in keys:
+        collated = _collated(schema[name].dataType)
+        if collated is not None:
+            raise InvalidRequest(
+                f"operator {operator!r}: key column {name!r} has or holds type {collated}, by which texts of other "
+                "bytes are the same key to Spark; here a key is its bytes: make a column of one text for each key, as "
+                "by lower(), and cast it to string"
+            )
+
+
 def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """The key columns as they are recorded. Whether Spark knows that a column has no nulls depends on the rest of the
     plan, so the record does not."""
@@ -162,6 +180,13 @@ def _not_a_key(kind: pa.DataType) -> pa.DataType | None:
         or pa.types.is_decimal(kind)
     )
     return None if allowed else kind
+
+
+def _collated(kind: spark.DataType) -> str | None:
+    if isinstance(kind, spark.StructType):
+        return next((found for f in kind for found in [_collated(f.dataType)] if found is not None), None)
+    name = kind.simpleString()  # before Spark 4.0 there are none; "string" alone is of the collation UTF8_BINARY
+    return name if isinstance(kind, spark.StringType) and " collate " in name else None
 
 
 def _refuse_twins(names: Sequence[str], what: str) -> None:
