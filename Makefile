@@ -114,7 +114,7 @@ HOLDFAST_ROCKSDB_LIBRARY="$(ROCKSDB)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests
 @grep 'tests passed' build/$(1)-tests.log
 endef
 
-lint: dev  ## ruff, mypy --strict, clang-format
+lint: dev  ## ruff, mypy (--strict for the package), clang-format
 	ruff check .
 	ruff format --check .
 	mypy

@@ -135,8 +135,8 @@ def read(servers, topic):
         for message in reader.consume(5_000, 0.2):
             if message.error():
                 left.discard(message.partition())
-            else:
-                row = json.loads(message.value())
+            elif (value := message.value()) is not None:
+                row = json.loads(value)
                 rows.append({**row, "ts": datetime.fromisoformat(row["ts"].replace("Z", "+00:00"))})
     reader.close()
     return rows

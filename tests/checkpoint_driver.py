@@ -161,6 +161,12 @@ class SlotDriver:
     def oracle(self) -> dict[int, int]:
         return self.history[-1][1]
 
+    @property
+    def committed(self) -> Handle:
+        """The handle of the last batch: there is one."""
+        assert self.handle is not None
+        return self.handle
+
     def process(self, host: Host = HOST, local: str = "local-a", **overrides: Any) -> Process:
         return Process(self, host, os.path.join(self.folder, local), **overrides)
 

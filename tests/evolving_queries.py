@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.spark_files import SparkFiles
+from tests.unit.state_bench import Backend
 
 import holdfast as hf
 from holdfast.checkpoint import OperatorRecord, StateChanges, operator_prefix, register_operator
@@ -78,7 +79,7 @@ class Query:
         processor: Any,
         origin: Query | Path | None = None,
         changes: StateChanges = NOTHING_SAID,
-        backend: str = "rocksdb",
+        backend: Backend = "rocksdb",
         takes_over: bool = True,
         settings: Any = None,
         beside: Query | None = None,

@@ -173,9 +173,12 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def fault_proxy(server_url: str) -> Iterator[FaultProxy]:
     """Runs a proxy before a server."""
-    handler = type("Handler", (_Handler,), {"target": urlsplit(server_url).netloc})
-    listening = _Server(("127.0.0.1", 0), handler)
-    proxy = handler.proxy = FaultProxy(f"http://127.0.0.1:{listening.server_address[1]}")
+
+    class Handler(_Handler):
+        target = urlsplit(server_url).netloc
+
+    listening = _Server(("127.0.0.1", 0), Handler)
+    proxy = Handler.proxy = FaultProxy(f"http://127.0.0.1:{listening.server_address[1]}")
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
     try:

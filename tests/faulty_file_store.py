@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import Unavailable
-from holdfast.storage import FileStore, StoredFile
-from holdfast.storage.file_store import TEMPORARY_PREFIX
+from holdfast.storage import FileStore
+from holdfast.storage.file_store import TEMPORARY_PREFIX, Listing, Names
 
 
 class FaultyFileStore:
@@ -62,10 +62,10 @@ class FaultyFileStore:
     def fetch(self, name, path):
         return self._do("fetch", name, lambda: self.inner.fetch(name, path))
 
-    def list(self, prefix) -> list[StoredFile]:
+    def list(self, prefix) -> Listing:
         return self._do("list", prefix, lambda: self.inner.list(prefix))
 
-    def names(self, folder) -> list[str]:
+    def names(self, folder) -> Names:
         return self._do("names", folder, lambda: self.inner.names(folder))
 
     def delete(self, names):
@@ -96,6 +96,7 @@ class FaultyFileStore:
 
     def _tear(self, name, data):
         path = self.inner.local_path(name)
+        assert path is not None
         folder = os.path.dirname(path)
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f"{TEMPORARY_PREFIX}torn-{self.count}"), "wb") as file:

@@ -40,7 +40,7 @@ class Node:
     links: int = 1
 
 
-class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
+class ForgetfulFiles(mfusepy.Operations):
     """What the kernel asks, answered from memory. One call at a time."""
 
     use_ns = True

@@ -91,10 +91,10 @@ class KafkaQuery:
         self.batch = -1
         self.ends: list[BaseException | None] = []
         self.committer: Committer | None = None
-        self._strikes: dict[tuple[str, int], Callable[[], None]] = {}
+        self._strikes: dict[tuple[str, int], Callable[[], object]] = {}
         self._task_attempts = itertools.count()
 
-    def strike(self, step: str, action: Callable[[], None], batch: int = 1) -> None:
+    def strike(self, step: str, action: Callable[[], object], batch: int = 1) -> None:
         """What happens when a batch first reaches a step."""
         self._strikes[step, batch] = action
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -195,7 +195,8 @@ def _places(state: str, values: list[Any]) -> list[tuple[int, ...]]:
 
 def _fold(state: str, values: list[int]) -> Any:
     if state in ("total", "longest", "tally"):
-        return {"total": sum, "longest": max, "tally": len}[state](values)
+        folds: dict[str, Callable[[list[int]], int]] = {"total": sum, "longest": max, "tally": len}
+        return folds[state](values)
     mean = sum(values) / len(values)
     if state == "mean":
         return mean

@@ -353,7 +353,7 @@ class Judge(hf.BatchProcessor):
             given = {"order_id": row["order_id"], "user": row["user"], **self.surroundings(ctx)}
             yield {**given, "least": rule, "total": so_far}
 
-    def surroundings(self, ctx: hf.Context) -> dict[str, Any]:
+    def surroundings(self: Judge | JudgeByKey, ctx: hf.Context) -> dict[str, Any]:
         found = {"heard": len(self.heard.get()), "slot": ctx.slot, "batch": ctx.batch_id}
         return {"least": None, "total": None, **found}
 

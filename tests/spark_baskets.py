@@ -54,7 +54,7 @@ class SparkBasket(StatefulProcessor):
         self.brief = handle.getListState("brief", "product string", 1)
         self.prices = handle.getMapState("prices", "product string, size int", "price long", HOUR_MS)
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         for frame in rows:
             bought = list(zip(frame["product"], frame["size"].tolist(), frame["amount"].tolist()))
             self.total.update(((self.total.get() or (0,))[0] + sum(amount for _, _, amount in bought),))

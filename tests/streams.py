@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,7 +57,7 @@ class FileStream:
             self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files_a_batch).parquet(str(self.source))
         )
 
-    def start(self, frame: DataFrame, output_mode: str = "append", **trigger: str) -> StreamingQuery:
+    def start(self, frame: DataFrame, output_mode: str = "append", **trigger: Any) -> StreamingQuery:
         """Starts a query that keeps each batch's output, by default until all files are read."""
 
         def keep(batch: DataFrame, batch_id: int) -> None:
@@ -67,7 +67,7 @@ class FileStream:
             frame.writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(self.checkpoint))
             .outputMode(output_mode)
-            .trigger(**(trigger or {"availableNow": True}))  # type: ignore[arg-type]
+            .trigger(**(trigger or {"availableNow": True}))
             .start()
         )
 
@@ -109,6 +109,6 @@ def tell_batches(query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
-def rows(tables: Iterable[pa.Table]) -> list[dict[str, object]]:
+def rows(tables: Iterable[pa.Table]) -> list[dict[str, Any]]:
     """All rows in their order."""
     return pa.concat_tables(tables).to_pylist()

@@ -35,7 +35,10 @@ def keys_of(batch: int) -> list[int]:
 
 def expected(batch: int) -> tuple[dict[int, int], dict[int, int], dict[int, list[int]]]:
     """Values, sums and lists as batch ``batch`` begins."""
-    cutoff, stamp, values, sums, lists = 0, 0, {}, {}, {}
+    cutoff, stamp = 0, 0
+    values: dict[int, tuple[int, int]] = {}
+    sums: dict[int, tuple[int, int]] = {}
+    lists: dict[int, list[tuple[int, int]]] = {}
     for number in range(batch + 1):
         cutoff = max(cutoff, time_of(number) - TTL_MS)
         values = {key: entry for key, entry in values.items() if entry[1] > cutoff}

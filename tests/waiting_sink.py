@@ -48,7 +48,7 @@ class Waiting:
         waits = self._waits
         if waits is not None:
             wait_for_snapshot(Path(waits.state), waits.batch_id, waits.suffix)
-        return self._inner.prepare()  # type: ignore[attr-defined, no-any-return]
+        return self._inner.prepare()  # type: ignore[attr-defined]
 
 
 def wait_for_snapshot(state: Path, batch_id: int, suffix: str) -> None:

@@ -45,9 +45,9 @@ def built(commit: str) -> tuple[Path, Path]:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
         (site,) = (tree / ".venv" / "lib").glob("python*/site-packages")
         (site / "beneath.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
-        install = ["-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--ignore-installed", tree]
+        install = ["-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--ignore-installed"]
         tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        subprocess.run([python, *install], check=True, env={**os.environ, "PATH": tools})
+        subprocess.run([python, *install, tree], check=True, env={**os.environ, "PATH": tools})
         (tree / "built").touch()
     return tree, python
 
@@ -77,7 +77,11 @@ def main() -> None:
     (ROOT / "build" / "beside").mkdir(parents=True, exist_ok=True)
     trees = {HERE: (ROOT, Path(sys.executable)), EARLIER: built(given.commit)}
     for part in given.only or PARTS:
-        found = turns(list(trees), pairs, lambda way, part=part: measured(*trees[way], part, share))
+
+        def once(way: str, part: str = part) -> float:
+            return measured(*trees[way], part, share)
+
+        found = turns(list(trees), pairs, once)
         print(f"{part}, processor seconds: {', '.join(f'{way} {spread(found[way])}' for way in trees)}", flush=True)
         ratios = [ours / theirs for ours, theirs in zip(found[HERE], found[EARLIER], strict=True)]
         note = f"pair by pair {spread(ratios)}, {min(ratios):.3g} to {max(ratios):.3g}"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -140,7 +141,7 @@ def query(folder: Path, scale: float) -> float:
             return batch.select(["key"]).append_column("total", self.total.add(batch, batch["amount"]))
 
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    settings = {
+    settings: dict[str, Any] = {
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",

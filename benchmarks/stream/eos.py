@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 from benchmarks.figures import (
@@ -52,7 +52,8 @@ from holdfast.kafka.transactions import Transactions
 from holdfast.storage import open_file_store
 from holdfast.testing import KafkaBroker
 
-MODES = ("exactly-once", "at-least-once")
+Mode: TypeAlias = Literal["exactly-once", "at-least-once"]
+MODES: tuple[Mode, Mode] = ("exactly-once", "at-least-once")
 PLAIN = "none"  # neither transactions nor a header to tell repeats by
 UNWITNESSED = "no witnesses"  # exactly-once, where nobody can tell after long what was committed
 FOREACH_BATCH = "foreachBatch"  # Spark's own pattern: a producer in each task, and rows that are there twice
@@ -141,7 +142,7 @@ def throughput(spark: SparkSession, servers: str, folder: Path, rows: int, *, ro
 
 
 def latency(
-    spark: SparkSession, servers: str, folder: Path, mode: str, pace: Pace
+    spark: SparkSession, servers: str, folder: Path, mode: Mode, pace: Pace
 ) -> tuple[list[float], list[CommitTimes]]:
     """Kafka in, Kafka out: milliseconds from due to visible, and what each batch's commit took."""
     source, target = new_topic(servers), new_topic(servers)

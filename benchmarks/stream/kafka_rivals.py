@@ -62,7 +62,7 @@ def write_by_foreach_batch(
         batch.mapInArrow(send, "sent long").collect()
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
-    return writer.trigger(**trigger).start()  # type: ignore[arg-type]
+    return writer.trigger(**trigger).start()
 
 
 def connector_jars(folder: Path) -> list[str] | None:

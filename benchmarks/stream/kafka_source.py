@@ -70,7 +70,7 @@ def consume(servers: str, partitions: list[int], rows: int, settings: dict[str, 
     started = time.time()
     size = 0
     while seen < rows:
-        values = [message.value() for message in consumer.consume(min(10_000, rows - seen), 0.1)]
+        values = [message.value() or b"" for message in consumer.consume(min(10_000, rows - seen), 0.1)]
         seen += len(values)
         size += len(values) and len(values[0])
     times.put((started, time.time(), size))
@@ -116,7 +116,7 @@ def in_spark(spark: SparkSession, servers: str, batch_rows: int, checkpoint: Pat
 def measure(folder: Path, servers: str, rows: int, batch_rows: int, rounds: int) -> dict[str, list[float]]:
     """Rows a second of each way in each round."""
     jars = connector_jars(folder)
-    settings = {"spark__jars": ",".join(jars)} if jars else {}
+    settings: dict[str, Any] = {"spark__jars": ",".join(jars)} if jars else {}
     spark = start_session(folder, **settings)
     hf.register_sources(spark)
 

@@ -90,11 +90,9 @@ class Queries:
         size = self._size
         batches, peak_bytes = self._run(engine, WARM_UP + 2 * size.measured, size.limit_mib * MIB if limited else None)
         counted = batches[WARM_UP:]
-        rates = [median(size.rows / ms * 1000 for number, ms in counted if number % 2 == odd) for odd in (0, 1)]
-        print(
-            f"{way:<20} uniform {rates[0]:,.0f}, Zipf {rates[1]:,.0f} rows/s, {peak_bytes / MIB:,.0f} MiB", flush=True
-        )
-        return Found(*rates, peak_bytes)
+        uniform, zipf = (median(size.rows / ms * 1000 for number, ms in counted if number % 2 == odd) for odd in (0, 1))
+        print(f"{way:<20} uniform {uniform:,.0f}, Zipf {zipf:,.0f} rows/s, {peak_bytes / MIB:,.0f} MiB", flush=True)
+        return Found(uniform, zipf, peak_bytes)
 
     def state_bytes(self, engine: str) -> int:
         """Of its files on the local disk or, Spark's, of the newest snapshots' in storage."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -96,7 +96,7 @@ class Way:
     """How totals are kept: the query, its output mode, and Spark's settings for it."""
 
     build: Callable[[DataFrame], DataFrame]
-    output_mode: str = "append"
+    output_mode: Literal["append", "update"] = "append"
     conf: Mapping[str, str] = field(default_factory=dict)
 
 

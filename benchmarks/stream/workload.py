@@ -66,7 +66,7 @@ def start_session(folder: Path, *, scala: bool = False, **settings: str) -> Spar
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
-        .config(map=AS_IT_COMES)
+        .config(map={**AS_IT_COMES})
         .config("spark.holdfast.checkpoint.dir", str(folder / "holdfast-state"))
         .config("spark.holdfast.local.dir", str(folder / "holdfast-local"))
     )

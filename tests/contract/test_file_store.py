@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -230,7 +231,7 @@ def test_awkward_names_are_kept_apart(store):
 
 
 def test_many_threads_may_use_it(store):
-    run_parallel([lambda i=i: store.put(f"folder-{i % 7}/{i}", b"%d" % i) for i in range(100)], 8)
+    run_parallel([partial(store.put, f"folder-{i % 7}/{i}", b"%d" % i) for i in range(100)], 8)
     assert len(store.list("folder-")) == 100
 
 
@@ -243,7 +244,7 @@ def test_a_write_that_was_cut_short_is_never_seen_and_can_be_swept(tmp_path):
     with pytest.raises(Unavailable, match="the test wanted it to"):
         store.put("folder/file", b"whole")
     assert store.get("folder/file") is None
-    assert store.list("") == store.names("folder/") == []
+    assert store.list("") == [] and store.names("folder/") == []
     assert len(os.listdir(tmp_path / "folder")) == 1
     store.put("folder/file", b"whole")  # the name is still free
     now_ms = int(time.time() * 1000)
@@ -370,9 +371,9 @@ def test_the_first_error_cancels_what_has_not_begun():
         return i
 
     with pytest.raises(Unavailable, match="two"):
-        run_parallel([lambda i=i: job(i) for i in range(200)], 4)
+        run_parallel([partial(job, i) for i in range(200)], 4)
     assert len(begun) < 100
-    assert run_parallel([lambda i=i: i * i for i in range(10)], 3) == [i * i for i in range(10)]
+    assert run_parallel([partial(pow, i, 2) for i in range(10)], 3) == [i * i for i in range(10)]
     assert run_parallel([], 4) == []
 
 

@@ -165,9 +165,9 @@ def main() -> None:
     import pyarrow.parquet  # noqa: F401
     from tests.faults import begin_slots  # noqa: F401
 
+    import holdfast.cli  # noqa: F401
     from holdfast import rocksdb_library
     from holdfast.checkpoint import from_savepoint  # noqa: F401
-    from holdfast.cli import checkpoints, gc, repair, savepoint  # noqa: F401
 
     rocksdb_library.load()
     for line in sys.stdin:

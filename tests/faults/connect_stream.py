@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from tests.spark_sessions import start_session
@@ -62,7 +63,7 @@ def main(folder: Path, servers: str, late: str, unknown: str) -> None:
         late={"orders": LATE},
         side_outputs=[UNKNOWN],
     )
-    sinks = {
+    sinks: dict[hf.SideOutput | None, Any] = {
         None: hf.FileSink(str(folder / "out")),
         LATE: hf.KafkaSink(servers, late, key=None, value="order_id", name="late"),
         UNKNOWN: hf.KafkaSink(servers, unknown, key=None, name="unknown"),

@@ -162,9 +162,9 @@ def broken_chains(rows: Rows) -> Iterator[str]:
         by_user[row["user"]].append(row)
     for user, mine in by_user.items():
         after = {row["before"]: row for row in mine}
-        length, row = 0, after.get(None)
-        while row is not None and length <= len(mine):
-            length, row = length + 1, after.get(row["number"])
+        length, link = 0, after.get(None)
+        while link is not None and length <= len(mine):
+            length, link = length + 1, after.get(link["number"])
         if length != len(mine):
             strays = [row["seq"] for row in mine if row["before"] not in {None, *(other["number"] for other in mine)}]
             yield f"{user}: {len(mine)} visible rows, a chain of {length}; the state had what nobody sees at {strays}"

@@ -83,7 +83,7 @@ class _Looks:
         while any(self._places[number] < end for number, end in ends.items()):
             if time.monotonic() > deadline:
                 raise SystemExit(f"{self._topic}: read up to {self._places}, not up to {ends}, in {_WITHIN_S:g} s")
-            message = self._consumer.poll(0.2)
+            message: Any = self._consumer.poll(0.2)
             if message is None:
                 continue
             if message.error() is None:

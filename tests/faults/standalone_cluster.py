@@ -46,7 +46,8 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         everything = [child for one in self._started for child in psutil.Process(one.pid).children(recursive=True)]
-        for process in [*self._started, *everything]:
+        processes: list[subprocess.Popen[bytes] | psutil.Process] = [*self._started, *everything]
+        for process in processes:
             try:
                 process.kill()
             except psutil.NoSuchProcess:

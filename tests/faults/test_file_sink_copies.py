@@ -263,7 +263,7 @@ def test_of_two_copies_that_stand_still_anywhere_one_goes_on(tmp_path: Path, mon
     for one in itertools.count():
         for other in itertools.count():
             numbers = one, other
-            stood = start_together(tmp_path / "pair", tuple(lambda number, _, at=at: number == at for at in numbers))  # type: ignore[arg-type,misc]
+            stood = start_together(tmp_path / "pair", tuple(lambda number, _, at=at: number == at for at in numbers))  # type: ignore[arg-type]
             pairs += 1
             if not stood[1]:
                 break

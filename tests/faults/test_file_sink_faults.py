@@ -43,7 +43,7 @@ def attempt(sink: FileSink, batch: int, partition: int, attempt_id: int) -> Comm
     return committable
 
 
-def until_it_works(what):  # type: ignore[no-untyped-def]
+def until_it_works(what):
     for _ in range(5):
         try:
             return what(next(ATTEMPTS))

@@ -22,7 +22,9 @@ from holdfast.fault_points import POINTS
 from holdfast.storage import LocalFileStore, local
 
 mfusepy = pytest.importorskip(
-    "mfusepy", reason="libfuse is not installed (Debian: fuse3, libfuse3-3)", exc_type=OSError
+    "mfusepy",
+    reason="libfuse is not installed (Debian: fuse3, libfuse3-3)",
+    exc_type=OSError,  # type: ignore[arg-type]
 )
 from tests.forgetful_files import Machine  # noqa: E402
 

@@ -366,7 +366,8 @@ def test_deltas_that_are_too_long_for_memory_are_folded_on_the_way(tmp_path):
     driver.settings = replace(settings, fold_bytes_max=2_000)
     process = driver.process(OTHER_HOST, "local-b")
     assert driver.check(process) == "restore"
-    assert process.state.recovery.deltas == 0, "all of them are in the base"
+    recovery = process.state.recovery
+    assert recovery is not None and recovery.deltas == 0, "all of them are in the base"
     assert driver.local("bases/*", "local-b")
 
 

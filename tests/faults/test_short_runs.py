@@ -35,16 +35,16 @@ def test_sixty_runs_of_one_batch_each_in_a_fresh_container(tmp_path, background,
         process.state._background.stop()
         driver.clock.ms += pause_ms
         files.append(len(driver.stored("*/*")))
-        deltas.append(len(driver.handle.deltas))
+        deltas.append(len(driver.committed.deltas))
     most = 4 * SMALL.snapshot_deltas_max
     assert max(deltas) <= most, deltas
-    assert len(driver.handle.snapshots) == 2
+    assert len(driver.committed.snapshots) == 2
     # Those of the handle, and of what the last named snapshot superseded, which may be rolled back to.
     assert len(driver.stored("delta/*")) <= most + 2 * SMALL.snapshot_deltas_max + SMALL.retained_batches
     assert max(files) <= 90, files  # 60 deltas and 57 snapshots of five files each, when none was ever named
     # And what is named can be restored, from the newest and from the one before.
     assert driver.check(driver.process(local="local-last")) == "restore"
-    os.unlink(driver.stored(driver.handle.snapshots[0].name)[0])
+    os.unlink(driver.stored(driver.committed.snapshots[0].name)[0])
     assert driver.check(driver.process(local="local-fallback")) == "fallback"
 
 

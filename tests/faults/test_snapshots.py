@@ -96,7 +96,7 @@ def test_a_store_that_fails_in_the_background_costs_no_batch(tmp_path, operation
             driver.clock.ms += 400_000
     faults.fail_at = ()
     assert "will be tried again" in caplog.text
-    assert len(driver.handle.snapshots) == 2
+    assert len(driver.committed.snapshots) == 2
     assert driver.check(driver.process()) == "local_base"
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
@@ -125,7 +125,7 @@ def test_snapshots_keep_the_pause_that_they_are_told(tmp_path, is_new_process):
     for _ in range(3):
         made = driver.stored("snapshot/*")
         driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)  # late, too
-        assert driver.stored("snapshot/*") == made and driver.handle.snapshots
+        assert driver.stored("snapshot/*") == made and driver.committed.snapshots
         driver.clock.ms += 60_000
         driver.play_some(process, 1)
         assert len(driver.stored("snapshot/*")) > len(made) or driver.stored("snapshot/*") != made
@@ -140,13 +140,13 @@ def test_a_clock_that_is_set_right_keeps_no_snapshot_from_being_made(tmp_path, p
     process = driver.process()
     driver.clock.shift_ms = max(0, shift_ms)
     driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)
-    made = driver.handle.snapshots
+    made = driver.committed.snapshots
     driver.clock.shift_ms = min(0, shift_ms)
     if is_new_process:
         process = driver.process()
     driver.clock.ms += pause_ms
     driver.play_some(process, 3 * driver.settings.snapshot_deltas_max)
-    assert made and driver.handle.snapshots[0] not in made
+    assert made and driver.committed.snapshots[0] not in made
 
 
 def test_a_delta_that_storage_refuses_fails_the_batch_and_the_next_attempt_goes_on(driver, faults):
@@ -185,7 +185,7 @@ def test_past_the_hard_limit_a_batch_folds_itself(tmp_path):
         driver.play(process, {i: i}, rest=False)
         bases = driver.local("bases/*")
         newest = int(os.path.basename(bases[-1]).split("-")[0]) if bases else 0
-        assert driver.handle.sequence - newest < 4 * driver.settings.fold_deltas_max
+        assert driver.committed.sequence - newest < 4 * driver.settings.fold_deltas_max
     assert driver.check(driver.process()) == "local_base"
 
 

@@ -126,7 +126,7 @@ def test_a_batch_spills_right_after_the_local_folder_was_cleared(tmp_path):
     driver = SlotDriver(tmp_path, settings=replace(SMALL, batch_memory_max_bytes=64 << 10))
     process = driver.process()
     driver.play_some(process, 40)
-    assert driver.handle.start > 0
+    assert driver.committed.start > 0
     shutil.rmtree(tmp_path / "local-a")  # as who clears unused folders does, or whoever takes it for temporary
     driver.play(process, *(dict.fromkeys(range(first, first + 2000), 1) for first in range(1000, 9000, 2000)))
     driver.check(process)

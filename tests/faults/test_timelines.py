@@ -335,7 +335,7 @@ def test_a_copy_of_both_folders_is_a_fork(world, tmp_path):
     elsewhere = World(tmp_path / "copied")
     elsewhere.runs = world.runs
     fork = SlotDriver(elsewhere.folder, settings=SETTINGS, store=elsewhere.store, clock=SystemClock())
-    fork.handle, fork.next_batch = through_text(original.driver.handle), original.driver.next_batch
+    fork.handle, fork.next_batch = through_text(original.driver.committed), original.driver.next_batch
     fork.history, fork.universe = list(original.driver.history), set(original.driver.universe)
     forked = Checkpoint(elsewhere, fork)
     a, b = original.start(), forked.start()
@@ -360,6 +360,8 @@ def test_a_state_of_an_earlier_version_goes_on(world):
 
 class OneInstant(LocalFileStore):
     """Tells one time of all files: as an object store, which tells whole seconds, of what was made within one."""
+
+    instant_ms: int
 
     def list(self, prefix):
         return [replace(file, modified_ms=self.instant_ms) for file in super().list(prefix)]

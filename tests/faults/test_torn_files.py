@@ -46,7 +46,7 @@ def every_damage(data: bytes, step: int = 1) -> Iterator[bytes]:
 def test_a_delta_torn_or_flipped_anywhere_is_found(tmp_path):
     driver = SlotDriver(tmp_path)
     driver.play(driver.process(), {1: 1, 2: 2})
-    ref = driver.handle.deltas[0]
+    ref = driver.committed.deltas[0]
     with open(driver.stored("delta/*")[0], "rb") as file:
         data = file.read()
     assert decode_delta(data, ref, "sums", 0, "file")[0].num_rows == 2 * 3  # two keys in each of three states

@@ -391,6 +391,7 @@ def test_values_of_three_schemas():
     assert written["value"][2].as_py() == VALUES["c"]
     stored = written.set_column(3, "value", pa.array(VALUES.values(), pa.binary()))
     slot = _core.Store(users, max_parallelism=4096, first_key_group=0, end_key_group=4096)
+    assert schemas is not None
     slot.set_schemas(2, schemas)
     slot.apply_delta(stored, 1)
     assert pa.array(slot.value_state(2, kind).get(keys)).to_pylist() == list(READ.values())
@@ -410,7 +411,7 @@ def test_delta_of_states_that_belong_to_no_key():
     data = golden("delta_operator_states_v1.arrow")
     [delta] = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     for first in (0, 1024):
-        groups = {"max_parallelism": 4096, "first_key_group": first, "end_key_group": first + 1024}
+        groups: dict[str, Any] = {"max_parallelism": 4096, "first_key_group": first, "end_key_group": first + 1024}
         slot = _core.Store(OPERATOR.key_schema, **groups)
         slot.apply_delta(delta, 11)
         [entries] = pa.array(slot.map_state(0x4000, pa.string(), pa.int64()).entries(pa.nulls(1))).to_pylist()

@@ -63,9 +63,12 @@ def main(folder: Path) -> None:
         print("active", query.isActive)
         print("failed", query.exception(), flush=True)
 
-    once_there(
-        folder / "third", lambda: [child.kill() for child in psutil.Process().children() if child.name() == "java"]
-    )
+    def kill_the_jvm() -> None:
+        for child in psutil.Process().children():
+            if child.name() == "java":
+                child.kill()
+
+    once_there(folder / "third", kill_the_jvm)
     query = start("third")
     asked = (lambda: query.isActive, lambda: query.lastProgress, query.exception, query.stop)
     for act in (query.awaitTermination, query.processAllAvailable, lambda: start("fourth"), *asked):

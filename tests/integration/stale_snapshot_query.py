@@ -88,7 +88,7 @@ def main(folder: Path, provider: str, fails: str) -> None:
         if fails == "started":
             output.run(frame(), suffix)
         else:
-            once = {"partition": 1, "tries": 1} if fails == "task" else {}
+            once: dict[str, Any] = {"partition": 1, "tries": 1} if fails == "task" else {}
             output.run(frame(), WaitsForSnapshot(output.path, batch_id=_BATCH, state=state, suffix=suffix, **once))
     except Exception as error:
         told = str(error)

@@ -30,7 +30,7 @@ class Total(hf.BatchProcessor):
 
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
         if self.way == "mistake":
-            yield batch.append_column("total", self.total.add(batch, amounts))  # noqa: F821
+            yield batch.append_column("total", self.total.add(batch, amounts))  # type: ignore[name-defined]  # noqa: F821
         Path(self.marker).write_text(str(os.getpid()), encoding="utf-8")
         time.sleep(60)
         yield batch.append_column("total", self.total.add(batch, batch["amount"]))

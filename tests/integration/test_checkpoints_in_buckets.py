@@ -108,7 +108,7 @@ def test_a_file_is_put_back_from_a_backup_in_another_bucket(bucket: Bucket, s3: 
     with bucket.open() as checkpoint:
         mended = checkpoint.repair(apply=True, backup=backup.uri, storage=bucket.options).files
         assert mended and all(file.mended for file in mended)
-        for file in mended:
-            assert bucket.store.get(file.name) == tables[file.name]
-            assert file.aside is not None and bucket.store.get(file.aside) == b"torn"
+        for one in mended:
+            assert bucket.store.get(one.name) == tables[one.name]
+            assert one.aside is not None and bucket.store.get(one.aside) == b"torn"
         assert checkpoint.verify().whole

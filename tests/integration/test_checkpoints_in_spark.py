@@ -75,7 +75,7 @@ class Query:
 @pytest.fixture
 def query(spark: SparkSession, tmp_path: Path) -> Any:
     check = "spark.sql.streaming.unsupportedOperationCheck"
-    before = spark.conf.get(check, "true")
+    before: Any = spark.conf.get(check, "true")
     spark.conf.set(check, "false")
     yield Query(spark, tmp_path)
     spark.conf.set(check, before)
@@ -102,7 +102,7 @@ def test_the_handles_are_those_that_spark_reads(query: Query, spark: SparkSessio
 
 
 def test_with_sparks_rocksdb_provider_spark_reads(query: Query, spark: SparkSession) -> None:
-    before = spark.conf.get(PROVIDER)
+    before: Any = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, ROCKSDB)
     try:
         query.run(4)
@@ -142,7 +142,8 @@ def test_pandas_duckdb_and_spark_read_a_savepoint_in_one_line(
     saved = hf.Savepoint.create(checkpoint=query.stream.checkpoint, to=tmp_path / "saved")
     folder = saved.path("running totals", "total")
     by_pandas = pd.read_parquet(folder)
-    by_duckdb = duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'").arrow().read_all()
+    selected: Any = duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'")
+    by_duckdb = selected.arrow().read_all()
     by_spark = spark.read.parquet(folder).toArrow()
     assert dict(zip(by_pandas["user"], by_pandas["value"])) == expected(3)
     for table in (by_duckdb, by_spark):

@@ -40,7 +40,7 @@ def orders(number: int) -> pa.Table:
 def payments(number: int) -> pa.Table:
     """For orders of this batch and of those before, some before the order has come."""
     chance = random.Random(number)
-    found = [
+    found: list[dict[str, Any]] = [
         {"paid": chance.randrange(1, 50), "order": chance.randrange(number * 100 + 150), "at": None} for _ in range(150)
     ]
     for second, row in enumerate(found):
@@ -82,7 +82,7 @@ class Two:
         return hf.connect(inputs, key, processor, MATCHED, **{"name": "match", **options})
 
     def run(self, frame: DataFrame, sinks: Any = None) -> None:
-        given = {"checkpoint": self.checkpoint, "trigger": {"availableNow": True}}
+        given: dict[str, Any] = {"checkpoint": self.checkpoint, "trigger": {"availableNow": True}}
         hf.write_exactly_once(frame, sinks or hf.FileSink(str(self.out)), **given).awaitTermination()
 
     def found(self) -> list[tuple[Any, ...]]:
@@ -121,7 +121,8 @@ def test_the_watermark_is_the_earliest_of_the_inputs_and_late_rows_are_each_inpu
     late = {"orders": LATE_ORDERS, "payments": LATE_PAYMENTS}
     frame = two.frame(Match(), watermark=marks, late=late)
     paths = {tag: f"{two.out}-{tag.name}" for tag in (LATE_ORDERS, LATE_PAYMENTS)}
-    sinks = {None: hf.FileSink(str(two.out)), **{tag: hf.FileSink(path, name=tag.name) for tag, path in paths.items()}}
+    sinks: dict[hf.SideOutput | None, hf.FileSink] = {None: hf.FileSink(str(two.out))}
+    sinks.update((tag, hf.FileSink(path, name=tag.name)) for tag, path in paths.items())
     two.run(frame, sinks)
     assert two.found() == expected(BATCHES)
     assert not any(list(Path(path).glob("*.parquet")) for path in paths.values())

@@ -263,7 +263,8 @@ def test_output_that_is_visible_beyond_the_last_committed_batch_refuses_a_restor
     with pytest.raises(hf.Incompatible, match="committed .* up to batch 1, and output is visible of batch 2"):
         new.run(totals(3, restore=hf.Restore(old.checkpoint)))
     monkeypatch.setattr(settled, "_WAIT_MAX_MS", 300)
-    source = {"checkpoint": old.checkpoint, "state": frame.sparkSession.conf.get("spark.holdfast.checkpoint.dir")}
+    state = frame.sparkSession.conf.get("spark.holdfast.checkpoint.dir")
+    source: dict[str, Any] = {"checkpoint": old.checkpoint, "state": state}
     with pytest.raises(hf.Incompatible, match="committed .* up to batch 1, and output is visible of batch 2"):
         hf.Savepoint.create(**source, to=tmp_path / "newest")
     saved = hf.Savepoint.create(**source, to=tmp_path / "meant", batch_id=1)

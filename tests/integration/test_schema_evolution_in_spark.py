@@ -69,7 +69,8 @@ def read(stream: FileStream, state: str, **options: Any) -> dict[str, int]:
 
 
 def state_of(stream: FileStream) -> str:
-    folder: str = stream.spark.conf.get("spark.holdfast.checkpoint.dir")
+    folder = stream.spark.conf.get("spark.holdfast.checkpoint.dir")
+    assert folder is not None
     return folder
 
 
@@ -136,7 +137,9 @@ def test_values_of_earlier_types_are_read_by_queries_readers_savepoints_and_rest
     )
     stream.write(pa.table({"user": ["user-4"], "amount": [4]}))
     stream.run(keyed(profiles(after, lambda n: {"kind": "new", "number": n})))
-    expected = {f"user-{n}": {"kind": "old" if n < 4 else "new", "number": n} for n in range(5)}
+    expected: dict[str, dict[str, Any]] = {
+        f"user-{n}": {"kind": "old" if n < 4 else "new", "number": n} for n in range(5)
+    }
     with hf.Checkpoint(stream.checkpoint, state=state_of(stream)) as checkpoint:
         table = checkpoint.read("totals", "seen").read_all()
         assert dict(zip(table["user"].to_pylist(), table["value"].to_pylist())) == expected

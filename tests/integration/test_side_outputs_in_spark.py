@@ -207,6 +207,7 @@ def test_outputs_without_a_sink_and_sinks_without_an_output_are_refused(outputs:
     frame, sink = outputs.frame(), hf.FileSink(outputs.paths["main"])
     plain = outputs.stream.events()
     checkpoint = outputs.stream.checkpoint
+    given: Any
     for given, frame_given, message in (
         (sink, frame, r"has the outputs main, refused, late, and a sink takes rows of one"),
         ({None: sink}, frame, r"rows of output 'refused', 'late' have no sink and would be lost"),

@@ -67,7 +67,7 @@ def test_a_state_is_a_table_at_every_batch_with_a_task_a_slot(spark: SparkSessio
         rows = [row.asDict() for row in frame.collect()]
         assert ordered(rows) == query.expected(more.get("batch")) and rows
     assert frame.rdd.getNumPartitions() == 3
-    before = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
+    before: Any = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         pushed = (

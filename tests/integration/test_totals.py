@@ -98,7 +98,7 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
     seen: dict[str, int] = {}
     for batch, table in zip(batches, output):
         found = {row["user"]: (row["amount"], row["total"]) for row in table.to_pylist()}
-        wanted = {}
+        wanted: dict[str, tuple[int, int]] = {}
         for row in batch.to_pylist():
             seen[row["user"]] = seen.get(row["user"], 0) + 1
             wanted[row["user"]] = (wanted.get(row["user"], (0, 0))[0] + row["amount"], seen[row["user"]])

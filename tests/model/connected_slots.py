@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from tests.checkpoint_driver import through_text
@@ -81,7 +82,7 @@ class ConnectedSlots:
             null_keys=True,
             states=state_records(processor),
         )
-        small = {"fold_deltas_max": 2, "snapshot_deltas_max": 3, "retained_batches": 4}
+        small: dict[str, Any] = {"fold_deltas_max": 2, "snapshot_deltas_max": 3, "retained_batches": 4}
         self._settings = replace(CheckpointSettings(), backend=backend, **small)
         self.handles: list[Handle | None] = [None] * len(labels)
         self.batch_id = 0

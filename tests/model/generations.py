@@ -373,7 +373,7 @@ class World:
         keys = _keys(own)
 
         def read(array: _core.ArrowArray) -> list[Any]:
-            return pa.array(array).to_pylist()  # type: ignore[no-any-return]
+            return pa.array(array).to_pylist()
 
         sums = read(store.reducing_state(ids["sums"], pa.int64(), "sum").get(keys))
         assert sums == [oracle.sums.get(key) for key in own]

@@ -32,9 +32,8 @@ SCHEMAS = {
 ASIDE, UNREAD = hf.SideOutput("aside"), hf.SideOutput("unread")
 LATE = {name: hf.SideOutput(f"late_{name}") for name in KEYS}
 #: Refunds that are late are dropped.
-INPUTS = {
-    name: (Input(name, (KEYS[name],), "ts", {"refunds": "drop"}.get(name, LATE[name])), SCHEMAS[name]) for name in KEYS
-}
+LATE_ROWS: dict[str, Any] = {**LATE, "refunds": "drop"}
+INPUTS = {name: (Input(name, (KEYS[name],), "ts", LATE_ROWS[name]), SCHEMAS[name]) for name in KEYS}
 OUTPUTS = {
     MAIN: pa.schema(
         [

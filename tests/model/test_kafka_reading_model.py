@@ -111,7 +111,7 @@ class World:
     def half_way(self) -> None:
         """A task that was given up: its generator is closed before its end."""
         if self.log.last_stable > self.position:
-            batches = read_range(self.source, part_of(self.position, self.log.last_stable), self.pool)
+            batches: Any = read_range(self.source, part_of(self.position, self.log.last_stable), self.pool)
             next(batches, None)
             batches.close()
 

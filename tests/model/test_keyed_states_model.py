@@ -28,6 +28,7 @@ import holdfast as hf
 from holdfast import rocksdb_library
 from holdfast.errors import InvalidRequest
 from holdfast.state import BoundProcessor, keyed_driver
+from holdfast.state.declarations import ReducingFunction
 
 ROWS = pa.schema([("user", pa.string()), ("row", pa.int64())])
 
@@ -54,7 +55,7 @@ def _any_folds(kind: Kind) -> list[Folds]:
     return [(kind, "first", lambda a, b: a), (kind, "last", lambda a, b: b), (kind, lambda a, b: b, lambda a, b: b)]
 
 
-def _is_declared(kind: Kind, function: str) -> bool:
+def _is_declared(kind: Kind, function: ReducingFunction) -> bool:
     try:
         hf.ReducingState(kind.type, function)
     except InvalidRequest:
@@ -318,12 +319,13 @@ def batches(steps: Steps) -> st.SearchStrategy[list[Batch]]:
 
 @contextmanager
 def chunks_of(keys: int) -> Iterator[None]:
-    before = keyed_driver.CHUNK_KEYS_MIN, keyed_driver.CHUNK_KEYS_MAX
-    keyed_driver.CHUNK_KEYS_MIN = keyed_driver.CHUNK_KEYS_MAX = keys
+    driver: Any = keyed_driver
+    before = driver.CHUNK_KEYS_MIN, driver.CHUNK_KEYS_MAX
+    driver.CHUNK_KEYS_MIN = driver.CHUNK_KEYS_MAX = keys
     try:
         yield
     finally:
-        keyed_driver.CHUNK_KEYS_MIN, keyed_driver.CHUNK_KEYS_MAX = before
+        driver.CHUNK_KEYS_MIN, driver.CHUNK_KEYS_MAX = before
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -208,4 +208,4 @@ def test_processes_that_run_at_once_while_the_background_works(tmp_path, backend
     for worker in workers:
         worker.rest()
         assert driver.check(worker)
-    assert len(driver.handle.snapshots) == 2
+    assert len(driver.committed.snapshots) == 2

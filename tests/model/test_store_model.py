@@ -45,7 +45,7 @@ def key_batch(chosen: Sequence[Key]) -> pa.RecordBatch:
 
 
 def read(array: _core.ArrowArray) -> list[Any]:
-    return pa.array(array).to_pylist()  # type: ignore[no-any-return]
+    return pa.array(array).to_pylist()
 
 
 class Oracle:

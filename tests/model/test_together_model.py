@@ -91,12 +91,13 @@ looks = st.sampled_from((True, True, True, False))
 @contextmanager
 def limits_of(limit: int) -> Iterator[None]:
     """So many keys and timers at once, whatever is fast."""
-    kept = bound.TIMERS_A_CALL, keyed_driver.CHUNK_KEYS_MIN, keyed_driver.CHUNK_KEYS_MAX
-    bound.TIMERS_A_CALL = keyed_driver.CHUNK_KEYS_MIN = keyed_driver.CHUNK_KEYS_MAX = limit
+    driver: Any = keyed_driver
+    kept = bound.TIMERS_A_CALL, driver.CHUNK_KEYS_MIN, driver.CHUNK_KEYS_MAX
+    bound.TIMERS_A_CALL = driver.CHUNK_KEYS_MIN = driver.CHUNK_KEYS_MAX = limit
     try:
         yield
     finally:
-        bound.TIMERS_A_CALL, keyed_driver.CHUNK_KEYS_MIN, keyed_driver.CHUNK_KEYS_MAX = kept
+        bound.TIMERS_A_CALL, driver.CHUNK_KEYS_MIN, driver.CHUNK_KEYS_MAX = kept
 
 
 class TogetherModel(RuleBasedStateMachine):
@@ -110,7 +111,7 @@ class TogetherModel(RuleBasedStateMachine):
         self.known: set[str] = set()
         self.kept: list[tuple[Any, Oracle, int, int, set[str]]] = []
         self.last: tuple[Oracle, Given] | None = None
-        late = {name: ASIDE[name] if how == "aside" else how for name, how in asked.late.items()}
+        late: dict[str, Any] = {name: ASIDE[name] if how == "aside" else how for name, how in asked.late.items()}
         self.harness = Harness(
             self.processor(),
             KEYS,
@@ -309,4 +310,4 @@ TestCompleteTogetherModel.settings = settings(max_examples=12, stateful_step_cou
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("model", [TogetherModel, CompleteTogetherModel])
 def test_together_for_long(model: type[TogetherModel]) -> None:
-    run_state_machine_as_test(model, settings=settings(max_examples=1500, stateful_step_count=40, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(model, settings=settings(max_examples=1500, stateful_step_count=40, deadline=None))

@@ -113,7 +113,7 @@ class Oracle:
 
 
 def read(array: _core.ArrowArray) -> list[Any]:
-    return pa.array(array).to_pylist()  # type: ignore[no-any-return]
+    return pa.array(array).to_pylist()
 
 
 class TtlModel(RuleBasedStateMachine):
@@ -301,9 +301,10 @@ class TtlModel(RuleBasedStateMachine):
     @rule(chosen=keys, states=st.lists(st.sampled_from(STATES), max_size=3))
     def clear(self, chosen: list[int], states: list[int]) -> None:
         rows = pa.array(chosen)
-        tables = {VALUES: self.values, SUMS: self.sums, FIRSTS: self.firsts, COUNTS: self.counts, LISTS: self.lists}
+        tables: dict[int, Any] = {VALUES: self.values, SUMS: self.sums, FIRSTS: self.firsts, COUNTS: self.counts}
+        tables |= {LISTS: self.lists, MAPS: self.maps}
         for state in states:
-            {**tables, MAPS: self.maps}[state].clear(rows)
+            tables[state].clear(rows)
             for key in chosen:
                 self.oracle.drop(state, key)
 

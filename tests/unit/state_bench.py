@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from holdfast import _core
 from holdfast.spark.keyed import state_records
 from holdfast.state import BoundProcessor, Context, Processor
 
+Backend: TypeAlias = Literal["rocksdb", "hashmap"]
 MAX_PARALLELISM = 16
 USER = pa.schema([pa.field("user", pa.string())])
 USER_SHOP = pa.schema([pa.field("user", pa.string()), pa.field("shop", pa.int32())])

@@ -20,6 +20,13 @@ from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.state import Processor
 
 
+class Mixed(NamedTuple):
+    """An accumulator whose fields stand in another order."""
+
+    n: int
+    sum: float
+
+
 def aggregating(type: pa.DataType, function: Any, **types: pa.DataType) -> tuple[type, type]:
     """A batch processor and a keyed one with the same state."""
 
@@ -90,7 +97,7 @@ def test_a_python_class_per_key() -> None:
         ({"sum": 1.5, "n": np.float64(2.5)}, None),
         ({"sum": 1.5, "n": True}, None),
         ({"sum": Decimal("1.5"), "n": 2.0}, {"sum": 1.5, "n": 2}),
-        (NamedTuple("Mixed", [("n", int), ("sum", float)])(2, 1.0), {"sum": 1.0, "n": 2}),
+        (Mixed(2, 1.0), {"sum": 1.0, "n": 2}),
     ],
 )
 @pytest.mark.parametrize("form", [0, 1], ids=["batch", "keyed"])

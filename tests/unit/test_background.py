@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,16 @@ from holdfast.checkpoint.background import Background, process_background
 
 
 def test_jobs_run_one_at_a_time_and_the_newest_of_a_key_replaces_those_that_wait():
-    background = Background()
-    gate, done = threading.Event(), []
-    background.submit("gate", gate.wait)
+    background, gate = Background(), threading.Event()
+    done: list[tuple[str, int]] = []
+
+    def pass_the_gate() -> None:
+        gate.wait()
+
+    background.submit("gate", pass_the_gate)
     for i in range(10):
-        background.submit("a", lambda i=i: done.append(("a", i)))
-        background.submit("b", lambda i=i: done.append(("b", i)))
+        background.submit("a", partial(done.append, ("a", i)))
+        background.submit("b", partial(done.append, ("b", i)))
     assert not background.drain(0.05)
     gate.set()
     assert background.drain(120)
@@ -79,7 +84,7 @@ def test_an_idle_thread_keeps_nothing_of_its_last_job():
 
     background, state = Background(), State()
     gone = weakref.ref(state)
-    background.submit(state, lambda state=state: state.__class__)
+    background.submit(state, partial(getattr, state, "__class__"))
     del state
     assert background.drain(120)
     gc.collect()
@@ -89,7 +94,13 @@ def test_an_idle_thread_keeps_nothing_of_its_last_job():
 def test_nothing_begins_after_the_end():
     background = Background()
     begun, gate, done = threading.Event(), threading.Event(), []
-    background.submit("gate", lambda: (begun.set(), gate.wait(), done.append("gate")))
+
+    def pass_the_gate() -> None:
+        begun.set()
+        gate.wait()
+        done.append("gate")
+
+    background.submit("gate", pass_the_gate)
     assert begun.wait(120)
     background.submit("later", lambda: done.append("later"))
     threading.Timer(0.1, gate.set).start()
@@ -109,7 +120,11 @@ def test_a_forked_process_starts_its_own():
     child = os.fork()
     if child == 0:
         own = process_background()
-        own.submit("a", lambda: os.write(write, b"done"))
+
+        def tell() -> None:
+            os.write(write, b"done")
+
+        own.submit("a", tell)
         drained = own.drain(120)
         os._exit(0 if drained and own is not background else 1)
     assert os.waitpid(child, 0)[1] == 0

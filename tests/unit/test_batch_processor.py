@@ -73,6 +73,12 @@ class Note(NamedTuple):
     total: int
 
 
+class Two(NamedTuple):
+    amount: int
+    user: str
+    total: int
+
+
 ROW = {"user": "ada", "amount": 1, "total": 2}
 
 
@@ -155,7 +161,7 @@ def test_frames_of_different_types_are_not_mixed_up() -> None:
         ({**ROW, "user": 7}, r"output column 'user': expected string, found 7 \(int\)"),
         (("ada", 1), r"expected tuples of 3 values \(user, amount, total\), found 2"),
         (
-            NamedTuple("Two", [("amount", int), ("user", str), ("total", int)])(1, "a", 2),
+            Two(1, "a", 2),
             "expected the columns user, amount, total in this",
         ),
         (
@@ -298,13 +304,14 @@ def test_what_a_generator_returns_is_not_lost_silently(form: type) -> None:
         yield {"user": "ada", "amount": 1, "total": 1}
         return last
 
-    class Both(form):  # type: ignore[misc]
+    class Both(form):
         def process(self, *given: Any) -> Any:
             return judged(self.last)
 
         last: Any = None
 
     rows = [purchases(["ada"], [1])]
+    nothing: Any
     for nothing in (None, [], ()):
         Both.last = nothing
         assert len(run(Both(), rows, TOTALS)) == 1

@@ -44,7 +44,7 @@ class Sums(hf.BatchProcessor):
 
 
 BATCHES = 6
-FOLDED = {"fold.deltas.max": 1, "snapshot.deltas.max": 2, "snapshot.bytes.min": 1}
+FOLDED: dict[str, Any] = {"fold.deltas.max": 1, "snapshot.deltas.max": 2, "snapshot.bytes.min": 1}
 
 
 class Recorded:

@@ -223,7 +223,7 @@ def test_whoever_reads_it_when_it_goes_is_told_why(tmp_path: Path, saved: Path) 
     assert is_gone(saved)
     shutil.move(saved / "claims", tmp_path / "claims")  # as if both had begun at one time
     opened = open_file_store(str(saved))
-    looked = []
+    looked: list[str] = []
 
     def open_store(uri: str) -> FileStore:
         if len(looked) == 1 and not (saved / "claims").exists():

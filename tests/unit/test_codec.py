@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from codec_reference import keys_bytes, row_bytes
 from hypothesis import given, settings
+from tests.unit.codec_reference import keys_bytes, row_bytes
 
 from holdfast import _core, errors
 

@@ -33,7 +33,7 @@ def test_a_replay_draws_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("other", [{"query_id": "q-2"}, {"operator": "others"}, {"batch_id": 2}, {"slot": 1}])
-def test_another_slot_or_batch_draws_others(other: dict[str, object]) -> None:
+def test_another_slot_or_batch_draws_others(other: dict[str, Any]) -> None:
     one, two = make_context(), make_context(**other)
     assert not np.array_equal(one.random.integers(0, 1 << 60, 10), two.random.integers(0, 1 << 60, 10))
 

@@ -12,7 +12,12 @@ from tests.unit.state_bench import USER, bind, make_store, purchases
 import holdfast as hf
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.state import BatchValueState, KeyedValueState, declared_states
-from holdfast.state.declarations import AGGREGATING_FUNCTIONS, REDUCING_FUNCTIONS
+from holdfast.state.declarations import (
+    AGGREGATING_FUNCTIONS,
+    REDUCING_FUNCTIONS,
+    AggregatingFunction,
+    ReducingFunction,
+)
 
 
 class Base(hf.BatchProcessor):
@@ -22,7 +27,7 @@ class Base(hf.BatchProcessor):
 
 class Derived(Base):
     middle = hf.MapState(pa.string(), pa.int64())
-    apple = hf.ReducingState(pa.int64(), "sum")
+    apple = hf.ReducingState(pa.int64(), "sum")  # type: ignore[assignment]
 
 
 class Mean:
@@ -60,7 +65,7 @@ def test_base_classes_come_first_and_a_subclass_may_declare_anew() -> None:
 
 def test_a_subclass_may_undo_a_declaration() -> None:
     class Without(Base):
-        zebra = None
+        zebra = None  # type: ignore[assignment]
 
     assert names(Without) == ["apple"]
 
@@ -82,7 +87,8 @@ def test_a_pickled_processor_keeps_states_and_order() -> None:
 
     loaded = cloudpickle.loads(cloudpickle.dumps(Local()))
     assert names(loaded) == ["zebra", "apple"]
-    assert dict(declared_states(loaded))["zebra"].type == pa.int64()
+    zebra: Any = dict(declared_states(loaded))["zebra"]
+    assert zebra.type == pa.int64()
 
 
 def test_what_is_recorded_of_a_state() -> None:
@@ -99,20 +105,20 @@ def test_a_declaration_reads_well() -> None:
 
 
 @pytest.mark.parametrize("function", REDUCING_FUNCTIONS)
-def test_every_reducing_function_exists_in_the_core(function: str) -> None:
+def test_every_reducing_function_exists_in_the_core(function: ReducingFunction) -> None:
     hf.ReducingState(pa.bool_() if function.startswith("bool") else pa.int64(), function)
 
 
 @pytest.mark.parametrize("function", [*AGGREGATING_FUNCTIONS, "approx_count_distinct"])
-def test_every_aggregating_function_exists(function: str) -> None:
+def test_every_aggregating_function_exists(function: AggregatingFunction) -> None:
     hf.AggregatingState(pa.int64(), function)
 
 
 def test_an_unknown_function_is_told_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match=r"no function 'summ'.*sum, min, max, product"):
-        hf.ReducingState(pa.int64(), "summ")
+        hf.ReducingState(pa.int64(), "summ")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match=r"no function 'median'.*count, avg, variance, stddev, approx_count_dist"):
-        hf.AggregatingState(pa.int64(), "median")
+        hf.AggregatingState(pa.int64(), "median")  # type: ignore[arg-type]
 
 
 def test_a_function_that_the_type_does_not_have() -> None:
@@ -147,7 +153,7 @@ def test_a_type_must_be_an_arrow_type() -> None:
 
 def test_a_function_must_be_a_name_or_a_function() -> None:
     with pytest.raises(InvalidRequest, match="expected a name"):
-        hf.ReducingState(pa.int64(), 7)
+        hf.ReducingState(pa.int64(), 7)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="has no create and no add and no merge and no result"):
         hf.AggregatingState(pa.int64(), int, accumulator=pa.int64(), result=pa.int64())
     with pytest.raises(InvalidRequest, match="needs accumulator= and result="):

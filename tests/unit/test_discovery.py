@@ -39,7 +39,7 @@ def test_completion_shows_every_name_and_each_is_there() -> None:
     ],
 )
 def test_help_names_the_methods_of_both_kinds(declaration: type, methods: list[str]) -> None:
-    shown = " ".join(pydoc.render_doc(declaration, renderer=pydoc.plaintext).replace("|", " ").split())
+    shown = " ".join(pydoc.plain(pydoc.render_doc(declaration)).replace("|", " ").split())
     assert not [method for method in methods if method not in shown]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import platform
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -78,9 +80,9 @@ def test_the_doctor_agrees_with_the_page_on_installing(monkeypatch: pytest.Monke
     ],
 )
 def test_systems(monkeypatch: pytest.MonkeyPatch, system: str, library: str, kind: str, verdict: Verdict) -> None:
-    monkeypatch.setattr(machine.platform, "system", lambda: system)
-    monkeypatch.setattr(machine.platform, "libc_ver", lambda: (library, "2.36" if library else ""))
-    monkeypatch.setattr(machine.platform, "machine", lambda: kind)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "libc_ver", lambda: (library, "2.36" if library else ""))
+    monkeypatch.setattr(platform, "machine", lambda: kind)
     assert machine.check_system().verdict == verdict
 
 
@@ -221,7 +223,7 @@ def test_bounds_are_those_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> No
         "pyspark<5,>=4.0", "click>=8.1", "confluent-kafka>=2.6; extra == 'kafka'",
         'kafka-python (>=3.0.12,<4) ; extra == "kafka"', "holdfast-spark[kafka]; extra == 'demo'",
     ]  # fmt: skip
-    monkeypatch.setattr(versions.metadata, "requires", lambda _: requires)
+    monkeypatch.setattr(metadata, "requires", lambda _: requires)
     assert versions.wanted() == {"pyspark": Bounds((4, 0), (5,)), "click": Bounds((8, 1))}
     assert versions.wanted("kafka") == {"confluent-kafka": Bounds((2, 6)), "kafka-python": Bounds((3, 0, 12), (4,))}
     assert [bool(Bounds((2, 2), (3,)).hold(version)) for version in ("2.1.9", "2.2", "2.3.3", "3.0.0rc1")] == [

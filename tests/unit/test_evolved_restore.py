@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.evolving_queries import OPERATOR, ROWS, Query, program, said
+from tests.unit.state_bench import Backend
 
 import holdfast as hf
 from holdfast.sealed import seal, unseal
@@ -43,7 +44,7 @@ def shared() -> Any:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("from_savepoint", [True, False])
-def test_values_evolve_at_a_restore_as_at_a_restart(tmp_path: Path, from_savepoint: bool, backend: str) -> None:
+def test_values_evolve_at_a_restore_as_at_a_restart(tmp_path: Path, from_savepoint: bool, backend: Backend) -> None:
     old = Query(tmp_path / "old", program(held=value(), many=hf.ListState(BEFORE)))
     old.batch("a", "b", n=1)
     origin = old.saved() if from_savepoint else old
@@ -88,7 +89,8 @@ def test_values_of_several_schemas_are_taken_over_and_evolve_further(tmp_path: P
 def test_the_accumulators_of_the_core_are_taken_over_whatever_is_added_to_them_now(tmp_path: Path) -> None:
     old = Query(tmp_path / "old", program(mean=hf.AggregatingState(pa.int32(), "avg")))
     old.batch("a", n=2)
-    for number, origin in enumerate((old, old.saved())):
+    origins: list[Query | Path] = [old, old.saved()]
+    for number, origin in enumerate(origins):
         new = Query(tmp_path / f"new-{number}", program(mean=hf.AggregatingState(pa.float64(), "avg")), origin)
         new.batch("a", n=4)
         assert new.read("mean")["a"] == 3.0

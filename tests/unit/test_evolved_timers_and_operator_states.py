@@ -45,7 +45,7 @@ def alarms(**lines: Any) -> Any:
 def fired(h: Harness, *rows: dict[str, Any]) -> list[tuple[str, str]]:
     """What fires two minutes later."""
     h.advance(2 * MINUTE_MS)
-    return sorted(tuple(row.values()) for row in h.process(rows).to_pylist())  # type: ignore[misc]
+    return sorted(tuple(row.values()) for row in h.process(rows).to_pylist())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -333,7 +333,7 @@ def test_a_gc_that_is_killed_at_any_deletion_leaves_what_the_next_one_deletes(tm
         age(tmp_path / "store")
         with query.open() as opened:
             one_by_one = OneByOne(opened._found_state, generator.randrange(4), generator.random() < 0.5)
-            opened._found_state = one_by_one  # type: ignore[assignment]
+            opened._found_state = one_by_one
             with pytest.raises(Unavailable):
                 opened.gc(apply=True)
         query.assert_right()

@@ -6,6 +6,7 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from holdfast.source.kafka.options import KNOWN_OPTIONS, SourceOptions
 from holdfast.units import format_duration
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
-SOURCE = {field.name: field.default for field in fields(SourceOptions)}
+SOURCE: dict[str, Any] = {field.name: field.default for field in fields(SourceOptions)}
 
 #: (page, what it says); with the constants that it must agree with.
 STATED = [

@@ -269,8 +269,8 @@ def test_a_text_lists_all_deltas_only_where_the_newest_does_not_say_them():
     handle = chain(11, {5: 4, 10: 9})
     for said in (handle.deltas[:-1], chain(10).deltas):
         assert not listing(handle, said).lists_deltas
-    for said in (None, (), handle.deltas[1:-1], (*handle.deltas[:-2], delta(10, "b"))):
-        listed = listing(handle, said)
+    for other in (None, (), handle.deltas[1:-1], (*handle.deltas[:-2], delta(10, "b"))):
+        listed = listing(handle, other)
         assert listed.lists_deltas and StoredHandle.from_text(listed.to_text()).whole() == listed
     assert not listing(chain(1), None).lists_deltas, "there is nothing to say"
     first = Handle("op", 3, version(12), version(11), 12, 11)

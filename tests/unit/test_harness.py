@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.state_bench import Backend
 
 import holdfast as hf
 from holdfast.state import fresh_copy
@@ -58,11 +59,11 @@ def rows(*pairs: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(params=["rocksdb", "hashmap"])
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return request.param
 
 
-def test_rows_in_output_out_and_states_in_between(backend: str) -> None:
+def test_rows_in_output_out_and_states_in_between(backend: Backend) -> None:
     with running(backend=backend) as harness:
         assert harness.state("total") == {}
         out = harness.process(rows(("ada", 1), ("bob", 2)), rows(("ada", 3)))
@@ -79,7 +80,7 @@ def test_rows_in_output_out_and_states_in_between(backend: str) -> None:
         assert (harness.metrics.slots, harness.metrics.counters) == (0, {})
 
 
-def test_every_kind_of_state_is_read(backend: str) -> None:
+def test_every_kind_of_state_is_read(backend: Backend) -> None:
     schema = pa.schema(
         [("batch", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("mark", pa.int64()), ("chance", pa.float64())]
     )
@@ -121,7 +122,7 @@ def test_time_is_moved_by_hand_and_never_back() -> None:
             harness.timestamp_ms -= 1
 
 
-def test_a_replay_starts_from_the_version_before_and_gives_the_same(backend: str) -> None:
+def test_a_replay_starts_from_the_version_before_and_gives_the_same(backend: Backend) -> None:
     schema = "batch long, at timestamp, mark long, chance double"
     with Harness(Everything(), "user", IN, schema, backend=backend) as harness:
         with pytest.raises(hf.InvalidRequest, match="no batch to replay"):
@@ -139,7 +140,7 @@ def test_a_replay_starts_from_the_version_before_and_gives_the_same(backend: str
 
 
 @pytest.mark.parametrize("lose", [False, True])
-def test_a_kill_costs_nothing_that_was_committed(backend: str, lose: bool) -> None:
+def test_a_kill_costs_nothing_that_was_committed(backend: Backend, lose: bool) -> None:
     with running(backend=backend, settings={"fold.deltas.max": 2, "snapshot.deltas.max": 3}) as harness:
         for number in range(1, 13):
             assert harness.process(rows(("ada", 1), ("bob", 2)))["total"].to_pylist() == [number, 2 * number]
@@ -147,7 +148,7 @@ def test_a_kill_costs_nothing_that_was_committed(backend: str, lose: bool) -> No
         assert harness.state("total") == {"ada": 12, "bob": 24}
 
 
-def test_a_snapshot_is_gone_back_to_and_on_from(backend: str) -> None:
+def test_a_snapshot_is_gone_back_to_and_on_from(backend: Backend) -> None:
     with running(backend=backend) as harness:
         harness.process(rows(("ada", 1)))
         taken = harness.snapshot()
@@ -165,7 +166,7 @@ def test_a_snapshot_is_gone_back_to_and_on_from(backend: str) -> None:
             harness.replay()
 
 
-def test_a_batch_that_fails_leaves_no_trace(backend: str) -> None:
+def test_a_batch_that_fails_leaves_no_trace(backend: Backend) -> None:
     class Fails(RunningTotal):
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             yield from super().process(batch, ctx)
@@ -197,7 +198,7 @@ class Reminders(hf.KeyedProcessor):
 
 
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
-def test_timers_fire_when_time_is_moved_and_again_in_a_replay(backend: str) -> None:
+def test_timers_fire_when_time_is_moved_and_again_in_a_replay(backend: Backend) -> None:
     schema = "user string, at long"
     with Harness(Reminders(), "user", schema, "user string, at long, nth long", backend=backend) as harness:
         start = harness.timestamp_ms // 1000
@@ -228,7 +229,7 @@ def test_a_copy_of_a_processor_is_one_whole() -> None:
         def __init__(self) -> None:
             self.broken = {"list": (one := [1]), "broadcast": Broadcast()}
             self.one, self.same = one, one
-            self.again = self.close
+            self.again: Any = self.close
 
     before = Counting()
     after = fresh_copy(before)
@@ -392,7 +393,7 @@ class Short(hf.KeyedProcessor):
 
 
 SHORT_LIVED = {"last": 5, "amounts": [5], "counts": {5: 5}, "total": 5, "longest": 5, "mean": 5.0}
-GONE = {"last": None, "amounts": [], "counts": {}, "total": None, "longest": None, "mean": None}
+GONE: dict[str, Any] = {"last": None, "amounts": [], "counts": {}, "total": None, "longest": None, "mean": None}
 
 
 def states_of(harness: Harness, user: str) -> dict[str, Any]:
@@ -400,7 +401,7 @@ def states_of(harness: Harness, user: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_states_of_each_kind_expire(backend: str, killed: bool) -> None:
+def test_states_of_each_kind_expire(backend: Backend, killed: bool) -> None:
     with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
         harness.process(rows(("ada", 5)))
         harness.advance(TTL_MS - 1)
@@ -420,7 +421,7 @@ def test_states_of_each_kind_expire(backend: str, killed: bool) -> None:
         assert harness.replay() == out
 
 
-def test_what_expired_is_back_in_a_version_from_before(backend: str) -> None:
+def test_what_expired_is_back_in_a_version_from_before(backend: Backend) -> None:
     with Harness(Short(), "user", IN, "user string, before long", backend=backend) as harness:
         harness.process(rows(("ada", 5)))
         taken = harness.snapshot()
@@ -439,7 +440,7 @@ class ByEvents(hf.BatchProcessor):
         yield from ()
 
 
-def test_event_time_expires_by_the_watermark(backend: str) -> None:
+def test_event_time_expires_by_the_watermark(backend: Backend) -> None:
     events = "user string, amount long, at timestamp"
 
     def event(user: str, at_s: int) -> list[dict[str, Any]]:
@@ -546,7 +547,7 @@ def order(number: int, amount: int, second: int) -> dict[str, Any]:
     return {"id": number, "amount": amount, "at": datetime.fromtimestamp(second, UTC)}
 
 
-def test_inputs_by_name_come_in_their_order(backend: str) -> None:
+def test_inputs_by_name_come_in_their_order(backend: Backend) -> None:
     given: dict[str, Any] = {"event_time": {"orders": "at"}, "late": {"orders": LATE}, "side_outputs": [WRONG]}
     with Harness(Match(), KEYS, ORDERS, "id long, amount long", backend=backend, **given) as h:
         out = h.process(payments=[{"order": 1}, {"order": 2}], orders=[order(1, 10, 50)])

@@ -136,7 +136,7 @@ def test_methods_that_would_never_run_are_refused() -> None:
             yield {"user": "ada"}
 
     class Waits(Balance):
-        async def process_orders(self, batch: Any, ctx: Any) -> Any:
+        async def process_orders(self, batch: Any, ctx: Any) -> Any:  # type: ignore[override]
             return batch
 
     with pytest.raises(hf.InvalidRequest, match=r"operator 'o': Closes.close would never run: it yields; expected"):

@@ -5,6 +5,7 @@ demand. With a real one: tests/integration/kafka/test_markers.py.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,6 @@ from tests.offline_wire import OfflineWire
 
 from holdfast.errors import Corrupt, Unavailable
 from holdfast.kafka import open_ends
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.transactions import Prepared, Transactions
 
@@ -102,7 +102,7 @@ def _answer(**partition: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setattr(open_ends, "_not_shown", set())  # what other tests were told
 
 

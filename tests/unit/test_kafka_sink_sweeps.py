@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ from tests.offline_wire import OfflineWire
 
 from holdfast.commit.sink import Committable, Scope
 from holdfast.errors import Fenced, Unavailable
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, epoch_in_name
 from holdfast.kafka.transactions import ONGOING, Prepared, Transaction, Transactions
 from holdfast.sink.kafka import KafkaSink
@@ -65,7 +65,7 @@ class KnownTransactions(Transactions):
 
 
 def sink_of(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> KafkaSink:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     sink = KafkaSink("broker:9092", "t")
     monkeypatch.setattr(sink, "_transactions", lambda: transactions)
     return sink

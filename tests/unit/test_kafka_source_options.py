@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.source.kafka.bounds import EARLIEST, LATEST, Bound
 from holdfast.source.kafka.options import SourceOptions
 
 
-def parse(streaming: bool = True, **options: str) -> SourceOptions:
+def parse(streaming: bool = True, **options: Any) -> SourceOptions:
     given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"} | options
     return SourceOptions.parse({name: value for name, value in given.items() if value != "-"}, streaming)
 
@@ -55,7 +56,7 @@ def test_names_are_read_without_regard_to_case() -> None:
         ),
     ],
 )
-def test_starts(options: dict[str, str], expected: Bound) -> None:
+def test_starts(options: dict[str, Any], expected: Bound) -> None:
     assert parse(**options).starting == expected
 
 
@@ -90,7 +91,7 @@ def test_starts(options: dict[str, str], expected: Bound) -> None:
         ({"kafka.sasl.jaas.config": "com.sun.Krb5 required;"}, "expected a login with username and password"),
     ],
 )
-def test_what_is_refused(options: dict[str, str], message: str) -> None:
+def test_what_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         parse(**options)
 
@@ -105,22 +106,20 @@ def test_what_is_refused(options: dict[str, str], message: str) -> None:
         ({"maxOffsetsPerTrigger": "5"}, "a batch read has no triggers"),
     ],
 )
-def test_what_a_batch_read_refuses(options: dict[str, str], message: str) -> None:
+def test_what_a_batch_read_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         parse(streaming=False, **options)
 
 
 def test_client_properties() -> None:
     jaas = r"""org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\"b;c" ;"""
-    client = parse(
-        **{
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.jaas.config": jaas,
-            "kafka.fetch.max.wait.ms": "70",
-            "kafka.isolation.level": "read_uncommitted",
-        }
-    ).client
-    assert client == {
+    given: dict[str, Any] = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": jaas,
+        "kafka.fetch.max.wait.ms": "70",
+        "kafka.isolation.level": "read_uncommitted",
+    }
+    assert parse(**given).client == {
         "bootstrap.servers": "broker:9092",
         "fetch.wait.max.ms": "70",
         "isolation.level": "read_uncommitted",
@@ -128,12 +127,14 @@ def test_client_properties() -> None:
         "sasl.username": "me",
         "security.protocol": "SASL_SSL",
     }
-    plain = parse(**{"kafka.sasl.jaas.config": "X required username=me password='p w';"}).client
+    given = {"kafka.sasl.jaas.config": "X required username=me password='p w';"}
+    plain = parse(**given).client
     assert (plain["sasl.username"], plain["sasl.password"]) == ("me", "p w")
 
 
 def test_secrets_are_not_in_its_text() -> None:
-    options = parse(**{"kafka.sasl.password": "hidden", "kafka.ssl.key.password": "hushed"})
+    given: dict[str, Any] = {"kafka.sasl.password": "hidden", "kafka.ssl.key.password": "hushed"}
+    options = parse(**given)
     assert "hidden" not in repr(options)
     assert without_secrets("login failed: hidden, hushed, me", options.client) == "login failed: ***, ***, me"
 

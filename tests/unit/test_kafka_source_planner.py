@@ -65,7 +65,7 @@ class Brokers:
         pass
 
 
-def source(streaming: bool = True, **options: str) -> SourceOptions:
+def source(streaming: bool = True, **options: Any) -> SourceOptions:
     what = {} if {"subscribePattern", "assign"} & options.keys() else {"subscribe": "t"}
     texts = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **what, **options}
     return SourceOptions.parse(texts, streaming)
@@ -74,7 +74,7 @@ def source(streaming: bool = True, **options: str) -> SourceOptions:
 class Stream:
     """A query over `Brokers`."""
 
-    def __init__(self, brokers: Brokers, **options: str) -> None:
+    def __init__(self, brokers: Brokers, **options: Any) -> None:
         self.planner = StreamPlanner(
             source(**options),
             brokers,  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,6 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.transactions import Answer, Prepared, Transactions
 
 
@@ -83,7 +83,7 @@ class ScriptedWire(OfflineWire):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
 def end(wire: ScriptedWire, commit: bool = True, patience_ms: float = 1000.0) -> list[Answer]:

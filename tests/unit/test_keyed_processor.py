@@ -6,6 +6,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from operator import methodcaller
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -33,7 +34,7 @@ class Rows(hf.KeyedProcessor):
         return {"user": key[0], "amounts": rows["amount"].to_pylist()}
 
 
-def calls(batches: list[pa.RecordBatch], **limits: int) -> list[tuple[str, list[int]]]:
+def calls(batches: list[pa.RecordBatch], **limits: Any) -> list[tuple[str, list[int]]]:
     return [(row["user"], row["amounts"]) for row in run(Rows(), batches, OUT, **limits)]
 
 
@@ -460,7 +461,7 @@ def test_one_text_is_not_several_elements() -> None:
     """Python would take it for its characters."""
     for call in ("add_all", "update"):
         with pytest.raises(InvalidRequest, match="state 'state', elements: expected several in a list, found 'page'"):
-            keyed(hf.ListState(pa.string()), lambda state, call=call: getattr(state, call)("page"))
+            keyed(hf.ListState(pa.string()), methodcaller(call, "page"))
 
 
 def test_an_integer_that_is_too_large_is_named_with_its_key() -> None:

@@ -15,6 +15,7 @@ from tests.processors import TOTALS, RunningTotal
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
+from holdfast._core import xxh64_file
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint import writing
@@ -75,12 +76,11 @@ def test_what_another_attempt_is_writing_stays_and_the_later_one_is_told_of_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, place = made_checkpoint(tmp_path), tmp_path / "saved"
-    checksum_of = writing.xxh64_file
 
     def another_ends(path: str) -> Any:
-        monkeypatch.setattr(writing, "xxh64_file", checksum_of)
+        monkeypatch.setattr(writing, "xxh64_file", xxh64_file)
         hf.Savepoint.create(checkpoint=checkpoint, to=place)
-        return checksum_of(path)
+        return xxh64_file(path)
 
     monkeypatch.setattr(writing, "xxh64_file", another_ends)
     with pytest.raises(InvalidRequest, match="another attempt at a savepoint writes into"):
@@ -91,12 +91,11 @@ def test_what_another_attempt_is_writing_stays_and_the_later_one_is_told_of_the_
 def test_a_disposal_leaves_what_is_being_written_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint, place = made_checkpoint(tmp_path), tmp_path / "saved"
     hf.Savepoint.create(checkpoint=checkpoint, to=place)
-    checksum_of = writing.xxh64_file
 
     def meanwhile(path: str) -> Any:
         old(Path(path))  # by a clock that is wrong
         hf.Savepoint.dispose(place, apply=True)
-        return checksum_of(path)
+        return xxh64_file(path)
 
     monkeypatch.setattr(writing, "xxh64_file", meanwhile)
     assert hf.Savepoint.create(checkpoint=checkpoint, to=place / "monday").verify() == ()

@@ -70,7 +70,8 @@ def run_batch(store: Any, rows: pa.RecordBatch, limited: list[int] | None) -> li
     context, given = make_context(), []
     with bind(Keeps(), OUT, store) as bound:
         if limited is not None:
-            for state in bound._states:
+            states: list[Any] = list(bound._states)
+            for state in states:
                 state._table = Limited(state._table, limited)
         for produced in (bound.process(rows, context), bound.finish(context)):
             given += [row for _, out in produced for row in out.to_pylist()]
@@ -101,7 +102,8 @@ def test_one_keys_value_that_no_array_holds_is_refused_with_its_state(monkeypatc
 
     store, context = make_store(), make_context()
     with bind(Grows(), OUT, store) as bound, pytest.raises(InvalidRequest, match="state 'elements': one array holds"):
-        bound._states[0]._table = Limited(bound._states[0]._table, [])
+        elements: Any = bound._states[0]
+        elements._table = Limited(elements._table, [])
         for _ in range(20):
             list(bound.process(purchases(["ada"], [1]), context))
             list(bound._driver.run(context))  # type: ignore[union-attr]

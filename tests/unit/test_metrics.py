@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.unit.state_bench import Backend
 
 import holdfast as hf
 from holdfast.spark.metrics import log_metrics, operators_in
@@ -114,8 +115,8 @@ def test_slots_are_added_up_and_the_slowest_is_named() -> None:
 
 
 def test_every_figure_of_a_slot_reaches_the_operators_metrics() -> None:
-    names = {one.name: one.type for one in fields(SlotMetrics)}
-    told = {
+    names = {one.name: str(one.type) for one in fields(SlotMetrics)}
+    told: dict[str, Any] = {
         name: {"dict[str, int]": {"n": number}, "int": number, "float": float(number), "str": f"way {number}"}[kind]
         for number, (name, kind) in enumerate(names.items(), 2)
     }
@@ -238,7 +239,7 @@ def test_a_line_for_each_operator_is_logged(caplog: pytest.LogCaptureFixture) ->
 # --- what a batch counts, in a harness
 @pytest.mark.parametrize("processor", [Total(), TotalByKey()], ids=["batch", "keyed"])
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
-def test_rows_and_entries_of_a_batch(processor: Any, backend: str) -> None:
+def test_rows_and_entries_of_a_batch(processor: Any, backend: Backend) -> None:
     with Harness(processor, "user", IN, OUT, backend=backend) as harness:
         with pytest.raises(hf.InvalidRequest, match="process a batch first"):
             harness.metrics  # noqa: B018
@@ -339,7 +340,7 @@ def test_timers_that_are_set_removed_and_fire(processor: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
-def test_entries_that_have_expired(backend: str) -> None:
+def test_entries_that_have_expired(backend: Backend) -> None:
     class Brief(hf.BatchProcessor):
         seen = hf.ValueState(pa.int64(), ttl="10 s")
         all = hf.ListState(pa.int64(), ttl="10 s")

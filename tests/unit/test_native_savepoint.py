@@ -443,9 +443,9 @@ def test_a_file_that_is_missing_cut_or_a_link_is_refused(query: Path) -> None:
     path.unlink()
     (query / "outside").write_bytes(content)
     path.symlink_to(query / "outside")
-    for use in (hf.Savepoint, hf.Savepoint.dispose):
+    for look in (hf.Savepoint, hf.Savepoint.dispose):
         with pytest.raises(Corrupt, match="is a symbolic link"):
-            use(query / "saved")
+            look(query / "saved")
 
 
 def test_a_folder_that_is_a_link_is_not_emptied(query: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -117,7 +118,7 @@ def test_all_differences_are_named_at_once(store):
 
 def test_all_slots_may_register_at_once_and_get_the_same(store):
     declared = [replace(RECORD, labels=(i,) * 8) for i in range(12)]
-    records = run_parallel([lambda d=d: register_operator(store, d) for d in declared], 12)
+    records = run_parallel([partial(register_operator, store, d) for d in declared], 12)
     assert len({record.labels for record in records}) == 1
 
 
@@ -175,14 +176,20 @@ def test_the_driver_compares_timers_too_and_adds_none(store):
     """New ones contradict nothing, and only a worker's batch records them; known ones are compared like any state."""
     folder = "totals%20per%2Fuser"
     register_operator(store, RECORD)
+
+    def recorded() -> OperatorRecord:
+        found = recorded_operator(store, folder)
+        assert found is not None
+        return found
+
     with_due = replace(RECORD, states=(*RECORD.states, DUE))
-    check_operator(store, folder, recorded_operator(store, folder), with_due)
-    assert recorded_operator(store, folder) == RECORD
+    check_operator(store, folder, recorded(), with_due)
+    assert recorded() == RECORD
     register_operator(store, with_due)
-    check_operator(store, folder, recorded_operator(store, folder), with_due)
+    check_operator(store, folder, recorded(), with_due)
     for contradiction in (RECORD, replace(RECORD, states=(*RECORD.states, replace(DUE, function="processing")))):
         with pytest.raises(Incompatible, match="state 'due': recorded timers"):
-            check_operator(store, folder, recorded_operator(store, folder), contradiction)
+            check_operator(store, folder, recorded(), contradiction)
 
 
 RULES = StateRecord(0x4000, "rules", "broadcast", pa.schema([("key", pa.string()), ("value", pa.int64())]))
@@ -250,7 +257,7 @@ def test_of_all_that_add_timers_at_once_one_wins(store):
     declared = [
         replace(RECORD, states=(*RECORD.states, *timers)) for timers in [(DUE, CLOCK), (CLOCK, DUE)] for _ in range(6)
     ]
-    records = run_parallel([lambda d=d: register_operator(store, d) for d in declared], 12)
+    records = run_parallel([partial(register_operator, store, d) for d in declared], 12)
     newest = register_operator(store, declared[0])
     assert sorted(state.id for state in newest.states[2:]) == [0x8000, 0x8001]
     assert {state.name: state.id for record in records for state in record.states} == {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.state_bench import bind, make_context, make_store, purchases, reopened
+from tests.unit.state_bench import Backend, bind, make_context, make_store, purchases, reopened
 
 import holdfast as hf
 from holdfast.checkpoint.spill import Spill
@@ -48,7 +48,7 @@ def judge(form: str, in_rules: Step = nothing, in_orders: Step = nothing, in_ope
 
     class OfBatches(hf.BatchProcessor):
         rules, buffer, total, due = map(declared, ("rules", "buffer", "total", "due"))
-        open, process_rules = Given.open, Given.process_rules  # type: ignore[assignment]
+        open, process_rules = Given.open, Given.process_rules
 
         def process_orders(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[Any]:
             yield {"said": repr(in_orders(self, ctx))}
@@ -58,7 +58,7 @@ def judge(form: str, in_rules: Step = nothing, in_orders: Step = nothing, in_ope
 
     class OfKeys(hf.KeyedProcessor):
         rules, buffer, total, due = map(declared, ("rules", "buffer", "total", "due"))
-        open, process_rules = Given.open, Given.process_rules  # type: ignore[assignment]
+        open, process_rules = Given.open, Given.process_rules
 
         def process_orders(self, key: Any, rows: pa.Table, ctx: hf.Context) -> Iterator[Any]:
             yield {"said": repr(in_orders(self, ctx))}
@@ -197,7 +197,7 @@ def test_an_operator_state_is_a_list_of_the_slot_in_every_method(form: str) -> N
     def content(processor: Any) -> Any:
         found = processor.buffer.get()
         assert isinstance(found, pa.Array if form == "batch" else list)
-        return found.to_pylist() if form == "batch" else found
+        return found.to_pylist() if isinstance(found, pa.Array) else found
 
     def in_open(processor: Any, ctx: hf.Context) -> None:
         processor.buffer.add(len(content(processor)))
@@ -341,9 +341,9 @@ def test_what_a_state_of_no_key_does_not_keep_is_refused_without_a_key(form: str
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: hf.BroadcastState(pa.string(), pa.int64(), ttl="1 h"), "BroadcastState: ttl is '1 h'"),
-        (lambda: hf.OperatorState(pa.int64(), redistribution="split", ttl="1 h"), "OperatorState: ttl is '1 h'"),
-        (lambda: hf.OperatorState(pa.int64(), redistribution="all"), "expected one of 'split', 'union'"),
+        (lambda: hf.BroadcastState(pa.string(), pa.int64(), ttl="1 h"), "BroadcastState: ttl is '1 h'"),  # type: ignore[arg-type]
+        (lambda: hf.OperatorState(pa.int64(), redistribution="split", ttl="1 h"), "OperatorState: ttl is '1 h'"),  # type: ignore[arg-type]
+        (lambda: hf.OperatorState(pa.int64(), redistribution="all"), "expected one of 'split', 'union'"),  # type: ignore[arg-type]
         (lambda: hf.BroadcastState(pa.list_(pa.int64()), pa.int64()), r"BroadcastState\(key\): list<"),
         (lambda: hf.BroadcastState("string", pa.int64()), r"BroadcastState\(key\): expected an Arrow type"),
         (lambda: hf.OperatorState(int, redistribution="split"), r"OperatorState\(element\): expected an Arrow type"),
@@ -400,7 +400,7 @@ def test_the_methods_of_broadcast_inputs_are_asked_for() -> None:
 SCHEMAS = {"orders": "user string, amount long", "rules": hf.broadcast("name string, least long")}
 
 
-def fed(processor: Any, backend: str = "rocksdb") -> Harness:
+def fed(processor: Any, backend: Backend = "rocksdb") -> Harness:
     return Harness(processor, "user", SCHEMAS, "said string", backend=backend, settings={"fold.deltas.max": 2})
 
 
@@ -411,7 +411,7 @@ def put_rows(processor: Any, ctx: hf.Context) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
-def test_a_harness_feeds_and_reads_what_belongs_to_no_key(form: str, backend: str) -> None:
+def test_a_harness_feeds_and_reads_what_belongs_to_no_key(form: str, backend: Backend) -> None:
     with fed(judge(form, put_rows), backend) as harness:
         for batch in range(5):
             harness.process(rules=[{"name": "r", "least": 1}], orders=[{"user": "ada", "amount": 1}])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -182,7 +184,8 @@ def stamped(stamp: int | None) -> bytes:
 
 
 def entries(state: int, *stamps: int | None) -> pa.RecordBatch:
-    columns = [[0] * len(stamps), [state] * len(stamps), [b"%d" % i for i in range(len(stamps))], map(stamped, stamps)]
+    keys = [b"%d" % i for i in range(len(stamps))]
+    columns: list[Iterable[Any]] = [[0] * len(stamps), [state] * len(stamps), keys, map(stamped, stamps)]
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, DELTA_SCHEMA)]
     return pa.RecordBatch.from_arrays(arrays, schema=DELTA_SCHEMA)
 

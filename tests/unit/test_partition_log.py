@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,6 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.partition_log import Ending, PartitionLog, _Endings
 
 _CONTROL = 0x20
@@ -112,7 +112,7 @@ class Answering(OfflineWire):
 
 
 def read(wire: Answering, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Ending]]:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     part = PartitionLog(wire, "witnesses", 0, patience_ms=1000).read(0, lambda key: True)
     assert part is not None
     return [(record.key.decode(), record.ending) for record in part.records]

@@ -145,7 +145,7 @@ class AsksWrongly(hf.BatchProcessor):
             self.due.list,
             *(getattr(self.by_day, name) for name in ("entries", "keys", "values", "count", "is_empty")),
         ]
-        asked = [(read, (wrong,)) for read in reads]
+        asked: list[tuple[Any, tuple[Any, ...]]] = [(read, (wrong,)) for read in reads]
         monday = pa.array(["monday"] * len(batch))
         asked += [(read, (batch, monday)) for read in (self.by_day.get, self.by_day.contains)]
         asked += [(self.by_day.get, (batch, pa.array([1])))]

@@ -4,6 +4,7 @@ tests/integration/kafka/test_witnesses.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 from tests.offline_wire import OfflineWire
 
 from holdfast.errors import Unavailable
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.presence import GONE_AFTER_MS, Presence
 from holdfast.kafka.transactions import Prepared, Readiness, Transaction, Transactions
 
@@ -57,7 +57,7 @@ class LeadersWire(OfflineWire):
 
 
 def missing(wire: LeadersWire, *states: str, monkeypatch: pytest.MonkeyPatch) -> dict[Prepared, list[tuple[str, int]]]:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     prepared = (ONE, TWO)[: len(states)]
     known = {
         one.transactional_id: Transaction(

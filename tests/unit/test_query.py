@@ -82,7 +82,12 @@ def test_ctrl_c_stops_a_query_of_which_all_that_is_there_is_waited_for() -> None
         assert stopped.wait(240)
 
     java: Any = SimpleNamespace(processAllAvailable=process, stop=stopped.set)
-    pressing = threading.Thread(target=lambda: begun.wait(240) and os.kill(os.getpid(), signal.SIGINT))
+
+    def press() -> None:
+        if begun.wait(240):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
     pressing.start()
     with pytest.raises(KeyboardInterrupt):
         Query(SimpleNamespace(_jsq=java)).processAllAvailable()  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ from tests.unit.state_bench import USER, bind, make_store, purchases, run
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
+from holdfast.state.declarations import ReducingFunction
 
 
-def reducing(type: pa.DataType, function: str | Callable[[Any, Any], Any]) -> tuple[type, type]:
+def reducing(type: pa.DataType, function: ReducingFunction | Callable[[Any, Any], Any]) -> tuple[type, type]:
     """A batch processor and a keyed one with the same state."""
 
     class Batch(hf.BatchProcessor):
@@ -34,7 +35,7 @@ def reducing(type: pa.DataType, function: str | Callable[[Any, Any], Any]) -> tu
     return Batch, Keyed
 
 
-FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+FUNCTIONS: dict[ReducingFunction, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "product": lambda a, b: a * b,
     "min": min,
@@ -46,7 +47,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("written_in", ["core", "python"])
-def test_the_result_after_each_row(function: str, written_in: str) -> None:
+def test_the_result_after_each_row(function: ReducingFunction, written_in: str) -> None:
     batch_class, _ = reducing(pa.int64(), function if written_in == "core" else FUNCTIONS[function])
     processor = batch_class()
     users, amounts = ["ada", "bob", "ada", "ada", "bob"], [3, 5, None, 2, 7]
@@ -140,8 +141,8 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
-def allowed(type: pa.DataType) -> list[str]:
-    names = ["sum", "product", "min", "max", "first", "last", "bool_and", "bool_or"]
+def allowed(type: pa.DataType) -> list[ReducingFunction]:
+    names: list[ReducingFunction] = ["sum", "product", "min", "max", "first", "last", "bool_and", "bool_or"]
     found = []
     for name in names:
         try:

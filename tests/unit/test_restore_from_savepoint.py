@@ -248,8 +248,9 @@ def test_all_operators_of_a_query_begin_at_one_batch_savepoint_or_not(folder: Pa
     begin_together(store, "new", replace(recorded, origin=origin))
     with pytest.raises(Incompatible, match=f"begins at batch 0 of query {QUERY_ID}, and another operator .* batch 1"):
         begin_together(store, "new", begun(folder / "saved-0", 2))
-    by_nobody = replace(begun(folder / "saved-0", 2).origin, query_id=None, batch_id=None)
-    assert isinstance(by_nobody, SavepointOrigin)
+    by_somebody = begun(folder / "saved-0", 2).origin
+    assert isinstance(by_somebody, SavepointOrigin)
+    by_nobody = replace(by_somebody, query_id=None, batch_id=None)
     begin_together(store, "new", replace(recorded, origin=by_nobody))
     assert [name for name in store.names("new/") if "savepoint-" in name]
     with pytest.raises(Incompatible, match="begins with nothing"):
@@ -274,7 +275,7 @@ def test_a_dry_run_says_what_would_become_of_each_state(folder: Path) -> None:
     assert "1 slots → 7" in str(plan) and "taken over: total, reducing(value: int64), sum" in str(plan)
 
     class Other(KeepsAll):
-        pair = hf.ListState(pa.int64())
+        pair = hf.ListState(pa.int64())  # type: ignore[assignment]
         fresh = hf.ValueState(pa.int64())
 
     plan = restore.plan(Other)
@@ -323,7 +324,7 @@ def test_a_dry_run_at_a_shell(folder: Path) -> None:
 def test_what_is_given_wrongly_is_told(folder: Path) -> None:
     for given in ({}, {"checkpoint": "/old", "savepoint": "/saved"}, {"savepoint": "/saved", "batch_id": 1}):
         with pytest.raises(InvalidRequest):
-            hf.Restore(**given)  # type: ignore[arg-type]
+            hf.Restore(**given)
     restore = hf.Restore(savepoint=folder / "saved-1")
     with pytest.raises(InvalidRequest, match=r"expected names of states: \['x'\]"):
         restore.operator(dropped="x")

@@ -111,6 +111,7 @@ class History(RuleBasedStateMachine):
     def snapshot(self, age, shares, hours):
         """A background thread uploads the base of some version of the present lineage; it may take its time."""
         handle = self.current
+        assert handle is not None
         if age >= len(handle.deltas):
             return
         version = handle.deltas[-1 - age]
@@ -250,6 +251,7 @@ def test_everything_useless_does_go_in_a_plain_history():
 
         history.tidy_up(Last())
     handle = history.current
+    assert handle is not None
     deltas = [name for name in history.storage.files if name.startswith("delta/")]
     assert len(handle.deltas) <= len(deltas) <= len(handle.deltas) + 30
     assert len([name for name in history.storage.files if name.startswith("snapshot/")]) <= 4

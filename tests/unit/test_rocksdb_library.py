@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -31,7 +32,7 @@ def _make_jar(jar: Path, members: dict[str, bytes]) -> Path:
 @pytest.fixture
 def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where pyspark is not installed."""
-    monkeypatch.setattr(rocksdb_library.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_pyspark_that_is_a_zip_has_its_jars_beside_it(
     del environment["SPARK_HOME"]
     spec = PathFinder.find_spec("pyspark", [str(packed)])
     assert spec is not None
-    monkeypatch.setattr(rocksdb_library.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     assert rocksdb_library.locate(environment).source == expected
 
 

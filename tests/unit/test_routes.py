@@ -59,7 +59,7 @@ def routed(table: pa.Table) -> dict[str | None, list[dict[str, Any]]]:
 
 FIRST = {"user": "ada", "number": 1, "at": AT}
 SECOND = {"user": None, "number": 2, "at": None}
-ASIDE = [{"tags": ["x", None]}, {"tags": None}, {"tags": []}]
+ASIDE: list[dict[str, Any]] = [{"tags": ["x", None]}, {"tags": None}, {"tags": []}]
 
 
 def test_each_output_comes_out_as_it_went_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast import savepoint
+from holdfast._core import xxh64_file
 from holdfast.checkpoint import (
     FIRST_OPERATOR_STATE_ID,
     OperatorRecord,
@@ -314,7 +315,7 @@ def _replace_table(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None
     table = change(pq.read_table(path))
     path.unlink()
     pq.write_table(table, path)
-    checksum, size_bytes = savepoint.reading.xxh64_file(str(path))
+    checksum, size_bytes = xxh64_file(str(path))
     document = json.loads((folder / savepoint.MANIFEST).read_bytes())
     row = _state(document, "total")["files"][0]
     row[4:] = [size_bytes, f"{checksum:016x}"]

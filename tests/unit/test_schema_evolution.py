@@ -37,11 +37,11 @@ class WithMore(First):
 
 class Renamed(WithMore):
     sum = hf.renamed_from("total", hf.ReducingState(pa.int64(), "sum"))
-    total = None
+    total = None  # type: ignore[assignment]
 
 
 class Dropped(Renamed):
-    mean = hf.DroppedState()
+    mean = hf.DroppedState()  # type: ignore[assignment]
 
 
 class DroppedLongAgo(hf.BatchProcessor):
@@ -219,7 +219,7 @@ class OfProcessingTime(hf.BatchProcessor):
 
 class OfEventTime(OfProcessingTime):
     kept = hf.ReducingState(pa.int64(), "sum", ttl=EVENT)
-    gone = hf.DroppedState()
+    gone = hf.DroppedState()  # type: ignore[assignment]
 
 
 class WithoutTtl(OfProcessingTime):

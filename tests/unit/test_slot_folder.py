@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_workers_that_start_at_once_take_over_together(tmp_path):
         "print('mine', flush=True)\n"
         "sys.stdin.readline()\n"
     )
-    processes = [
+    processes: list[Any] = [
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.repartitioned import ROCKSDB
@@ -235,7 +236,7 @@ class _Busy(LocalFileStore):
 
     batches = 9
 
-    def list(self, prefix: str) -> object:  # type: ignore[override]
+    def list(self, prefix: str) -> Any:
         found = super().list(prefix)
         plan(Path(self.uri), self.batches)
         self.put(f"commits/{self.batches}", b"v1\n{}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -77,7 +78,8 @@ def test_available_now_reads_no_tick_after_its_beginning():
 
 def test_the_source_makes_the_reader_of_the_spark_at_hand():
     source = TicksDataSource({"intervalMs": "250"})
-    assert source.streamReader(source.schema()).interval_ms == 250
+    reader: Any = source.streamReader(source.schema())
+    assert reader.interval_ms == 250
 
 
 def test_timers_need_to_be_told_how_long_they_may_wait():

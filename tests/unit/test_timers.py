@@ -53,7 +53,7 @@ class Alarms(hf.KeyedProcessor):
     seen = hf.ValueState(pa.int64())
     due = hf.Timers("event")
 
-    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
         self.seen.update((self.seen.value() or 0) + len(rows))
         for minute in rows["amount"].to_pylist():
             self.due.register(at(minute))
@@ -442,7 +442,7 @@ def test_a_key_in_another_spelling_has_the_same_timers(
 ) -> None:
     """Null, NaN and -0.0: set by one spelling and deleted by the other, or set by both and fired once."""
     keys = pa.schema([("key", type)])
-    groups = {"max_parallelism": 16, "first_key_group": 0, "end_key_group": 16, "null_keys": True}
+    groups: dict[str, Any] = {"max_parallelism": 16, "first_key_group": 0, "end_key_group": 16, "null_keys": True}
 
     def rows(key: Any, what: str) -> pa.RecordBatch:
         return pa.record_batch([pa.array([key], type), [what]], names=["key", "what"])

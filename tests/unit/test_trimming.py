@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -44,7 +45,8 @@ def slots(tmp_path: Path, backend: str, count: int) -> list[tuple[SlotDriver, Pr
 def keep(slot: int, process: Process) -> None:
     key = ("local", "operator", slot)
     worker._slot_states.pop(key, None)
-    worker._slot_states[key] = ("run", process.state)
+    run: Any = "run"
+    worker._slot_states[key] = (run, process.state)
 
 
 def run(slots: list[tuple[SlotDriver, Process]], at: list[int]) -> None:
@@ -132,7 +134,8 @@ def test_a_slot_that_a_tick_wakes_for_nothing_is_kept_within_the_limit_too(
     plan = OperatorPlan(record, True, "instance", str(tmp_path / "state"), given, inputs, schema, (), 1000)
     identity = worker.BatchIdentity(QUERY_ID, "run", 1, 0, 0, 0, None)
     monkeypatch.setattr(worker.BatchIdentity, "of_task", lambda: identity)
-    assert list(slot_side._run_slot(plan, Patient(), 0, iter([]), HeldBySpark(handle.to_text()))) == []
+    held: Any = HeldBySpark(handle.to_text())
+    assert list(slot_side._run_slot(plan, Patient(), 0, iter([]), held)) == []
     assert sum(state.memory_bytes for _, state in worker._slot_states.values()) <= limit
 
 

@@ -145,9 +145,12 @@ def test_a_fold_over_what_expired_starts_anew(slot: TtlSlot):
 
 def test_list_elements_and_map_entries_go_each_by_itself_and_the_rest_keeps_its_order(slot: TtlSlot):
     for number in range(4):
-        slot.act(
-            Batch(), T + 400 * number, lambda s, n=number: (s.items.add(["a"], [n]), s.entries.put(["a"], f"m{n}", [n]))
-        )
+
+        def add(s: Any, n: int = number) -> None:
+            s.items.add(["a"], [n])
+            s.entries.put(["a"], f"m{n}", [n])
+
+        slot.act(Batch(), T + 400 * number, add)
     got = slot.act(Batch(), T + 1_400, lambda s: (s.items.get(["a"]).to_pylist(), s.entries.keys(["a"]).to_pylist()))
     assert got == ([[2, 3]], [["m2", "m3"]])
     slot.act(Batch(), T + 1_500, lambda s: s.entries.put(["a"], "m0", [9]))
@@ -368,7 +371,7 @@ class PerKeyRead(PerKey):
 
 
 OUTPUT = pa.schema([("user", pa.string()), ("seen", pa.string())])
-NOTHING = (None, None, None, [], [])
+NOTHING: tuple[Any, ...] = (None, None, None, [], [])
 
 
 def rows(*pairs: tuple[str, int | None]) -> pa.RecordBatch:
@@ -407,6 +410,14 @@ def test_per_key_a_read_refreshes_the_key_that_was_read_and_none_beside_it(slot:
     }
 
 
+def touched_by(users: list[str]) -> Callable[[Any], None]:
+    def touch(s: Any) -> None:
+        s.value.put(users, 1)
+        s.items.add(users, 1)
+
+    return touch
+
+
 def test_a_fold_leaves_out_what_is_expired_and_disk_comes_down(tmp_path: Any):
     """The oldest run may stay for long: all are merged once the cutoff has moved by a quarter of the TTL."""
     slot = TtlSlot(tmp_path, way="base")
@@ -414,7 +425,7 @@ def test_a_fold_leaves_out_what_is_expired_and_disk_comes_down(tmp_path: Any):
     most = 0
     for batch in range(60):
         users = [f"user-{batch}-{n}" for n in range(50)]
-        slot.act(processor, T + 100 * batch, lambda s, users=users: (s.value.put(users, 1), s.items.add(users, 1)))
+        slot.act(processor, T + 100 * batch, touched_by(users))
         most = max(most, len(slot.stored()))
     alive = 2 * 50 * 10
     assert alive <= len(slot.stored()) <= most <= 1.5 * alive
@@ -439,7 +450,7 @@ def test_a_complete_store_lets_go_of_keys_that_nobody_touches(tmp_path: Any):
     most = 0
     for batch in range(200):
         users = [f"user-{batch}-{n}" for n in range(500)]
-        slot.act(processor, T + 100 * batch, lambda s, users=users: (s.value.put(users, 1), s.items.add(users, 1)))
+        slot.act(processor, T + 100 * batch, touched_by(users))
         most = max(most, slot.store.counters["entries"])
     assert most < 4 * 2 * 500 * 10
 
@@ -454,6 +465,7 @@ def test_declarations():
     assert hf.ValueState(pa.int64(), ttl="7 d").ttl == TTL("7 d")
     assert TTL("7 d").duration_ms == TTL(timedelta(days=7)).duration_ms == 7 * 86_400_000
     assert hf.ValueState(pa.int64()).ttl is None
+    wrong: Any
     for wrong in (0, "soon", -1, 1.5):
         with pytest.raises(InvalidRequest):
             hf.ValueState(pa.int64(), ttl=wrong)

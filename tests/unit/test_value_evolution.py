@@ -292,8 +292,8 @@ def test_what_counts_distinct_values_keeps_their_type() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: hf.dropped_field(3), "name is 3"),
-        (lambda: hf.renamed_from(3, pa.field("a", pa.int8())), "name is 3"),
+        (lambda: hf.dropped_field(3), "name is 3"),  # type: ignore[arg-type]
+        (lambda: hf.renamed_from(3, pa.field("a", pa.int8())), "name is 3"),  # type: ignore[call-overload]
         (lambda: hf.with_default("a", 3), "expected a pyarrow.field"),
         (lambda: hf.with_default(pa.field("a", pa.int8()), 300), "300 is no int8 for field 'a'"),
         (lambda: hf.with_default(pa.field("a", pa.int8()), 2.5), "2.5 is no int8 for field 'a'"),

@@ -137,7 +137,7 @@ def test_all_that_is_stored_is_read_and_what_a_later_delta_took_away_is_not(tmp_
     u, one, two = b"u\0\1", b"\1" + (1).to_bytes(8, "little"), b"\1" + (2).to_bytes(8, "little")
     average = struct.pack("<BBdq", 1, 0, 9.0, 2)
     first, second = (5 << 32).to_bytes(8, "big"), (6 << 32).to_bytes(8, "big")
-    deltas = {
+    deltas: dict[str, list[tuple[int, bytes, bytes | None]]] = {
         "1-a": [(1, u, one), (2, u + first, one), (3, u + b"k\0\1", one), (3, u + b"l\0\1", one), (4, u, average)],
         "2-b": [(1, u, two), (2, u + second, two), (3, u + b"l\0\1", None), (1, b"stray\0\1", one)],
     }

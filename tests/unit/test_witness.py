@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,6 @@ from tests.unit.test_partition_log import data
 from holdfast.commit.sink import Scope
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.kafka import wire as wire_module
 from holdfast.kafka.partition_log import Ending, LogPart, LogRecord, PartitionLog
 from holdfast.kafka.transactional_ids import (
     EPOCH_RING,
@@ -101,8 +101,9 @@ def test_traces_of_known_drivers_are_nothing_strange(trace: Trace) -> None:
 def test_traces_of_strangers_stop_a_start_and_say_what_to_choose(trace: Trace) -> None:
     with pytest.raises(Incompatible, match=r"restored from a backup.*newest checkpoint.*`holdfast fork /data/checkp"):
         check_traces("kafka", [Trace(3, "a", 40), trace], KNOWN)
+    nobody: dict[int, str] = {}
     with pytest.raises(Incompatible):
-        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), {}.get, None))
+        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), nobody.get, None))
 
 
 def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:
@@ -160,7 +161,7 @@ def test_a_place_behind_the_end_of_a_log_that_was_lost_does_not_stop_every_start
 
 
 def test_what_a_quota_holds_back_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     log = PartitionLog(LogWire(data(0, 7, "k"), 1, throttled=3), PLACE.topic, PLACE.partition, 1000)
     part = log.read(0, lambda key: True)
     assert part is not None and [one.key for one in part.records] == [b"k"]

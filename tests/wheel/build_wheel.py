@@ -67,8 +67,8 @@ def _named(wheel: Path, target: Target) -> Path:
         tags = ["-m", "wheel", "tags", "--platform-tag", f"linux_{target.architecture}"]
         wheel = wheel.with_name(_said(sys.executable, *tags, str(wheel)).splitlines()[-1])
     repaired = wheel.parent / "repaired"
-    command = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", repaired, wheel]
-    subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir"]
+    subprocess.run([*command, repaired, wheel], check=True)
     (found,) = repaired.glob("*.whl")
     return found
 

@@ -11,6 +11,7 @@ import random
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,7 +49,7 @@ def make_store() -> _core.Store:
     return _core.Store(USER, max_parallelism=KEY_GROUPS, first_key_group=0, end_key_group=KEY_GROUPS)
 
 
-def run_batch(store: _core.Store, batch: pa.RecordBatch, number: int) -> list[dict[str, object]]:
+def run_batch(store: _core.Store, batch: pa.RecordBatch, number: int) -> list[dict[str, Any]]:
     """What the processor gives for one batch."""
     context = Context(query_id="q-1", operator="figures", timestamp_ms=0, slot=0, slots=1, batch_id=number)
     states = [(name, place) for place, (name, _) in enumerate(declared_states(Figures()), start=1)]
@@ -60,7 +61,9 @@ def run_batch(store: _core.Store, batch: pa.RecordBatch, number: int) -> list[di
 def main(folder: Path) -> None:
     """Stops with an AssertionError when a figure differs."""
     chance = random.Random(7)
-    totals, counts, digest = defaultdict(int), defaultdict(int), hashlib.sha256()
+    totals: defaultdict[str, int] = defaultdict(int)
+    counts: defaultdict[str, int] = defaultdict(int)
+    digest = hashlib.sha256()
     store, copy = make_store(), make_store()
     for number in range(1, BATCHES + 1):
         users = [f"user-{chance.randrange(USERS)}" for _ in range(ROWS)]

@@ -87,8 +87,10 @@ def visible(servers: str) -> dict[str, list[tuple[int, int]]]:
             if message.error():
                 left.discard(message.partition())
             else:
-                row = json.loads(message.value())
-                rows[message.key().decode()].append((row["amount"], row["total"]))
+                key, value = message.key(), message.value()
+                assert key is not None and value is not None
+                row = json.loads(value)
+                rows[key.decode()].append((row["amount"], row["total"]))
     reader.close()
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def main(folder: Path) -> None:
     )
     expected: dict[str, int] = {}
     for part in range(2):
-        events = [{"user": f"user-{i % 7}", "amount": i * (part + 1)} for i in range(1000)]
+        events: list[dict[str, Any]] = [{"user": f"user-{i % 7}", "amount": i * (part + 1)} for i in range(1000)]
         for event in events:
             expected[event["user"]] = expected.get(event["user"], 0) + event["amount"]
         (folder / "input").mkdir(exist_ok=True)

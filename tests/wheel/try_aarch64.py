@@ -69,7 +69,7 @@ def try_wheel(wheel: Path, emulator: str) -> str:
             return f"{wheel.name}: only looked at, not run: Debian has no Python {version} here"
         install(wheel, version, folder / "site")
         own = said([sys.executable, PROGRAM, folder / "own"])
-        python = [emulator, "-L", root, root / f"usr/bin/python{version}"]
+        python: list[str | Path] = [emulator, "-L", root, root / f"usr/bin/python{version}"]
         environment = {"PYTHONPATH": str(folder / "site"), "HOME": str(folder), "PATH": os.environ["PATH"]}
         theirs = said([*python, PROGRAM, folder / "theirs"], environment)
     if own.split("digest")[1] != theirs.split("digest")[1] or not theirs.startswith("aarch64: "):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 from holdfast.storage import check_spelling
 
 _CONFIGURATION = Path(__file__).with_name("terminal.log4j2.properties")
 
 
-def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, str]:
+def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Settings by which Spark's log takes one line for each event on the terminal.
 
     ``SparkSession.builder.config(map=hf.terminal_log("/var/log/totals.log"))``
@@ -30,7 +31,7 @@ def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, str]:
 
     Returns
     -------
-    dict[str, str]
+    dict[str, Any]
         ``spark.driver.extraJavaOptions``, in place of what was set before, and no progress bar.
 
     Raises
@@ -42,6 +43,7 @@ def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, str]:
     if file is not None:
         check_spelling(os.fspath(file))
         options.append(f"-Dholdfast.log.file={os.path.abspath(file)}")
+    # Texts, all of them; but a dict[str, str] is none of the dicts that `config(map=...)` is declared to take.
     return {
         "spark.driver.extraJavaOptions": " ".join(map(shlex.quote, options)),
         "spark.ui.showConsoleProgress": "false",

@@ -18,7 +18,7 @@ from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
 from holdfast.source.kafka.reading import read_range
-from holdfast.testing import KafkaBroker
+from holdfast.testing import KafkaBroker, KafkaCluster
 
 _numbers = itertools.count()
 _quiet = logging.getLogger("tests.kafka")
@@ -27,7 +27,7 @@ _quiet = logging.getLogger("tests.kafka")
 class KafkaWorld:
     """One broker, seen from the outside."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
+    def __init__(self, broker: KafkaBroker | KafkaCluster) -> None:
         self.broker = broker
         self.servers = broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers}, logger=_quiet)

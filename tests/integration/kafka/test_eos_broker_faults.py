@@ -582,6 +582,6 @@ def test_the_coordinator_moves_at_every_step(tmp_path: Path) -> None:
             query.strike(step, move, batch)
         query.run_to_the_end()
         assert sum(move.kills for move in moves) == len(steps)
-        for move in moves:
-            move.wait()
+        for one in moves:
+            one.wait()
         query.check()

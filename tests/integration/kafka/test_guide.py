@@ -284,7 +284,9 @@ def test_page_states(reader: Reader) -> None:
     with Harness(names["Sessions"](), "user", "user string, page string", clicked) as harness:
         assert harness.process([{"user": "ada", "page": "/"}])["clicks"].to_pylist() == [1]
 
-    class Mean(names["Prices"]):  # type: ignore[misc]
+    prices: Any = names["Prices"]
+
+    class Mean(prices):
         def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
             yield batch.append_column("mean", self.mean.add(batch, batch["price"]))
 

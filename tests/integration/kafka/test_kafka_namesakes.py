@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, Stream, values
 
@@ -22,7 +24,7 @@ def test_a_namesake_is_not_read_where_the_topic_was_planned(kafka: KafkaWorld, p
     """It has other rows at the same offsets: they were given, and after that the same ones once more, as its first."""
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    options: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest"}
     strict, lossy = (Stream(kafka.source(failOnDataLoss=fail, **options), pool) for fail in ("true", "false"))
     planned = [stream.planner.ranges(stream.offset, stream.planner.latest(stream.offset)) for stream in (strict, lossy)]
     kafka.delete_topic(topic)

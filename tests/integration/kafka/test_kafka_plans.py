@@ -47,7 +47,7 @@ def topic(kafka: KafkaWorld) -> str:
     return name
 
 
-def starts_at(kafka: KafkaWorld, **options: object) -> dict[str, int]:
+def starts_at(kafka: KafkaWorld, **options: Any) -> dict[str, int]:
     options = {"failOnDataLoss": "true", **options}
     source = kafka.source(**options)
     (offsets,) = StreamPlanner(source, Cluster(source)).initial()["offsets"].values()
@@ -151,7 +151,8 @@ def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str, monkeypatch
 
 
 def test_no_broker_is_an_error_that_names_it(kafka: KafkaWorld) -> None:
-    options = kafka.source(subscribe="t", **{"kafka.bootstrap.servers": "127.0.0.1:1"})
+    nowhere: dict[str, Any] = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+    options = kafka.source(subscribe="t", **nowhere)
     with pytest.raises(Unavailable, match=r"Kafka at 127.0.0.1:1 did not say the partitions of subscribe t"):
         Cluster(options, answer_within_ms=1500).topics()
 
@@ -318,7 +319,12 @@ def test_a_topic_that_was_created_again(
         strict.batch()
     with caplog.at_level(logging.WARNING, "holdfast.kafka"):
         read: list[bytes] = []
-        eventually(lambda: bool(read.extend(lossy.batch()) or read))  # its client may still know the old topic
+
+        def is_read() -> bool:
+            read.extend(lossy.batch())
+            return bool(read)
+
+        eventually(is_read)  # its client may still know the old topic
     assert read == values(0, 15, "new")
     assert "was deleted and created again" in caplog.text
     kafka.produce(topic, [b"more"])
@@ -341,7 +347,7 @@ def test_a_replay_does_not_take_a_namesake_for_the_topic(kafka: KafkaWorld, pool
 def test_retention_overtakes_a_stream(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
-    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
+    options: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
     strict, lossy = (Stream(kafka.source(failOnDataLoss=fail, **options), pool) for fail in ("true", "false"))
     assert strict.batch() == lossy.batch() == values(0, 5)
     kafka.delete_before(topic, 8)
@@ -370,7 +376,8 @@ def test_lag_tools_see_the_query(kafka: KafkaWorld, pool: ConsumerPool) -> None:
 
     topic = kafka.topic()
     kafka.produce(topic, values(0, 7))
-    named = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": "mine"}), pool)
+    mine: dict[str, Any] = {"kafka.group.id": "mine"}
+    named = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", **mine), pool)
     unnamed = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", groupIdPrefix="app"), pool)
     silent = Stream(kafka.source(subscribe=topic, startingOffsets="earliest", commitGroupOffsets="false"), pool)
 
@@ -398,9 +405,8 @@ def test_lag_tools_see_what_is_in_a_checkpoint_and_not_what_is_planned(kafka: Ka
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
     group = f"group-of-{topic}"
-    options = kafka.source(
-        subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4, **{"kafka.group.id": group}
-    )
+    named: dict[str, Any] = {"kafka.group.id": group}
+    options = kafka.source(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4, **named)
 
     def shown(stream: Stream, offset: int) -> bool:
         """Each question says it anew: what a coordinator that is just being found refuses is not lost."""

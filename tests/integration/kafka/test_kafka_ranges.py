@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import datetime, timezone
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually, read_all, values
@@ -87,7 +88,8 @@ def test_any_range_of_any_log(kafka: KafkaWorld, pool: ConsumerPool) -> None:
 def test_read_uncommitted_sees_aborted_records(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     topic = kafka.topic()
     kafka.transaction(topic, [b"a", b"b"], commit=False)
-    uncommitted = kafka.source(subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
+    level: dict[str, Any] = {"kafka.isolation.level": "read_uncommitted"}
+    uncommitted = kafka.source(subscribe=topic, **level)
     assert read_all(uncommitted, Range(topic, 0, 0, 3), pool)["value"].to_pylist() == [b"a", b"b"]
 
 
@@ -132,7 +134,7 @@ def test_a_task_that_stops_half_way_leaves_the_pool_in_order(kafka: KafkaWorld, 
     topic = kafka.topic()
     kafka.produce(topic, values(0, 30_000))
     options = kafka.source(subscribe=topic)
-    abandoned = read_range(options, Range(topic, 0, 0, 30_000), pool)
+    abandoned: Any = read_range(options, Range(topic, 0, 0, 30_000), pool)
     next(abandoned)
     abandoned.close()
     assert read_all(options, Range(topic, 0, 5, 25_000), pool)["value"].to_pylist() == values(5, 25_000)
@@ -164,7 +166,8 @@ def test_retention_overtakes_the_reader(kafka: KafkaWorld, pool: ConsumerPool, f
 
 def test_silence_is_an_error_in_the_end(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     topic = kafka.topic()
-    options = kafka.source(subscribe=topic, **{"kafkaConsumer.pollTimeoutMs": "800", "kafka.fetch.wait.max.ms": "100"})
+    short: dict[str, Any] = {"kafkaConsumer.pollTimeoutMs": "800", "kafka.fetch.wait.max.ms": "100"}
+    options = kafka.source(subscribe=topic, **short)
     open_transaction = kafka.begin(topic, [b"v"])
     try:
         with pytest.raises(Unavailable, match=rf"{topic}-0 \[0, 1\).*800 ms \(kafkaConsumer.pollTimeoutMs\)"):

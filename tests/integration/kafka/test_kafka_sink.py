@@ -456,7 +456,7 @@ def test_looks_for_late_strays_leave_alone_what_this_driver_and_newer_ones_have_
     sink = make(kafka.servers, kafka.topic())
     claim = scope(sink).claim
     mine, newer = Scope(QUERY, "run", epoch, sink.name, claim), Scope(QUERY, "heir", epoch + 1, sink.name, claim)
-    found = {}
+    found: dict[Scope, Any] = {}
     for one in (mine, newer):
         writer = sink.open(SinkTask(one, 0, 0, 0, 0))
         writer.write(rows())

@@ -75,7 +75,7 @@ def test_all_limits_read_all_that_is_visible(
     kafka: KafkaWorld, pool: ConsumerPool, written: Written, limit: int, tasks: int | None
 ) -> None:
     """Trigger.AvailableNow: up to what there was, in batches of ``limit`` offsets."""
-    more = {} if tasks is None else {"minPartitions": tasks}
+    more: dict[str, Any] = {} if tasks is None else {"minPartitions": tasks}
     source = kafka.source(subscribe=written.topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit, **more)
     stream = Stream(source, pool)
     stream.planner.fix_end()
@@ -136,7 +136,7 @@ def test_a_stream_that_is_restarted_while_transactions_come_reads_each_row_once(
             ranges = stream.planner.ranges(stream.offset, end)
             first = stream.read(ranges) if act == "replay" else []
             for part in ranges if act == "abandon" else []:
-                batches = read_range(stream.options, part, pool)
+                batches: Any = read_range(stream.options, part, pool)
                 next(batches, None)
                 batches.close()
             again = stream.read(ranges)

@@ -97,7 +97,9 @@ def test_available_now_in_limited_batches_and_a_restart(
     assert stream.values() == values(0, 100)
     # The last batch is seen by lag tools too, though Spark never tells the source that it is committed.
     eventually(lambda: kafka.group_offset(topic, topic) == 100)
-    assert json.loads(query.lastProgress["sources"][0]["latestOffset"])["offsets"] == {topic: {"0": 100}}
+    progress = query.lastProgress
+    assert progress is not None
+    assert json.loads(progress["sources"][0]["latestOffset"])["offsets"] == {topic: {"0": 100}}
 
     kafka.produce(topic, values(100, 110))
     stream.start().awaitTermination(120)
