@@ -112,6 +112,7 @@ def test_the_thread_ends_when_it_is_told_to() -> None:
     sweeps = LateSweeps(WATCH_MS, clock, lambda own: 0, lambda: True)
     sweeps.start()
     [thread] = [one for one in threading.enumerate() if one is sweeps._thread]
+    assert thread.daemon, "a program ends without it"
     sweeps.stop()
     thread.join(120)
     assert not thread.is_alive()
