@@ -31,7 +31,7 @@ from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
 from holdfast.commit.traces import Trace
 from holdfast.errors import Fenced, Incompatible, InternalError, InvalidRequest, Unavailable, Undecided
-from holdfast.storage import LocalFileStore
+from holdfast.storage import LocalFileStore, StoredFile
 
 
 def roll_back(world: World, batches: int, keep_offsets: bool = True) -> None:
@@ -149,6 +149,55 @@ def test_what_is_undecided_stops_every_start_until_somebody_decides() -> None:
     assert drive(world, 2) is None, "both are written again, without a question"
     world.check()
     assert name in world.files
+
+
+class ClaimsOnly(WorldSink):
+    """One that leaves what is open as it is, when it is taken over."""
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        self._world.owners[scope.query_id, scope.sink] = scope.run_id
+        return {"owner": scope.run_id}
+
+
+def test_a_start_aborts_what_a_killed_driver_left_and_tells_how_much(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "holdfast.commit")
+    clean = World(batches=1)
+    drive(clean, 1)
+    world = World(plan={1 + clean.log.index(f"create {record_name('query', 0, 0)}"): "crash"})
+    drive(world, 1)
+    with_options(world, [ClaimsOnly(world, "sink0")]).committer.start()
+    assert {one.state for one in world.transactions["sink0"].values()} == {"aborted"}
+    assert said(caplog) == ["sink 'sink0': 2 strays of earlier attempts were aborted"]
+
+
+def away(*given: object) -> int:
+    raise Unavailable("away")
+
+
+def test_strays_that_cannot_be_aborted_now_stop_no_query_and_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(batches=2)
+    run = Run(world)
+    run.committer.start()
+    run.sinks[0].recover = away  # type: ignore[method-assign]
+    world.fails_next_task = True
+    run.play(0)
+    assert said(caplog) == ["strays of attempts that failed are aborted later: away"]
+
+
+def test_who_is_overtaken_and_cannot_abort_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(batches=2)
+    run = Run(world)
+    run.sinks[0].abort = away  # type: ignore[method-assign, assignment]
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        Run(world).committer.start()
+        return [run._task(0, partition, replay, {}) for partition in range(2)]
+
+    with pytest.raises(Fenced):
+        run.committer.run_batch(0, job)
+    assert said(caplog) == ["what sink 'sink0' prepared is aborted by the next start: away"]
 
 
 def test_what_spark_has_committed_is_not_asked_for_again() -> None:
@@ -328,6 +377,45 @@ def test_a_start_clears_what_killed_drivers_were_writing_and_leaves_what_a_live_
     assert [(tmp_path / name).exists() for name in names] == [False, True, True], "Spark's own are Spark's"
 
 
+def test_of_two_that_start_from_copies_at_the_same_moment_one_is_refused() -> None:
+    """Neither has seen the other as it looked, and both have the same epoch, each in a checkpoint of its own."""
+    world = World(batches=3)
+    drive(world, 1)
+    mine, copied = world.files, dict(world.files)
+    original = Run(world)
+    claim = original.sinks[0].claim
+
+    def after_the_copy(*given: Any) -> Mapping[str, Any]:
+        world.files = copied
+        Run(world).committer.start()
+        world.files = mine
+        return claim(*given)
+
+    original.sinks[0].claim = after_the_copy  # type: ignore[method-assign]
+    with pytest.raises(Incompatible, match="Sink 'sink0' .* there is no batch that is not here, but by another driver"):
+        original.committer.start()
+
+
+class ForgetfulStore(WorldStore):
+    """Another driver forgets the oldest epoch, whenever somebody has just listed them."""
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        found = super().list(prefix)
+        if prefix.endswith("/epochs/") and len(found) > 1:
+            self.delete([found[0].name])
+        return found
+
+
+def test_a_driver_that_is_forgotten_as_its_traces_are_looked_at_is_no_stranger() -> None:
+    world = World(batches=4)
+    for batches in (1, 2, 3):
+        assert drive(world, batches) is None
+    run = Run(world)
+    run.committer._store = ForgetfulStore(world)  # type: ignore[assignment]
+    run.play(3)
+    world.check()
+
+
 @pytest.mark.parametrize("partitions", [[0, 0], [1], [0, 2]])
 def test_a_job_owes_one_result_for_each_task(partitions: list[int]) -> None:
     world = World(batches=1)
@@ -479,7 +567,12 @@ def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> 
     again = replace(recorded, tasks=tuple(replace(task, attempt=1) for task in recorded.tasks))
     run.committer._note_doubted(again)
     assert run.committer.doubted == {2: again.tasks}
+    few = replace(again, batch_id=1)
+    run.committer._note_doubted(few)
+    assert run.committer.doubted == {1: few.tasks, 2: again.tasks}
     many = tuple(replace(again.tasks[0], partition=number) for number in range(300))
     for batch_id in (3, 4):
         run.committer._note_doubted(replace(again, batch_id=batch_id, tasks=many))
     assert list(run.committer.doubted) == [4]
+    run.committer._note_doubted(replace(again, batch_id=5, tasks=2 * many))
+    assert list(run.committer.doubted) == [5], "the newest is told whatever its size"

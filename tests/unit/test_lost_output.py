@@ -7,7 +7,7 @@ from tests.commit_world import Run, World, after_the_first_record, drive, record
 
 from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.record_log import record_name
-from holdfast.errors import Corrupt, Incompatible, Unavailable
+from holdfast.errors import Corrupt, Fenced, Incompatible, Unavailable
 
 
 def lost_in_part() -> int:
@@ -94,6 +94,24 @@ def test_a_sink_that_joins_takes_nothing_of_a_batch_that_runs_again() -> None:
     replay = Replay(the_record(world, 0), {"sink0": frozenset({1})})
     assert [replay.writes("sink0", partition) for partition in range(2)] == [False, True]
     assert not replay.writes("joined", 1)
+
+
+def test_who_is_overtaken_as_a_sink_joins_is_fenced() -> None:
+    """What is recorded has nothing of that sink."""
+    world = World(batches=2, sinks=2, plan={lost_in_part(): "time out"})
+    first = Run(world)
+    first.committer._sinks = {"sink0": first.sinks[0]}
+    first.sinks = first.sinks[:1]
+    with pytest.raises(Unavailable, match=r"partitions \[1\] of sink 'sink0'"):
+        first.play(0)
+    second = Run(world)
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        Run(world).committer.start()
+        return [second._task(0, partition, replay, {}) for partition in range(2)]
+
+    with pytest.raises(Fenced):
+        second.committer.run_batch(0, job)
 
 
 def test_a_record_is_written_once_more_before_what_it_names_is_made_visible() -> None:

@@ -144,6 +144,7 @@ def test_a_copy_is_refused_until_it_is_forked_and_then_writes_what_came_after_it
     as_copied, owners = own(files), dict(world.owners)
     end = drive(world, 4)
     assert isinstance(end, Incompatible)
+    assert str(end).startswith("Sink 'sink0' was written on without the checkpoint world: ")
     assert "the newest record here is of batch 1, at the sink's other side there is batch 3" in str(end)
     assert "run `holdfast fork world`" in str(end)
     assert (world.visible, own(files), world.owners) == (before, as_copied, owners), (
