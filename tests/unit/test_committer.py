@@ -180,7 +180,7 @@ def test_strays_that_cannot_be_aborted_now_stop_no_query_and_are_told(caplog: py
     world = World(batches=2)
     run = Run(world)
     run.committer.start()
-    run.sinks[0].recover = away  # type: ignore[method-assign]
+    run.sinks[0].recover = away  # type: ignore[assignment,method-assign]
     world.fails_next_task = True
     run.play(0)
     assert said(caplog) == ["strays of attempts that failed are aborted later: away"]
@@ -391,7 +391,7 @@ def test_of_two_that_start_from_copies_at_the_same_moment_one_is_refused() -> No
         world.files = mine
         return claim(*given)
 
-    original.sinks[0].claim = after_the_copy  # type: ignore[method-assign]
+    original.sinks[0].claim = after_the_copy  # type: ignore[assignment,method-assign]
     with pytest.raises(Incompatible, match="Sink 'sink0' .* there is no batch that is not here, but by another driver"):
         original.committer.start()
 

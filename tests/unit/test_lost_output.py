@@ -100,7 +100,7 @@ def test_who_is_overtaken_as_a_sink_joins_is_fenced() -> None:
     """What is recorded has nothing of that sink."""
     world = World(batches=2, sinks=2, plan={lost_in_part(): "time out"})
     first = Run(world)
-    first.committer._sinks = {"sink0": first.sinks[0]}
+    first.committer._sinks = {"sink0": first.sinks[0]}  # type: ignore[dict-item]
     first.sinks = first.sinks[:1]
     with pytest.raises(Unavailable, match=r"partitions \[1\] of sink 'sink0'"):
         first.play(0)

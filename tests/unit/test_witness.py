@@ -78,6 +78,7 @@ def test_a_witness_that_is_damaged_or_belongs_elsewhere_is_told() -> None:
         _trace(LogRecord(101, NAME.encode(), b"nonsense", 7, 5, Ending.COMMITTED), PLACE, SCOPE)
 
 
+NOBODY: dict[int, str] = {}
 KNOWN = Known("/data/checkpoint", (3, 4, 6), {3: "a", 4: "b", 6: "d"}.get, 41)
 
 
@@ -102,9 +103,8 @@ def test_traces_of_known_drivers_are_nothing_strange(trace: Trace) -> None:
 def test_traces_of_strangers_stop_a_start_and_say_what_to_choose(trace: Trace) -> None:
     with pytest.raises(Incompatible, match=r"restored from a backup.*newest checkpoint.*`holdfast fork /data/checkp"):
         check_traces("kafka", [Trace(3, "a", 40), trace], KNOWN)
-    nobody: dict[int, str] = {}
     with pytest.raises(Incompatible):
-        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), nobody.get, None))
+        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), NOBODY.get, None))
 
 
 def test_who_is_stopped_by_a_stranger_is_told_what_and_where() -> None:
@@ -119,7 +119,7 @@ def test_who_is_stopped_by_a_stranger_is_told_what_and_where() -> None:
     with pytest.raises(
         Incompatible, match=r"of no batch, .* there is no batch that is not here, but by another driver\. T"
     ):
-        check_traces("kafka", [Trace(9)], Known("/data/checkpoint", (1,), {}.get, None))
+        check_traces("kafka", [Trace(9)], Known("/data/checkpoint", (1,), NOBODY.get, None))
 
 
 def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:
