@@ -13,6 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # One more than cores where these are few: tests wait a third of their time, for a JVM to start or a broker to elect.
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 BENCH ?= keyed_sum
+PART ?= commit
 KILLS ?= 2
 SEED ?= $(shell date +%Y%m%d)
 BENCHES := keyed_sum long_run core_ops small_batch growth upload recovery savepoint rescale read memory ttl timers low_latency evolution pressure storage load kafka_source eos exactly_once
@@ -29,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
 
-.PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short beside figures faults nightly asan tsan azurite wheel wheels oldest docs clean
+.PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short beside figures faults nightly mutants asan tsan azurite wheel wheels oldest docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -157,6 +158,15 @@ faults: maven dev $(VENV)/spark-classes.stamp  ## the crash harnesses: KILLS=20 
 nightly: maven dev $(VENV)/spark-classes.stamp  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
 	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
 	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+
+# About an hour for commit/ on two cores. The tree stays as it is: mutants live in memory (tests/mutants.py).
+mutants: $(VENV)/mutants.stamp  ## small changes in a room, and those that no test notices: PART=commit/record.py ARGS="--only decided"
+	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.mutants $(PART) $(ARGS)
+
+$(VENV)/mutants.stamp: $(VENV)/built.stamp
+	$(BIN)/python .ci/requirements.py mutants >$(VENV)/mutants-requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement $(VENV)/mutants-requirements.txt
+	@touch $@
 
 # Links and names that lead nowhere are errors. MkDocs' theme would say in each run that it has a successor.
 docs: $(VENV)/docs.stamp  ## the pages and the reference made from docstrings, as a site in build/site

@@ -1,19 +1,19 @@
 """Under which conditions figures came about: the commit, the versions, the machine, and who else was at work on it.
 
 What others took is counted, not guessed: processor time of the whole machine (/proc/stat) less that of this process
-and its descendants. A load average has the benchmark itself in it.
+and of all that it started. A load average has the benchmark itself in it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +23,6 @@ from benchmarks.figures import ROOT
 #: Their changes are no change of what is measured.
 RECORDED = "benchmarks/recorded"
 PACKAGES = ("holdfast-spark", "pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka", "obstore")
-_PR_SET_CHILD_SUBREAPER = 36
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,11 +40,14 @@ class ProcessorTime:
         """As the kernel counts it."""
         user, nice, system, _, _, irq, softirq, steal, *_ = map(int, _first_line("/proc/stat").split()[1:])
         busy = user + nice + system + irq + softirq
-        ours = sum(_ticks(process) for process in (os.getpid(), *descendants(os.getpid())))
-        return cls(time.monotonic(), busy / _TICKS_PER_S, ours / _TICKS_PER_S, steal / _TICKS_PER_S)
+        if _group is not None:
+            ours_s = _group.seconds()
+        else:
+            ours_s = sum(_ticks(process) for process in (os.getpid(), *descendants(os.getpid()))) / _TICKS_PER_S
+        return cls(time.monotonic(), busy / _TICKS_PER_S, ours_s, steal / _TICKS_PER_S)
 
     def others_since(self, start: ProcessorTime) -> float:
-        """Part of the machine's processor time that went to other processes. A child that died unseen counts there."""
+        """Part of the machine's processor time that went to other processes."""
         return self._part(start, (self.busy_s - start.busy_s) - (self.ours_s - start.ours_s))
 
     def stolen_since(self, start: ProcessorTime) -> float:
@@ -56,16 +58,72 @@ class ProcessorTime:
         return max(0.0, seconds / max(1e-9, (self.clock_s - start.clock_s) * (os.cpu_count() or 1)))
 
 
-def adopt_orphans() -> None:
-    """From now on children of our children whose parent has died are ours (prctl(2), PR_SET_CHILD_SUBREAPER).
+@contextlib.contextmanager
+def counted_as_ours() -> Iterator[None]:
+    """All that this process takes within, and all that it starts, however it ends, is ours: by a control group.
 
-    Spark's daemons and killed JVMs bury nobody: what their workers took would count as another's. Nobody buries them
-    here either, so the kernel keeps their times until we end.
+    By the process table alone it is not: Spark's daemon of workers buries none of them (it ignores SIGCHLD), so the
+    kernel forgets what they took, and it would count as another's. Where no group can be made, that is said.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "prctl")
+    global _group
+    try:
+        group = _Group.made()
+    except (OSError, KeyError) as error:
+        print(f"# no control group ({error}): what workers took that have ended counts as another's", flush=True)
+        yield
+        return
+    _group = group
+    try:
+        yield
+    finally:
+        _group = None
+        group.leave()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A control group that counts processor time, below that of this process; version 1 or 2 of the interface."""
+
+    path: Path
+    second: bool
+
+    @classmethod
+    def made(cls) -> _Group:
+        """With this process in it. OSError or KeyError: none can be made here."""
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        of = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+        second = "cpuacct" not in of
+        root = Path("/sys/fs/cgroup", "" if second else "cpuacct")
+        above = root / of["" if second else "cpuacct"].lstrip("/")
+        group = cls(above / f"holdfast-bench-{os.getpid()}", second)
+        group.path.mkdir()
+        try:
+            (group.path / "cgroup.procs").write_text(f"{os.getpid()}", encoding="utf-8")
+        except OSError:
+            group.path.rmdir()
+            raise
+        return group
+
+    def seconds(self) -> float:
+        """Of all that are or were in it."""
+        if not self.second:
+            return int((self.path / "cpuacct.usage").read_text(encoding="utf-8")) / 1e9
+        return int(_first_line(f"{self.path}/cpu.stat").split()[1]) / 1e6
+
+    def leave(self) -> None:
+        """Whoever is still in it goes on in the group above."""
+        for _ in range(100):
+            for process in (self.path / "cgroup.procs").read_text(encoding="utf-8").split():
+                with contextlib.suppress(ProcessLookupError):
+                    (self.path.parent / "cgroup.procs").write_text(process, encoding="utf-8")
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.05)
+        print(f"# {self.path} is left: something in it does not end", flush=True)
+
+
+_group: _Group | None = None
 
 
 def descendants(process: int) -> list[int]:

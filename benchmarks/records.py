@@ -158,11 +158,11 @@ def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Pat
             "--record: a short run is no figure; run it without --short, on a machine that does nothing else"
         )
     commit, clean = conditions.commit() if given.record else ("", False)
-    conditions.adopt_orphans()
-    before, start = conditions.load(), ProcessorTime.now()
+    before = conditions.load()
     begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
     _say_machine(before)
-    with kept_figures() as figures, work_folder(given.folder) as folder:
+    with conditions.counted_as_ours(), kept_figures() as figures, work_folder(given.folder) as folder:
+        start = ProcessorTime.now()
         yield folder
         end = ProcessorTime.now()
     others, stolen = end.others_since(start), end.stolen_since(start)

@@ -16,6 +16,8 @@ from typing import Any
 from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
+from holdfast.commit.record import CommitRecord
+from holdfast.commit.record_log import RecordLog
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
 from holdfast.commit.timeline import FORMAT, VERSION, Fork
@@ -223,7 +225,7 @@ class WorldSink:
 
     def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
         self._world.step("traces")
-        found = list(self._world.traces[scope.query_id, self.name])
+        found = list(self._world.traces[scope.query_id, scope.sink])
         self._world.step("traced", answer=True)
         return found
 
@@ -231,12 +233,12 @@ class WorldSink:
         self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
     ) -> Mapping[str, Any]:
         self._world.step("claim")
-        self._world.owners[scope.query_id, self.name] = scope.run_id
+        self._world.owners[scope.query_id, scope.sink] = scope.run_id
         self.recover(scope, newest)
-        check(self._world.traces[scope.query_id, self.name])
-        if self._world.owners[scope.query_id, self.name] != scope.run_id:
+        check(self._world.traces[scope.query_id, scope.sink])
+        if self._world.owners[scope.query_id, scope.sink] != scope.run_id:
             raise Fenced("another driver claims it at the same moment")
-        self._world.traces[scope.query_id, self.name].append(Trace(scope.epoch, scope.run_id))
+        self._world.traces[scope.query_id, scope.sink].append(Trace(scope.epoch, scope.run_id))
         self._world.step("claimed", answer=True)
         return {"owner": scope.run_id}
 
@@ -245,7 +247,7 @@ class WorldSink:
         # what that committed look lost; unless there are witnesses.
         epoch = scope.epoch % RING if self._world.witnessed else scope.epoch
         owner = epoch if self._world.epoch_in_names else "any"
-        name = f"{scope.query_id}-{self.name}-{owner}-{partition}-{batch_id % 2}-{attempt}"
+        name = f"{scope.query_id}-{scope.sink}-{owner}-{partition}-{batch_id % 2}-{attempt}"
         return self.open_name(name, scope.run_id, scope.epoch, batch_id)
 
     def open_name(self, name: str, run_id: str, epoch: int, batch_id: int) -> Transaction:
@@ -260,7 +262,7 @@ class WorldSink:
 
     def commit(self, scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
         self._world.step("commit")
-        if scope.claim and self._world.owners[scope.query_id, self.name] != scope.claim["owner"]:
+        if scope.claim and self._world.owners[scope.query_id, scope.sink] != scope.claim["owner"]:
             raise Fenced("another driver has claimed it")
         self._world.step("it is still the owner's")
         outcomes = []
@@ -272,13 +274,14 @@ class WorldSink:
             if transaction.state == "prepared":
                 transaction.state = "committed"
                 self._world.visible[self.name] += transaction.rows
-                self._world.traces[scope.query_id, self.name].append(transaction.trace)
+                self._world.traces[scope.query_id, scope.sink].append(transaction.trace)
             assert transaction.state == "committed"
             outcomes.append(Outcome.DONE)
             self._world.step("mid_commit", answer=True)
         return outcomes
 
     def abort(self, scope: Scope, committables: Sequence[Committable]) -> None:
+        assert scope.sink == self.name
         self._world.step("abort")
         for one in committables:
             transaction = self._transaction(one)
@@ -288,7 +291,7 @@ class WorldSink:
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         self._world.step("recover")
         kept = {one.body["generation"] for one in keep}
-        mine = [one for one in self._ids.values() if one.name.startswith(f"{scope.query_id}-{self.name}-")]
+        mine = [one for one in self._ids.values() if one.name.startswith(f"{scope.query_id}-{scope.sink}-")]
         strays = [one for one in mine if one.state in ("open", "prepared") and one.generation not in kept]
         for stray in strays:
             stray.state = "aborted"
@@ -390,3 +393,26 @@ def drive_to_the_end(world: World, restarts: int = 40) -> list[Any]:
         ends.append(drive(world, world.batches))
         assert len(ends) < restarts, f"no progress: {ends[-3:]}\n{world.log[-60:]}"
     return ends
+
+
+def records(world: World) -> list[str]:
+    return [name.rpartition("/")[2] for name in sorted(world.files) if "/records/" in name]
+
+
+def after_the_first_record() -> int:
+    """The step at which a driver looks whether it may make visible what it has recorded."""
+    world = World(batches=1)
+    drive(world, 1)
+    written = next(
+        number for number, what in enumerate(world.log) if what.startswith("created") and "/records/" in what
+    )
+    looks = (n for n in range(written, len(world.log)) if world.log[n].startswith("get holdfast/query/epochs/"))
+    return 1 + next(looks)
+
+
+def the_record(world: World, batch_id: int) -> CommitRecord:
+    log = RecordLog(WorldStore(world), "query")  # type: ignore[arg-type]
+    log.load()
+    found = log.newest(batch_id)
+    assert found is not None
+    return found

@@ -283,6 +283,15 @@ def test_a_checkpoint_in_a_bucket_is_forked_by_the_environment(s3, monkeypatch):
     assert [file.name for file in store.list("holdfast/forks/")] == ["holdfast/forks/000001.json"]
 
 
+def test_a_checkpoint_in_a_bucket_is_forked_by_the_options_that_are_given(s3, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # nobody is there
+    checkpoint, options = f"s3://{s3.bucket()}/checkpoint", StorageOptions(endpoint=s3.url)
+    store = open_file_store(checkpoint, options)
+    store.put("metadata", b'{"id":"0f0f0f0f-0000-4000-8000-000000000000"}')
+    fork_checkpoint(checkpoint, storage=options)
+    assert [file.name for file in store.list("holdfast/forks/")] == ["holdfast/forks/000001.json"]
+
+
 # --- URIs ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.conditions import ProcessorTime
+from benchmarks.conditions import ProcessorTime, counted_as_ours
 from benchmarks.figures import Measured, at_least, at_most, figure, in_turns, kept_figures, ratio
 from benchmarks.pages import cell, readable
 from benchmarks.records import DamagedRecord, Record, newest, read_all, recorded
@@ -167,3 +168,18 @@ def test_processor_time_of_others_is_told_from_ours() -> None:
     assert end.ours_s - start.ours_s >= 0.45
     of_machine = (end.busy_s - start.busy_s) + (end.stolen_s - start.stolen_s)
     assert of_machine >= end.ours_s - start.ours_s - 0.1
+
+
+def test_what_a_child_took_that_nobody_buried_is_ours() -> None:
+    """As Spark's daemon leaves its workers: it ignores SIGCHLD, and the kernel forgets them."""
+    with counted_as_ours():
+        start = ProcessorTime.now()
+        if not any(Path("/sys/fs/cgroup").rglob(f"holdfast-bench-{os.getpid()}")):
+            pytest.skip("no control group may be made here")
+        spin = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+        forgetful = "import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        forgetful += f"subprocess.Popen([sys.executable, '-c', {spin!r}]).wait()"
+        subprocess.run([sys.executable, "-c", forgetful], check=True)
+        end = ProcessorTime.now()
+    assert end.ours_s - start.ours_s >= 0.45
+    assert not any(Path("/sys/fs/cgroup").rglob(f"holdfast-bench-{os.getpid()}"))

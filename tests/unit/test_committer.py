@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.commit_world import Run, World, WorldSink, drive
+from tests.commit_world import (
+    Clock,
+    Run,
+    World,
+    WorldSink,
+    WorldStore,
+    after_the_first_record,
+    drive,
+    records,
+)
 
+from holdfast.commit import sweeps
+from holdfast.commit.batch import Replay, TaskResult
+from holdfast.commit.committer import CommitOptions, Committer, CommitTimes
+from holdfast.commit.epochs import Driver
 from holdfast.commit.record_log import RecordLog, record_name
+from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
 from holdfast.commit.traces import Trace
-from holdfast.errors import Corrupt, Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
-
-
-def records(world: World) -> list[str]:
-    return [name.rpartition("/")[2] for name in sorted(world.files) if "/records/" in name]
+from holdfast.errors import Fenced, Incompatible, InternalError, InvalidRequest, Unavailable, Undecided
+from holdfast.storage import LocalFileStore, StoredFile
 
 
 def roll_back(world: World, batches: int, keep_offsets: bool = True) -> None:
@@ -25,17 +41,6 @@ def roll_back(world: World, batches: int, keep_offsets: bool = True) -> None:
         del world.files[f"commits/{batch}"]
         if not keep_offsets:
             world.files[f"offsets/{batch}"] = b"written anew"
-
-
-def after_the_first_record() -> int:
-    """The step at which a driver looks whether it may make visible what it has recorded."""
-    world = World(batches=1)
-    drive(world, 1)
-    written = next(
-        number for number, what in enumerate(world.log) if what.startswith("created") and "/records/" in what
-    )
-    looks = (n for n in range(written, len(world.log)) if world.log[n].startswith("get holdfast/query/epochs/"))
-    return 1 + next(looks)
 
 
 def test_records_are_kept_as_long_as_spark_keeps_batches() -> None:
@@ -71,7 +76,7 @@ def test_a_rollback_further_than_records_are_kept_is_refused() -> None:
     end = drive(world, 6)
     assert isinstance(end, Incompatible)
     assert "rolled back further than records are kept" in str(end)
-    assert "Roll back to batch 3" in str(end)
+    assert "has records of batches 3 to 5 only" in str(end) and "Roll back to batch 3" in str(end)
     assert "run `holdfast fork world`" in str(end) and "delete" not in str(end)
     world.fork("query")
     assert drive(world, 6) is None
@@ -100,9 +105,10 @@ def test_an_overtaken_driver_is_fenced_and_says_by_whom() -> None:
     assert all(t.state != "prepared" for t in world.transactions["sink0"].values())
 
 
-def test_a_sink_that_does_not_answer_is_asked_until_the_limit() -> None:
+def test_a_sink_that_does_not_answer_is_asked_until_the_limit(caplog: pytest.LogCaptureFixture) -> None:
     world = World(batches=2)
     run = Run(world)
+    run.committer._retries.sleep(50)  # a clock begins anywhere
     asked: list[float] = []
 
     def commit(scope: Scope, committables: Sequence[Committable]) -> list[Outcome]:
@@ -110,9 +116,11 @@ def test_a_sink_that_does_not_answer_is_asked_until_the_limit() -> None:
         raise Unavailable("no answer")
 
     run.sinks[0].commit = commit  # type: ignore[method-assign]
-    with pytest.raises(Unavailable, match=r"committing batch 0 to sink 'sink0' failed 4 times .*no answer"):
+    with pytest.raises(Unavailable, match=r"failed 4 times in 0\.7 s; the limit is 1 s .*retry\.max.*no answer"):
         run.play(0)
-    assert asked == [0, 100, 300, 700]
+    assert [one - 50_000 for one in asked] == [0, 100, 300, 700]
+    doing = "committing batch 0 to sink 'sink0' failed and is tried again in"
+    assert said(caplog) == [f"{doing} {pause_ms} ms: no answer" for pause_ms in (100, 200, 400)]
     assert drive(world, 2) is None
     world.check()
 
@@ -141,6 +149,55 @@ def test_what_is_undecided_stops_every_start_until_somebody_decides() -> None:
     assert drive(world, 2) is None, "both are written again, without a question"
     world.check()
     assert name in world.files
+
+
+class ClaimsOnly(WorldSink):
+    """One that leaves what is open as it is, when it is taken over."""
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        self._world.owners[scope.query_id, scope.sink] = scope.run_id
+        return {"owner": scope.run_id}
+
+
+def test_a_start_aborts_what_a_killed_driver_left_and_tells_how_much(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "holdfast.commit")
+    clean = World(batches=1)
+    drive(clean, 1)
+    world = World(plan={1 + clean.log.index(f"create {record_name('query', 0, 0)}"): "crash"})
+    drive(world, 1)
+    with_options(world, [ClaimsOnly(world, "sink0")]).committer.start()
+    assert {one.state for one in world.transactions["sink0"].values()} == {"aborted"}
+    assert said(caplog) == ["sink 'sink0': 2 strays of earlier attempts were aborted"]
+
+
+def away(*given: object) -> int:
+    raise Unavailable("away")
+
+
+def test_strays_that_cannot_be_aborted_now_stop_no_query_and_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(batches=2)
+    run = Run(world)
+    run.committer.start()
+    run.sinks[0].recover = away  # type: ignore[assignment,method-assign]
+    world.fails_next_task = True
+    run.play(0)
+    assert said(caplog) == ["strays of attempts that failed are aborted later: away"]
+
+
+def test_who_is_overtaken_and_cannot_abort_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(batches=2)
+    run = Run(world)
+    run.sinks[0].abort = away  # type: ignore[method-assign, assignment]
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        Run(world).committer.start()
+        return [run._task(0, partition, replay, {}) for partition in range(2)]
+
+    with pytest.raises(Fenced):
+        run.committer.run_batch(0, job)
+    assert said(caplog) == ["what sink 'sink0' prepared is aborted by the next start: away"]
 
 
 def test_what_spark_has_committed_is_not_asked_for_again() -> None:
@@ -205,31 +262,6 @@ def test_a_sink_of_another_kind_may_not_take_a_name_before() -> None:
         with_another_kind(world).play(0)
 
 
-def test_lost_output_needs_the_partitions_it_had() -> None:
-    clean = World(batches=1)
-    drive(clean, 1)
-    plan = {1 + clean.log.index("mid_commit"): "time out"}  # after the first of two is committed
-    world = World(batches=2, plan=plan)
-    assert isinstance(drive(world, 2), Unavailable)
-    world.partitions = 3
-    end = drive(world, 2)
-    assert isinstance(end, Incompatible)
-    assert "it has 3 partitions now, recorded are 2" in str(end)
-    world.partitions = 2
-    assert drive(world, 2) is None
-    world.check()
-
-
-def test_a_damaged_record_is_told_and_not_guessed_at() -> None:
-    world = World(batches=2, plan={after_the_first_record(): "crash"})
-    drive(world, 2)
-    name = record_name("query", 0, 0)
-    world.files[name] = world.files[name].replace(b'"attempt', b'"attempx')[:-9]
-    end = drive(world, 2)
-    assert isinstance(end, Corrupt)
-    assert name in str(end)
-
-
 def test_a_driver_that_is_overtaken_while_it_waits_for_a_sink_does_not_fence_its_successor() -> None:
     world = World(batches=3)
     slow, heir = Run(world), Run(world)
@@ -249,6 +281,280 @@ def test_a_driver_that_is_overtaken_while_it_waits_for_a_sink_does_not_fence_its
     world.check()
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "holdfast.commit"]
+
+
+def test_who_is_overtaken_as_it_records_says_by_whom() -> None:
+    clean = World()
+    drive(clean, 4)
+    plan = {1 + clean.log.index(f"create {record_name('query', 0, 0)}"): "overtake"}
+    world = World(plan=plan)
+    end = drive(world, 4)
+    assert isinstance(end, Fenced)
+    assert "batch 0 was recorded by another driver, run run2 of epoch 2, which took over the checkpoint" in str(end)
+    assert "this is epoch 1" in str(end) and "Stop one of the two" in str(end)
+
+
+def test_a_record_that_an_overtaken_driver_just_managed_to_write_counts() -> None:
+    world = World(batches=2)
+    old = Run(world)
+    old.committer.start()
+    record = old.committer._new_record(0, 0, [old._task(0, partition, None, {}) for partition in range(2)])
+    heir = Run(world)
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        old.committer._log.create(record)
+        return [heir._task(0, partition, replay, {}) for partition in range(2)]
+
+    world.files["offsets/0"] = b"offsets of 0"
+    with pytest.raises(Unavailable, match="run run1 of epoch 1, just before this driver, of epoch 2, took its place"):
+        heir.committer.run_batch(0, job)
+    assert not any(one.state == "prepared" for one in world.transactions["sink0"].values())
+    assert drive(world, 2) is None
+    world.check()
+
+
+def test_who_is_overtaken_aborts_what_its_tasks_prepared_since() -> None:
+    """Its successor has swept before."""
+    world = World(sinks=2)
+    old = Run(world)
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        Run(world).committer.start()
+        results = [old._task(0, partition, None, {}) for partition in range(2)]
+        return [replace(one, committables={"sink1": one.committables["sink1"]}) for one in results]
+
+    with pytest.raises(Fenced):
+        old.committer.run_batch(0, job)
+    assert {one.state for one in world.transactions["sink1"].values()} == {"aborted"}
+
+
+def test_a_commit_is_timed(caplog: pytest.LogCaptureFixture) -> None:
+    """Benchmarks read it."""
+    caplog.set_level("DEBUG", "holdfast.commit")
+    run = Run(World())
+    sleep, sink = run.committer._retries.sleep, run.sinks[0]
+    sleep(7)
+    create, commit = run.committer._store.create_if_absent, sink.commit
+    run.committer._store.create_if_absent = lambda *given: (sleep(0.02), create(*given))[1]  # type: ignore[method-assign]
+    sink.commit = lambda *given: (sleep(0.3), commit(*given))[1]  # type: ignore[method-assign]
+    assert run.committer.times == CommitTimes(0.0, 0.0)
+    run.play(0)
+    assert (round(run.committer.times.record_ms), round(run.committer.times.commit_ms)) == (20, 300)
+    assert said(caplog)[-1] == f"batch 0: {run.committer.times}"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("sweep holdfast/query/", "old epochs and half-written files are cleared at the next start: sweep"),
+        ("delete", "old commit records are deleted later: delete"),
+    ],
+)
+def test_what_can_be_done_later_stops_no_query_and_is_told(
+    step: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clean = World()
+    drive(clean, 4)
+    world = World(plan={1 + clean.log.index(step): "refuse"})
+    assert drive(world, 4) is None
+    assert any(one.startswith(told) and one.endswith("the test wanted it") for one in said(caplog)), said(caplog)
+    world.check()
+
+
+def test_a_start_clears_what_killed_drivers_were_writing_and_leaves_what_a_live_one_writes(tmp_path: Path) -> None:
+    names = ("holdfast/query/records/.tmp-old", "holdfast/query/records/.tmp-new", "offsets/.tmp-old")
+    for name in names:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (50_000, 50_000) if name.endswith("old") else (98_000, 98_000))
+    clock = Clock()
+    clock.ms = 100_000_000
+    options = CommitOptions(Retries(1_000, 100, clock, clock.sleep), 3)
+    Committer(LocalFileStore(str(tmp_path)), "query", Driver("run", "host", 1, 0), [], options).start()
+    assert [(tmp_path / name).exists() for name in names] == [False, True, True], "Spark's own are Spark's"
+
+
+def test_of_two_that_start_from_copies_at_the_same_moment_one_is_refused() -> None:
+    """Neither has seen the other as it looked, and both have the same epoch, each in a checkpoint of its own."""
+    world = World(batches=3)
+    drive(world, 1)
+    mine, copied = world.files, dict(world.files)
+    original = Run(world)
+    claim = original.sinks[0].claim
+
+    def after_the_copy(*given: Any) -> Mapping[str, Any]:
+        world.files = copied
+        Run(world).committer.start()
+        world.files = mine
+        return claim(*given)
+
+    original.sinks[0].claim = after_the_copy  # type: ignore[assignment,method-assign]
+    with pytest.raises(Incompatible, match="Sink 'sink0' .* there is no batch that is not here, but by another driver"):
+        original.committer.start()
+
+
+class ForgetfulStore(WorldStore):
+    """Another driver forgets the oldest epoch, whenever somebody has just listed them."""
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        found = super().list(prefix)
+        if prefix.endswith("/epochs/") and len(found) > 1:
+            self.delete([found[0].name])
+        return found
+
+
+def test_a_driver_that_is_forgotten_as_its_traces_are_looked_at_is_no_stranger() -> None:
+    world = World(batches=4)
+    for batches in (1, 2, 3):
+        assert drive(world, batches) is None
+    run = Run(world)
+    run.committer._store = ForgetfulStore(world)  # type: ignore[assignment]
+    run.play(3)
+    world.check()
+
+
+@pytest.mark.parametrize("partitions", [[0, 0], [1], [0, 2]])
+def test_a_job_owes_one_result_for_each_task(partitions: list[int]) -> None:
+    world = World(batches=1)
+    run = Run(world)
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        for partition in range(2):
+            run._task(0, partition, None, {})
+        return [TaskResult(partition, 0, 0, 0) for partition in partitions]
+
+    with pytest.raises(InternalError, match=re.escape(f"found results of partitions {partitions}")):
+        run.committer.run_batch(0, job)
+    assert {one.state for one in world.transactions["sink0"].values()} == {"aborted"}
+    assert records(world) == []
+
+
+def test_a_sink_that_gives_too_few_answers_is_told() -> None:
+    run = Run(World(batches=1))
+    run.sinks[0].commit = lambda scope, committables: [Outcome.DONE]  # type: ignore[method-assign]
+    with pytest.raises(InternalError, match="'sink0' was asked to commit 2 committables and gave 1 answers"):
+        run.play(0)
+
+
+class ToldSink(WorldSink):
+    """Keeps what it is told of whoever comes, and of what its newest record names."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.told: list[tuple[str, Scope, Driver | None, list[int]]] = []
+
+    def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
+        self.told.append(("traces", scope, None, [one.partition for one in newest]))
+        assert scope.claim == {}
+        return super().traces(scope, newest)
+
+    def claim(
+        self, scope: Scope, driver: Driver, newest: Sequence[Committable], check: Callable[[Sequence[Trace]], None]
+    ) -> Mapping[str, Any]:
+        self.told.append(("claim", scope, driver, [one.partition for one in newest]))
+        return super().claim(scope, driver, newest, check)
+
+
+def test_a_sink_is_told_who_comes_and_what_its_newest_record_names() -> None:
+    world = World(batches=3)
+    drive(world, 2)
+    run = Run(world)
+    sink = ToldSink(world, "sink0")
+    run.committer._sinks = {"sink0": sink}  # type: ignore[dict-item]
+    run.committer.start()
+    assert sink.told == [
+        ("traces", Scope("query", "run2", 0, "sink0"), None, [0, 1]),
+        ("claim", Scope("query", "run2", 2, "sink0"), Driver("run2", "host", 1, 0), [0, 1]),
+    ]
+
+
+def with_options(world: World, sinks: Sequence[WorldSink], **options: Any) -> Run:
+    """A driver with sinks and options of the test's own."""
+    run = Run(world)
+    run.sinks = list(sinks)
+    retries, driver = run.committer._retries, Driver(run.run_id, "host", 1, 0)
+    given = CommitOptions(**{"retries": retries, "retained_batches": 3, **options})
+    run.committer = Committer(WorldStore(world), "query", driver, run.sinks, given)  # type: ignore[arg-type]
+    return run
+
+
+class LateSink(WorldSink):
+    """One whose strays are in somebody's way."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.looks: list[tuple[str, int, bool]] = []
+        self.looked = threading.Event()
+
+    def abort_late(self, scope: Scope, *, own: bool) -> int:
+        self.looks.append((scope.sink, scope.epoch, own))
+        self.looked.set()
+        return 0
+
+
+def test_strays_of_earlier_drivers_are_looked_for_until_the_query_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "FIRST_PAUSE_MS", 1.0)
+    for ended_by in ("close", "not running"):
+        world = World(batches=1)
+        sink, running = LateSink(world, "sink0"), [True]
+        run = with_options(world, [sink], is_running=lambda running=running: running[0])
+        run.play(0)
+        assert sink.looked.wait(120)
+        if ended_by == "close":
+            run.committer.close()
+        running[0] = ended_by == "close"
+        thread = run.committer._sweeps._thread
+        assert thread is not None
+        thread.join(120)
+        assert not thread.is_alive()
+        assert set(sink.looks) == {("sink0", 1, False)}
+
+
+def test_own_strays_are_looked_for_for_a_while_after_attempts_have_failed() -> None:
+    world = World(batches=9)
+    sink = LateSink(world, "sink0")
+    run = with_options(world, [sink], is_running=lambda: False, orphan_max_ms=60_000)
+
+    def looks_after(batch_id: int, seconds: float) -> int:
+        run.committer._retries.sleep(seconds)
+        before = len(sink.looks)
+        run.play(batch_id)
+        return len(sink.looks) - before
+
+    run.play(0)
+    assert looks_after(1, 20) == 0, "nothing has failed"
+    world.fails_next_task = True
+    run.play(2)
+    assert [looks_after(batch_id, 20) for batch_id in (3, 4, 5, 6)] == [1, 1, 1, 0]
+    assert set(sink.looks) == {("sink0", 1, True)}
+
+
+def test_where_tasks_have_copies_each_may_have_left_something() -> None:
+    world = World(batches=1)
+    run = with_options(world, [WorldSink(world, "sink0")], speculation=True)
+
+    def copy(replay: Replay | None) -> list[TaskResult]:
+        results = [run._task(0, partition, None, {}) for partition in range(2)]
+        run.sinks[0].open_transaction(run.committer.scope("sink0"), 0, 0, 1)
+        return results
+
+    run.committer.run_batch(0, copy)
+    assert [task.partition for task in run.committer.doubted[0]] == [0, 1]
+    assert sorted(one.state for one in world.transactions["sink0"].values()) == ["aborted", "committed", "committed"]
+
+
+def test_two_records_are_kept_at_least() -> None:
+    """The newest one's batch may have to run again, and the one before it is what it goes on from."""
+    world = World(batches=5)
+    run = with_options(world, [WorldSink(world, "sink0")], retained_batches=1)
+    for batch_id in range(5):
+        run.play(batch_id)
+    assert records(world) == [f"{batch:012d}-0000.json" for batch in (3, 4)]
+
+
 def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> None:
     """Spark may have what the first attempts left."""
     world = World(batches=6)
@@ -261,7 +567,12 @@ def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> 
     again = replace(recorded, tasks=tuple(replace(task, attempt=1) for task in recorded.tasks))
     run.committer._note_doubted(again)
     assert run.committer.doubted == {2: again.tasks}
+    few = replace(again, batch_id=1)
+    run.committer._note_doubted(few)
+    assert run.committer.doubted == {1: few.tasks, 2: again.tasks}
     many = tuple(replace(again.tasks[0], partition=number) for number in range(300))
     for batch_id in (3, 4):
         run.committer._note_doubted(replace(again, batch_id=batch_id, tasks=many))
     assert list(run.committer.doubted) == [4]
+    run.committer._note_doubted(replace(again, batch_id=5, tasks=2 * many))
+    assert list(run.committer.doubted) == [5], "the newest is told whatever its size"

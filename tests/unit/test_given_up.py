@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.commit_world import Run, World
 
 from holdfast.commit.given_up import check_not_given_up
 from holdfast.errors import Incompatible
@@ -37,7 +38,9 @@ def test_one_that_was_not_committed(tmp_path: Path) -> None:
 
 def test_one_that_was_rolled_back_and_whose_number_is_a_repartitions(tmp_path: Path) -> None:
     store = checkpoint(tmp_path, (100, 2), (200, 2), (200, 3), (400, 3))
-    with pytest.raises(Incompatible, match="batch 2 is visible.*was rolled back, and its state repartitioned"):
+    with pytest.raises(
+        Incompatible, match="batch 2 is visible.*was rolled back, and its state repartitioned.*`holdfast fork"
+    ):
         check_not_given_up(store, 2)
 
 
@@ -47,3 +50,15 @@ def test_what_spark_does_not_say_is_no_reason(tmp_path: Path, said: str) -> None
     for batch_id in (1, 2):
         (tmp_path / "offsets" / str(batch_id)).write_text(said)
         check_not_given_up(store, 1)
+
+
+def test_a_start_after_a_batch_was_given_up_changes_nothing(tmp_path: Path) -> None:
+    world = World(batches=2)
+    Run(world).committer.run_batch(0, lambda replay: [])
+    checkpoint(tmp_path, (200, 2), (100, 3))
+    for name in ("offsets/0", "offsets/1"):
+        world.files[name] = (tmp_path / name).read_bytes()
+    before, owners = dict(world.files), dict(world.owners)
+    with pytest.raises(Incompatible, match="Spark has given that batch up"):
+        Run(world).committer.start()
+    assert (world.files, world.owners) == (before, owners)

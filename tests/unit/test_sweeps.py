@@ -77,7 +77,8 @@ def test_a_look_that_takes_long_is_rare() -> None:
     assert len(strays.looks) <= 4
 
 
-def test_a_look_that_fails_is_repeated() -> None:
+def test_a_look_that_fails_is_repeated_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "holdfast.commit")
     clock, looks = Clock(), []
 
     def abort(own: bool) -> int:
@@ -87,6 +88,7 @@ def test_a_look_that_fails_is_repeated() -> None:
     for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
         clock.ms += pause_ms
     assert len(looks) > WATCH_MS / PAUSE_MAX_MS
+    assert set(caplog.messages) == {"what late tasks may have opened is looked for again later: the test wanted it"}
 
 
 def test_own_strays_are_looked_for_between_batches_once_attempts_have_failed() -> None:
@@ -112,6 +114,7 @@ def test_the_thread_ends_when_it_is_told_to() -> None:
     sweeps = LateSweeps(WATCH_MS, clock, lambda own: 0, lambda: True)
     sweeps.start()
     [thread] = [one for one in threading.enumerate() if one is sweeps._thread]
+    assert thread.daemon, "a program ends without it"
     sweeps.stop()
     thread.join(120)
     assert not thread.is_alive()

@@ -78,6 +78,7 @@ def test_a_witness_that_is_damaged_or_belongs_elsewhere_is_told() -> None:
         _trace(LogRecord(101, NAME.encode(), b"nonsense", 7, 5, Ending.COMMITTED), PLACE, SCOPE)
 
 
+NOBODY: dict[int, str] = {}
 KNOWN = Known("/data/checkpoint", (3, 4, 6), {3: "a", 4: "b", 6: "d"}.get, 41)
 
 
@@ -96,14 +97,29 @@ def test_traces_of_known_drivers_are_nothing_strange(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", [Trace(4, "b", 42), Trace(4, "x", 41), Trace(7, "e"), Trace(5, "c"), Trace(9), Trace(batch_id=42)]
+    "trace",
+    [Trace(4, "b", 42), Trace(4, "x", 41), Trace(3, "x"), Trace(7, "e"), Trace(5, "c"), Trace(9), Trace(batch_id=42)],
 )
 def test_traces_of_strangers_stop_a_start_and_say_what_to_choose(trace: Trace) -> None:
     with pytest.raises(Incompatible, match=r"restored from a backup.*newest checkpoint.*`holdfast fork /data/checkp"):
         check_traces("kafka", [Trace(3, "a", 40), trace], KNOWN)
-    nobody: dict[int, str] = {}
     with pytest.raises(Incompatible):
-        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), nobody.get, None))
+        check_traces("kafka", [Trace(1, "a", 0)], Known("/data/checkpoint", (), NOBODY.get, None))
+
+
+def test_who_is_stopped_by_a_stranger_is_told_what_and_where() -> None:
+    traces = [
+        Trace(3, "a", 40, "old"),
+        Trace(9, "z", 43, "offset 7"),
+        Trace(9, "z", 44, ""),
+        Trace(3, "a", 41, "known"),
+    ]
+    with pytest.raises(Incompatible, match=r"Sink 'kafka'.* is of batch 41, .* there is batch 44 \(offset 7\)\. "):
+        check_traces("kafka", traces, KNOWN)
+    with pytest.raises(
+        Incompatible, match=r"of no batch, .* there is no batch that is not here, but by another driver\. T"
+    ):
+        check_traces("kafka", [Trace(9)], Known("/data/checkpoint", (1,), NOBODY.get, None))
 
 
 def test_epochs_in_names_are_a_ring_where_there_are_witnesses() -> None:

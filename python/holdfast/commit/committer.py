@@ -81,14 +81,12 @@ class Committer:
     ) -> None:
         self._store = store
         self._spark_query_id = query_id
-        self._query_id = query_id  # its timeline's, once it has started
         self._driver = driver
         self._run_id = driver.run_id
         self._sinks = {sink.name: sink for sink in sinks}
         self._options = options
         self._retries = options.retries
-        self._log = RecordLog(store, query_id)
-        self._epochs = Epochs(store, query_id, driver)
+        self._go_by(query_id)  # until it has started, and knows its timeline
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
@@ -146,9 +144,7 @@ class Committer:
         """Looks whether the sinks were written on without this checkpoint; takes it and them over; finishes what the
         newest record names; aborts all strays. Once a run, before any task.
         """
-        self._query_id = self._retries.call("reading the forks", lambda: timeline_of(self._store, self._spark_query_id))
-        self._log = RecordLog(self._store, self._query_id)
-        self._epochs = Epochs(self._store, self._query_id, self._driver)
+        self._go_by(self._retries.call("reading the forks", lambda: timeline_of(self._store, self._spark_query_id)))
         self._look_around()
         self._retries.call("claiming the checkpoint", self._epochs.claim)
         record = self._newest_record()
@@ -173,6 +169,11 @@ class Committer:
     def close(self) -> None:
         """The query has ended: nothing is looked after any more."""
         self._sweeps.stop()
+
+    def _go_by(self, query_id: str) -> None:
+        self._query_id = query_id
+        self._log = RecordLog(self._store, query_id)
+        self._epochs = Epochs(self._store, query_id, self._driver)
 
     def _newest_record(self) -> CommitRecord | None:
         self._retries.call("listing the commit records", self._log.load)
@@ -282,7 +283,7 @@ class Committer:
         record, again = replay.record, replay.lost_partitions
         sinks = {}
         for name, sink in record.sinks.items():
-            lost = replay.lost.get(name, frozenset())
+            lost = replay.lost[name]
             kept = [one for one in sink.committables if one.partition not in lost]
             new = [one for one in _committables(results, name) if one.partition in lost]
             together = tuple(sorted((*kept, *new), key=lambda one: one.partition))

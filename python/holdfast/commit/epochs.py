@@ -74,8 +74,10 @@ class Epochs:
 
     def driver_of(self, number: int) -> Driver | None:
         """Who had an epoch; None when that is forgotten."""
-        data = self._store.get(self._name(number))
-        return None if data is None else Driver(**unseal(data, FORMAT, VERSION, self._name(number)))
+        name = self._name(number)
+        data = self._store.get(name)
+        where = f"the epoch {name} in {self._store.uri}"
+        return None if data is None else Driver(**unseal(data, FORMAT, VERSION, where))
 
     def _fenced(self, newest: int) -> str:
         other = self.driver_of(newest)
