@@ -115,6 +115,7 @@ ROWS = (
     Row("1 GB of state opened again, s: warm, cold", ["recovery.warm_s", "recovery.cold_s"]),
     Row("the same with nothing in the page cache", ["recovery.warm_uncached_s", "recovery.cold_uncached_s"]),
     Row("a query started again without local files, time ÷ Spark's RocksDB provider's", ["recovery.vs_spark"]),
+    Row("the same, s; of these the opening of its state", ["recovery.restart_s", "recovery.opening_s"]),
     Row("state that another number of slots begins with, s a GB", ["rescale.seconds_per_gb"]),
     Row(
         "a savepoint made; begun with: MB of Parquet a second of processor time",
