@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as spark_types
 from tests.processors import Passing
 from tests.streams import FileStream
 
@@ -101,6 +103,37 @@ def test_every_type_comes_through(stream: FileStream, spark: SparkSession, zone:
     for name, (_, kind, values) in COLUMNS.items():
         assert found[name].cast(kind).to_pylist() == values, name
     assert str(found["double"].to_pylist()) == str(COLUMNS["double"][2])
+
+
+class Latest(hf.KeyedProcessor):
+    """The latest time of day of each key, and a note of it as an entry of a map."""
+
+    latest = hf.ValueState(pa.time64("ns"))
+    notes = hf.MapState(pa.time64("us"), pa.int64())
+
+    def process(self, key: tuple[int], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, object]]:
+        for row in rows.to_pylist():
+            if row["at"] is not None:
+                before = self.latest.value()
+                self.latest.update(max(row["at"], before or row["at"]))
+                self.notes[row["at"]] = len(self.notes.keys())
+            yield {"k": key[0], "at": row["at"], "latest": self.latest.value(), "notes": len(self.notes.keys())}
+
+
+@pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
+@pytest.mark.parametrize("precision", [0, 3, 6])
+def test_times_of_day_come_through_and_are_kept(stream: FileStream, spark: SparkSession, precision: int) -> None:
+    stream.write(pa.table({"k": [1, 1, 2]}), pa.table({"k": [1, 2, 2]}))
+    times = f"cast(elt(k, '23:59:59.999999', '00:00:00') AS time({precision}))"
+    rows = stream.events().selectExpr("k", f"nullif({times}, time'00:00:00') AS at")
+    schema = f"k long, at time({precision}), latest time(6), notes long"
+    query = stream.start(rows.transform(hf.keyed("k", Latest(), schema, name="latest")))
+    query.awaitTermination()
+    last = time(23, 59, 59, {0: 0, 3: 999000, 6: 999999}[precision])
+    found = pa.concat_tables(stream.output.values()).sort_by("k").to_pylist()
+    assert [row["k"] for row in found] == [1, 1, 1, 2, 2, 2]
+    assert all(row == {"k": 1, "at": last, "latest": last, "notes": 1} for row in found[:3])
+    assert all(row == {"k": 2, "at": None, "latest": None, "notes": 0} for row in found[3:])
 
 
 def test_large_arrow_types_are_understood(stream: FileStream, spark: SparkSession) -> None:

@@ -76,6 +76,8 @@ class _Ddl:
             return fields
         if name in ("decimal", "dec", "numeric"):
             return spark.DecimalType(*self._numbers())
+        if name == "time" and hasattr(spark, "TimeType"):  # since Spark 4.1
+            return spark.TimeType(*self._numbers())
         if name not in _NAMES:
             raise self._error(name)
         return _NAMES[name]()

@@ -144,6 +144,8 @@ def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:
         return _SIMPLE[name]
     if isinstance(kind, spark.StringType):  # before Spark 4.0 varchar and char; since then also collations
         return pa.string()
+    if isinstance(kind, getattr(spark, "TimeType", ())):  # since Spark 4.1; its Arrow form, whatever the precision
+        return pa.time64("ns")
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.DayTimeIntervalType):
