@@ -105,24 +105,28 @@ def test_every_type_comes_through(stream: FileStream, spark: SparkSession, zone:
     assert str(found["double"].to_pylist()) == str(COLUMNS["double"][2])
 
 
-class Latest(hf.KeyedProcessor):
-    """The latest time of day of each key, and a note of it as an entry of a map."""
-
-    latest = hf.ValueState(pa.time64("ns"))
-    notes = hf.MapState(pa.time64("us"), pa.int64())
-
-    def process(self, key: tuple[int], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, object]]:
-        for row in rows.to_pylist():
-            if row["at"] is not None:
-                before = self.latest.value()
-                self.latest.update(max(row["at"], before or row["at"]))
-                self.notes[row["at"]] = len(self.notes.keys())
-            yield {"k": key[0], "at": row["at"], "latest": self.latest.value(), "notes": len(self.notes.keys())}
-
-
 @pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
 @pytest.mark.parametrize("precision", [0, 3, 6])
-def test_times_of_day_come_through_and_are_kept(stream: FileStream, spark: SparkSession, precision: int) -> None:
+def test_times_of_day_come_through_and_are_kept(
+    stream: FileStream, spark: SparkSession, spark_of_all_tests: SparkSession, precision: int
+) -> None:
+    for session in (spark, spark_of_all_tests):  # plans are checked by the settings of whichever is active
+        session.conf.set("spark.sql.timeType.enabled", "true")
+
+    class Latest(hf.KeyedProcessor):
+        """The latest time of day of each key, and a note of it as an entry of a map."""
+
+        latest = hf.ValueState(pa.time64("ns"))
+        notes = hf.MapState(pa.time64("us"), pa.int64())
+
+        def process(self, key: tuple[int], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, object]]:
+            for row in rows.to_pylist():
+                if row["at"] is not None:
+                    before = self.latest.value()
+                    self.latest.update(max(row["at"], before or row["at"]))
+                    self.notes[row["at"]] = len(self.notes.keys())
+                yield {"k": key[0], "at": row["at"], "latest": self.latest.value(), "notes": len(self.notes.keys())}
+
     stream.write(pa.table({"k": [1, 1, 2]}), pa.table({"k": [1, 2, 2]}))
     times = f"cast(elt(k, '23:59:59.999999', '00:00:00') AS time({precision}))"
     rows = stream.events().selectExpr("k", f"nullif({times}, time'00:00:00') AS at")
