@@ -107,11 +107,7 @@ def test_every_type_comes_through(stream: FileStream, spark: SparkSession, zone:
 
 @pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
 @pytest.mark.parametrize("precision", [0, 3, 6])
-def test_times_of_day_come_through_and_are_kept(
-    stream: FileStream, spark: SparkSession, spark_of_all_tests: SparkSession, precision: int
-) -> None:
-    for session in (spark, spark_of_all_tests):  # plans are checked by the settings of whichever is active
-        session.conf.set("spark.sql.timeType.enabled", "true")
+def test_times_of_day_come_through_and_are_kept(stream: FileStream, precision: int) -> None:
 
     class Latest(hf.KeyedProcessor):
         """The latest time of day of each key, and a note of it as an entry of a map."""
