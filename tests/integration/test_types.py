@@ -107,7 +107,9 @@ def test_every_type_comes_through(stream: FileStream, spark: SparkSession, zone:
 
 @pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
 @pytest.mark.parametrize("precision", [0, 3, 6])
-def test_times_of_day_come_through_and_are_kept(stream: FileStream, precision: int) -> None:
+def test_times_of_day_come_through_and_are_kept(stream: FileStream, spark: SparkSession, precision: int) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    spark.createDataFrame([], "k long")  # makes it the active session, by whose settings Spark checks plans
 
     class Latest(hf.KeyedProcessor):
         """The latest time of day of each key, and a note of it as an entry of a map."""
