@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks.control_group import ControlGroup, new_group
 from benchmarks.figures import ROOT
 
 #: Their changes are no change of what is measured.
@@ -67,8 +68,8 @@ def counted_as_ours() -> Iterator[None]:
     """
     global _group
     try:
-        group = _Group.made()
-    except (OSError, KeyError) as error:
+        group = _Group.entered()
+    except OSError as error:
         print(f"# no control group ({error}): what workers took that have ended counts as another's", flush=True)
         yield
         return
@@ -80,25 +81,15 @@ def counted_as_ours() -> Iterator[None]:
         group.leave()
 
 
-@dataclass(frozen=True)
-class _Group:
-    """A control group that counts processor time, below that of this process; version 1 or 2 of the interface."""
-
-    path: Path
-    second: bool
+class _Group(ControlGroup):
+    """One that counts processor time."""
 
     @classmethod
-    def made(cls) -> _Group:
-        """With this process in it. OSError or KeyError: none can be made here."""
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        of = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
-        second = "cpuacct" not in of
-        root = Path("/sys/fs/cgroup", "" if second else "cpuacct")
-        above = root / of["" if second else "cpuacct"].lstrip("/")
-        group = cls(above / f"holdfast-bench-{os.getpid()}", second)
-        group.path.mkdir()
+    def entered(cls) -> _Group:
+        """With this process in it. OSError: none can be made here."""
+        group = cls(*new_group("cpuacct", f"holdfast-bench-{os.getpid()}", within_own=True))
         try:
-            (group.path / "cgroup.procs").write_text(f"{os.getpid()}", encoding="utf-8")
+            group.processes.write_text(f"{os.getpid()}", encoding="utf-8")
         except OSError:
             group.path.rmdir()
             raise
@@ -113,7 +104,7 @@ class _Group:
     def leave(self) -> None:
         """Whoever is still in it goes on in the group above."""
         for _ in range(100):
-            for process in (self.path / "cgroup.procs").read_text(encoding="utf-8").split():
+            for process in self.processes.read_text(encoding="utf-8").split():
                 with contextlib.suppress(ProcessLookupError):
                     (self.path.parent / "cgroup.procs").write_text(process, encoding="utf-8")
             with contextlib.suppress(OSError):

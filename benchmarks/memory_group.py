@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ROOT = Path("/sys/fs/cgroup")
+from benchmarks.control_group import ControlGroup, new_group
 
 
 @dataclass
@@ -48,14 +48,8 @@ def run_within(command: Sequence[str], cwd: Path, limit_bytes: int | None) -> Ra
             return Ran(child.returncode, said, peak.stop(), group.kills() > 0)
 
 
-@dataclass
-class _Group:
-    path: Path
-    second: bool  # version of the interface
-
-    @property
-    def processes(self) -> Path:
-        return self.path / "cgroup.procs"
+class _Group(ControlGroup):
+    """One with a limit on memory, whose peak is watched."""
 
     def limit(self, limit_bytes: int) -> None:
         """Swap is not for going beyond it."""
@@ -82,16 +76,13 @@ class _Group:
 
 @contextlib.contextmanager
 def _group() -> Iterator[_Group]:
-    second = (_ROOT / "cgroup.controllers").exists()
-    path = (_ROOT if second else _ROOT / "memory") / f"holdfast-bench-{uuid.uuid4().hex[:8]}"
     try:
-        path.mkdir()
+        group = _Group(*new_group("memory", f"holdfast-bench-{uuid.uuid4().hex[:8]}", within_own=False))
     except OSError as error:
         raise SystemExit(
-            f"expected to be able to make a memory cgroup, found {error}: run this as root, or where {path.parent} "
-            "may be written"
+            f"expected to be able to make a memory cgroup, found {error}: run this as root, or where that "
+            "folder may be written"
         ) from error
-    group = _Group(path, second)
     try:
         yield group
     finally:

@@ -61,8 +61,6 @@ def start_session(master: str, folder: Path, **settings: str) -> SparkSession:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        # Of all sessions, as Spark checks plans by the settings of whichever is active in the thread.
-        .config("spark.sql.timeType.enabled", "true")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.local.dir", str(folder / "spark-local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

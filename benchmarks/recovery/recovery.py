@@ -35,6 +35,7 @@ from benchmarks.turns import turns
 from pyspark.sql import DataFrame
 
 import holdfast as hf
+from holdfast.spark.metrics import operators_in
 
 VALUE_BYTES = 100
 #: What the state lives through before it is opened again, and what a query does after each restart.
@@ -158,12 +159,7 @@ def run_engine(folder: Path, engine: str) -> None:
     )
     query.awaitTermination()
     ms = [batch.durationMs["triggerExecution"] for batch in query.recentProgress if batch.numInputRows]
-    opened = [
-        json.loads(slot)["open_ms"]
-        for name, seen in query.recentProgress[0].observedMetrics.items()
-        if name.startswith("holdfast.")
-        for slot in seen["slots"]
-    ]
+    opened = [operator.open_ms_max for operator in operators_in(query.recentProgress[0]).values()]
     print("MS " + json.dumps([ms, opened]), flush=True)
     os.killpg(0, signal.SIGKILL)  # the JVM too: nothing is closed in order
 
@@ -187,8 +183,8 @@ class Restarts:
         if self._engine == "spark":
             self.replayed.append(changelogs_after_snapshots(self._folder / "checkpoint" / "state" / "0"))
         cached = forget(self._folder)
-        ms, opened = _child(self._folder, self._engine)
-        self.opening_s += [max(opened) / 1000] if opened else []
+        ms, opened_ms = _child(self._folder, self._engine)
+        self.opening_s += [each / 1000 for each in opened_ms]
         first, later = ms[0] / 1000, statistics.median(ms[2:]) / 1000
         told = f"{self._engine}: first batch {first:.2f} s, later ones {later:.2f} s"
         print(f"{told}, {cached / 1e6:.1f} MB in the page cache before", flush=True)

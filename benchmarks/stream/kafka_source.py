@@ -70,7 +70,7 @@ def consume(servers: str, partitions: list[int], rows: int, settings: dict[str, 
     started = time.time()
     size = 0
     while seen < rows:
-        values = [message.value() or b"" for message in consumer.consume(min(10_000, rows - seen), 0.1)]
+        values: list[Any] = [message.value() for message in consumer.consume(min(10_000, rows - seen), 0.1)]
         seen += len(values)
         size += len(values) and len(values[0])
     times.put((started, time.time(), size))

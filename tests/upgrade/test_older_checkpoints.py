@@ -5,16 +5,14 @@ had left in Kafka, which happens once more at a new broker before today's code s
 
 from __future__ import annotations
 
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from tests.kafka_reading import unstable
 from tests.spark_sessions import ROOT
 from tests.upgrade.judge import ROWS_A_BATCH, judge
 from tests.upgrade.kafka_past import KafkaPast
-from tests.upgrade.make_checkpoints import TOPIC, Run
+from tests.upgrade.make_checkpoints import TOPIC, todays_code_goes_on
 
 from holdfast.testing import KafkaBroker
 
@@ -24,7 +22,6 @@ OLDER = sorted((ROOT / "tests" / "golden" / "older").glob("*.tar.gz"))
 #: What a start has most to do with; the others are for the night.
 SHORT = ("mid_commit",)
 LAST_BATCH = 9
-STARTS_MAX = 5
 
 
 def _cases() -> list[object]:
@@ -51,14 +48,6 @@ def test_a_checkpoint_that_earlier_code_wrote_goes_on_with_nothing_lost_and_noth
         archive.extractall(tmp_path, filter="data")  # with the times of the files, by which runs and strays are told
     with KafkaBroker() as broker:
         KafkaPast.read(tmp_path / "past.json").happen(broker.bootstrap_servers)
-        # A batch that a stop cut short has transactions open, which readers wait for until the next start ends them.
-        for last_batch in range(LAST_BATCH, LAST_BATCH + STARTS_MAX):
-            run = Run(sys.executable, tmp_path, broker.bootstrap_servers, last_batch)
-            try:
-                assert run.wait() == 0, run.said()
-            finally:
-                run.kill()
-            if not unstable(broker.bootstrap_servers, TOPIC):
-                break
+        todays_code_goes_on(tmp_path, broker.bootstrap_servers, LAST_BATCH)
         # One more may have been committed before it was stopped.
         assert judge(broker.bootstrap_servers, TOPIC, tmp_path / "out") >= (LAST_BATCH + 1) * ROWS_A_BATCH
