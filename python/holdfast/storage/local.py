@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
@@ -68,7 +69,7 @@ class LocalFileStore:
             return self._publish("copying to", target, lambda new: source.fetch(name, new) and _sync_file(new))
         with self._errors("copying to", target):
             if not os.path.lexists(self._path(target)):
-                if not os.path.isfile(path):
+                if not is_file(path):
                     return None
                 try:
                     return self._link(path, self._path(target))
@@ -90,7 +91,7 @@ class LocalFileStore:
     def fetch(self, name: str, path: str) -> bool:
         with self._errors("reading", name):
             path_here = self._path(name)
-            if not os.path.isfile(path_here):
+            if not is_file(path_here):
                 return False
             with open(path, "xb", buffering=0) as target:
                 _copy(path_here, target)
@@ -130,7 +131,7 @@ class LocalFileStore:
     def _walk(self, prefix: str) -> Iterator[StoredFile]:
         # The folder that holds everything of this prefix; a prefix may end within a name.
         top = os.path.join(self.root, prefix.rpartition("/")[0])
-        for folder, _, names in os.walk(top):
+        for folder, _, names in os.walk(top, onerror=_unless_missing):
             for entry in names:
                 path = os.path.join(folder, entry)
                 name = os.path.relpath(path, self.root)
@@ -184,7 +185,7 @@ class LocalFileStore:
         try:
             return self._write_durably(path, lambda file: _copy(of, file))
         except FileNotFoundError:
-            if os.path.exists(of):
+            if is_file(of):
                 raise
             return False  # deleted since
 
@@ -195,7 +196,7 @@ class LocalFileStore:
         try:
             os.link(path, copy)
         except FileNotFoundError:
-            if not os.path.isfile(path):
+            if not is_file(path):
                 raise
             self._durable_folders.clear()  # somebody deleted the folder
             self._make_folders(folder)
@@ -234,8 +235,8 @@ class LocalFileStore:
         try:
             os.link(temporary, path)
             return True
-        except FileExistsError:
-            return False
+        except FileExistsError:  # by this very call, where NFS sent it again as the answer did not come
+            return _is_one_file(temporary, path)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -257,6 +258,32 @@ class LocalFileStore:
             raise
         except OSError as error:
             raise Unavailable(f"{doing} {name!r} in {self.uri} failed: {_explain(error, self.root)}") from error
+
+
+def is_file(path: str) -> bool:
+    """Whether a file is there, or a link that leads to one.
+
+    Raises
+    ------
+    OSError
+        It cannot be told: the file system does not answer, or does not let this user look.
+    """
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _unless_missing(error: OSError) -> None:
+    """A folder that cannot be listed is not an empty one; `os.walk` would take it for that."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+def _is_one_file(path: str, other: str) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    return False
 
 
 def _copy(path: str, file: BinaryIO) -> None:
@@ -297,7 +324,7 @@ def _explain(error: OSError, root: str) -> str:
             text += f" ({shutil.disk_usage(root).free} bytes are free there)"
         return text + "; free space there, or set spark.holdfast.checkpoint.dir to a larger place"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return text + "; give this user write access there, or set spark.holdfast.checkpoint.dir to another place"
+        return text + "; let this user read and write there, or set spark.holdfast.checkpoint.dir to another place"
     if error.errno == errno.ENOTDIR:
         return text + "; expected a folder, found a file in the path"
     if error.errno == errno.EISDIR:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from holdfast.errors import Unavailable
 from holdfast.storage.file_store import FileStore
+from holdfast.storage.local import is_file
 
 T = TypeVar("T")
 
@@ -78,6 +79,10 @@ def local_file(store: FileStore, name: str, folder: str | None = None) -> Iterat
     """
     path = store.local_path(name)
     if path is not None:
+        try:
+            is_file(path)
+        except OSError as error:
+            raise Unavailable(f"{name!r} of {store.uri} cannot be looked at: {error}") from error
         yield path
         return
     try:
