@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
+from holdfast.errors import Corrupt
 
 OLDER = Path(__file__).resolve().parents[1] / "golden" / "older"
 
@@ -37,3 +38,38 @@ def test_every_committed_batch_is_what_its_sink_shows(tmp_path: Path, archive: P
                 found = checkpoint.read("draws", state, batch_id=version.batch_id).read_all()
                 values = dict(zip(found["user"].to_pylist(), found["value"].to_pylist()))
                 assert values == {user: row[column] for user, row in shown.items()}
+
+
+@pytest.mark.parametrize("archive", ["999c060-idle", "999c060-mid_commit"])
+def test_a_copy_that_was_cut_off_is_never_whole_with_less(tmp_path: Path, archive: str) -> None:
+    """After each file of Spark's state, in the order in which rsync copies."""
+    with tarfile.open(OLDER / f"{archive}.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+
+    def rows() -> dict[str, int]:
+        with hf.Checkpoint(tmp_path / "checkpoint", state=tmp_path / "state") as checkpoint:
+            found = checkpoint.read("draws", "total").read_all()
+            return dict(zip(found["user"].to_pylist(), found["value"].to_pylist()))
+
+    def is_whole() -> bool:
+        with hf.Checkpoint(tmp_path / "checkpoint", state=tmp_path / "state") as checkpoint:
+            return checkpoint.verify().whole
+
+    newest = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    whole, refused = rows(), 0
+    assert len(whole) > 5
+    copied = sorted(path for path in (tmp_path / "checkpoint" / "state").rglob("*") if path.is_file())
+    for last in reversed(sorted(copied, key=lambda path: str(path).encode())):
+        last.unlink()
+        try:
+            assert rows() == whole
+        except Corrupt:
+            refused += 1
+            assert not is_whole()
+            with pytest.raises(Corrupt):
+                hf.Savepoint.create(
+                    checkpoint=tmp_path / "checkpoint", state=tmp_path / "state", batch_id=newest, to=tmp_path / "to"
+                )
+    assert refused > 10
+    with pytest.raises(Corrupt, match="has Spark's state of 0 stateful operators, .*'draws'.*a copy that was cut off"):
+        rows()

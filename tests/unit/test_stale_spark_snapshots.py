@@ -144,7 +144,7 @@ def query(folder: Path, batches: int, *, stale: int, first: int = 0) -> SparkFil
 
 def second_slot(folder: Path, version: int) -> str:
     """Of which attempt its handle is, as a reader of checkpoints finds it."""
-    texts = SparkState(LocalFileStore(str(folder))).texts(SparkOperator(0, "applyInPandasWithState", 1), version)
+    texts = SparkState(LocalFileStore(str(folder))).texts(SparkOperator(0, "applyInPandasWithState", 1), version, 1)
     return json.loads(list(texts)[1])["version_id"]
 
 

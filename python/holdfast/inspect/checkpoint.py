@@ -89,7 +89,7 @@ class Checkpoint:
     ) -> None:
         store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
         self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
-        self._committed = Committed(store, self._spark_reader.texts)
+        self._committed = Committed(store, self._spark_reader.texts, self._begun)
         self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone
         self._state = ReadOnlyStore(self._found_state)
         self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
@@ -428,6 +428,12 @@ class Checkpoint:
 
     def _whole(self, stored: StoredHandle) -> Handle:
         return self._versions.slot(self.record(stored.operator), stored.slot).whole(stored)
+
+    def _begun(self) -> list[str]:
+        """The names of operators that have stored a version; whether it was ever committed is not looked at."""
+        folder = query_folder(self.query_id) + "/"
+        names = (file.name[len(folder) :] for file in self._state.list(folder) if "/delta/" in file.name)
+        return sorted({unquote(name.partition("/")[0]) for name in names})
 
     def _operator_names(self) -> list[str]:
         folder = operator_prefix(self.query_id, "x").rpartition("/")[0] + "/"

@@ -6,14 +6,14 @@ Spark's default provider keeps its state, its files are read here; otherwise Spa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
-from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, unreadable
+from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkState, unreadable
 from holdfast.storage import FileStore
 
 #: Of a checkpoint, a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
@@ -37,10 +37,16 @@ class Committed:
         Spark's checkpoint.
     spark_reader
         Reads state that is not kept by Spark's default provider; None: such a checkpoint is refused.
+    begun
+        The names of the query's operators that have stored something, each of which is one of Spark's stateful
+        operators; by default it is not known where they store it.
     """
 
-    def __init__(self, store: FileStore, spark_reader: SparkReader | None) -> None:
+    def __init__(
+        self, store: FileStore, spark_reader: SparkReader | None, begun: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         self.store = store
+        self._begun = begun
         self.query_id = spark_query_id(store)
         self._spark_reader = spark_reader
         self._state: SparkState | None = None
@@ -80,12 +86,14 @@ class Committed:
                 f"{reason}: give a session, Checkpoint(…, spark=spark)"
             )
         if self._state is None or batch.batch_id not in self._known:
-            self._known = set(self.batches())
-            self._state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
+            known = set(self.batches())
+            state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
+            self._check_complete(state, readable=reason is None)
+            self._known, self._state = known, state
         found: dict[str, dict[int, StoredHandle]] = {}
         for operator in self._state.operators():
             if reason is None:
-                texts = list(self._state.texts(operator, batch.batch_id + 1))
+                texts = list(self._state.texts(operator, batch.batch_id + 1, batch.partitions))
             else:
                 assert self._spark_reader is not None  # refused before
                 texts = self._spark_reader(batch, operator.number)
@@ -94,6 +102,18 @@ class Committed:
             for text in texts:
                 _add(found, text, f"Spark's state of batch {batch.batch_id} in {self.store.uri}")
         return found
+
+    def _check_complete(self, state: SparkState, *, readable: bool) -> None:
+        if unknown := state.unknown(readable=readable):
+            raise Corrupt(f"{self.store.uri} lacks state/{min(unknown)}/_metadata. {CUT_OFF}")
+        if gone := set(range(max(state.numbers, default=0))) - state.numbers:
+            raise Corrupt(f"{self.store.uri} lacks state/{min(gone)}: there are {sorted(state.numbers)}. {CUT_OFF}")
+        begun = self._begun()
+        if len(state.numbers) < len(begun):
+            raise Corrupt(
+                f"{self.store.uri} has Spark's state of {len(state.numbers)} stateful operators, and the query has "
+                f"{len(begun)} that have stored versions: {', '.join(map(repr, begun))}. {CUT_OFF}"
+            )
 
 
 def _add(found: dict[str, dict[int, StoredHandle]], text: str, where: str) -> None:

@@ -49,6 +49,11 @@ class CommittedBatch:
     conf: Mapping[str, Any]
     names_state: bool = False
 
+    @property
+    def partitions(self) -> int:
+        """Of each stateful operator, after the batch."""
+        return int(self.conf.get(_PARTITIONS, 200))
+
 
 def committed_batches(store: FileStore) -> list[int]:
     """Batches of which the checkpoint has both logs, ascending."""

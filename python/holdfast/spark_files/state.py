@@ -38,8 +38,13 @@ _OPERATOR = "applyInPandasWithState"
 #: In each value that is a handle, in any version of its format.
 HANDLE_FORMAT = b'"format":"holdfast.handle"'
 _FILE = re.compile(r"state/(\d+)/(\d+)/(\d+)\.(delta|snapshot)")
+_OF_OPERATOR = re.compile(r"state/(\d+)/")
+_DESCRIBED = re.compile(r"state/(\d+)/_metadata/(?:.+/)?[^./][^/]*")
 _METADATA = re.compile(r"state/(\d+)/_metadata/metadata")
 _ROWS_BYTES_MAX = 1 << 30
+
+#: What is told where files of Spark's are missing that each batch needs.
+CUT_OFF = "Files of Spark's state are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
 
 Rows = dict[bytes, bytes]
 Changes = list[tuple[bytes, bytes | None]]  #: value None: the key is gone
@@ -96,8 +101,26 @@ class SparkState:
                 found[int(match.group(1))] = self._described(name, int(match.group(1)))
         return [found[number] for number in sorted(found) if found[number].name == _OPERATOR]
 
-    def texts(self, operator: SparkOperator, version: int) -> Iterator[str]:
+    @property
+    def numbers(self) -> Set[int]:
+        """Of all stateful operators of which there is anything."""
+        return {int(match.group(1)) for name in self._files if (match := _OF_OPERATOR.match(name))}
+
+    def unknown(self, *, readable: bool) -> Set[int]:
+        """Those of which nothing tells what they are: Spark's description of them is not there, nor, where their state
+        can be read here, a file of it.
+        """
+        known = (_DESCRIBED, _FILE) if readable else (_DESCRIBED,)
+        matches = (pattern.fullmatch(name) for name in self._files for pattern in known)
+        return self.numbers - {int(match.group(1)) for match in matches if match}
+
+    def texts(self, operator: SparkOperator, version: int, partitions: int) -> Iterator[str]:
         """The handles' texts that the operator has at a version, in all its partitions.
+
+        Parameters
+        ----------
+        partitions
+            How many there are, where Spark does not say it of the operator.
 
         Raises
         ------
@@ -106,13 +129,7 @@ class SparkState:
         Incompatible
             The state is not laid out as that of applyInPandasWithState.
         """
-        partitions = {
-            int(m.group(2)) for n in self._files if (m := _FILE.fullmatch(n)) and int(m[1]) == operator.number
-        }
-        expected = range(operator.partitions) if operator.partitions is not None else range(len(partitions))
-        if operator.partitions is None and partitions != set(expected):
-            raise Corrupt(f"{self._store.uri}/state/{operator.number} lacks partitions: there are {sorted(partitions)}")
-        for partition in expected:
+        for partition in range(partitions if operator.partitions is None else operator.partitions):
             for value in self.rows(operator.number, partition, version).values():
                 text = _handle_text(value, f"state/{operator.number}/{partition} in {self._store.uri}")
                 if text is not None:
