@@ -196,8 +196,10 @@ class Initialisation:
         try:
             # A connection first: librdkafka waits for half a second when it has none to ask for the coordinator. By a
             # question about one topic, where one is known: each task and batch asks it, and clusters have thousands.
+            # Twice: the first answer may come over a connection that it drops for those which the answer names.
             topic = self._options.topic or self._options.witness_topic
-            client.list_topics(topic, INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
+            for _ in range(2):
+                client.list_topics(topic, INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
             client.init_transactions(INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
         except kafka.KafkaException as error:
             self._failure = self._explained(error.args[0])
