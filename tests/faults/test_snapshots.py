@@ -149,6 +149,18 @@ def test_a_clock_that_is_set_right_keeps_no_snapshot_from_being_made(tmp_path, p
     assert made and driver.committed.snapshots[0] not in made
 
 
+@pytest.mark.parametrize("ahead_ms", [7_200_000, 86_400_000])
+def test_a_machine_whose_clock_is_ahead_of_the_stores_keeps_its_snapshots(tmp_path, ahead_ms):
+    """A snapshot that is not named yet would be old by such a clock, and its tables went as it was uploaded."""
+    driver = SlotDriver(tmp_path, settings=replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=1))
+    driver.clock.shift_ms = ahead_ms
+    process = driver.process()
+    for _ in range(4):
+        driver.play_some(process, 3)
+        assert driver.check(driver.process(OTHER_HOST, f"local-{driver.next_batch}")) == "restore"
+    assert driver.committed.snapshots
+
+
 def test_a_delta_that_storage_refuses_fails_the_batch_and_the_next_attempt_goes_on(driver, faults):
     """What is not in storage is not committed: of deltas no failure is tolerated, unlike of snapshots."""
     process = driver.process()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.checkpoint.handle import Handle, SnapshotRef
-from holdfast.checkpoint.names import parse_version, slot_prefix
+from holdfast.checkpoint.names import delta_name, parse_version, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.checkpoint.timeline import Timeline
@@ -40,7 +40,7 @@ class RetentionView:
     committed_sequence
         Of the handle that the attempt was opened at, which is committed: its lineage is the truth up to there.
     strays_before_ms
-        When the attempt was opened, less the grace time. What is younger may belong to somebody
+        When the attempt was opened, less the grace time, in the store's time. What is younger may belong to somebody
         who is still at work, or to a successor of whom this attempt knows nothing.
     manifests, tables
         Names that retained handles' snapshots have; ``tables`` is None when a manifest could not be read.
@@ -122,10 +122,14 @@ class Retention:
     def run(self, handle: Handle, parent: Handle | None, opened_ms: int) -> int:
         """How many files were deleted."""
         context = self._context
-        view = view_of(handle, parent, opened_ms, context.settings.stray_grace_ms, self._tables(handle))
         folder = slot_prefix(context.prefix, context.slot) + "/"
+        tables = self._tables(handle)
         listed = context.file_store.list(folder)
         own = [StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in listed]
+        # Files have the store's time. A machine whose clock is ahead of that would take for old what it has just stored.
+        newest = delta_name(handle.sequence, handle.version_id)
+        opened_ms = min([opened_ms, *(file.modified_ms for file in own if file.name == newest)])
+        view = view_of(handle, parent, opened_ms, context.settings.stray_grace_ms, tables)
         if self._timeline is not None:
             self._timeline.check_listed(handle, own)
         names = [folder + file.name for file in own if reason_to_delete(file, view)]
