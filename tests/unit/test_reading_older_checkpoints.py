@@ -59,7 +59,7 @@ def test_a_copy_that_was_cut_off_is_never_whole_with_less(tmp_path: Path, archiv
     whole, refused = rows(), 0
     assert len(whole) > 5
     copied = sorted(path for path in (tmp_path / "checkpoint" / "state").rglob("*") if path.is_file())
-    for last in reversed(sorted(copied, key=lambda path: str(path).encode())):
+    for last in sorted(copied, key=lambda path: str(path).encode(), reverse=True):
         last.unlink()
         try:
             assert rows() == whole

@@ -426,3 +426,30 @@ def test_what_a_killed_attempt_left_is_no_savepoint(tmp_path: Path, monkeypatch:
         hf.Savepoint(tmp_path / "made")
     with pytest.raises(InvalidRequest, match="what a killed attempt left|What a killed attempt left"):
         written(tmp_path / "made", {"latest": table})
+
+
+LONG = "сумма_всех_покупок_клиента_за_последние_тридцать_календарных_дней"
+
+
+class LongNames(hf.BatchProcessor):
+    """Python takes them, and so do checkpoints, which know states by numbers."""
+
+    сумма_всех_покупок_клиента_за_последние_тридцать_календарных_дней = hf.ReducingState(pa.int64(), "sum")
+    сумма_всех_покупок_клиента_за_последние_тридцать_календарных_лет = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        raise AssertionError("no batch")
+
+
+def test_states_with_names_that_are_too_long_for_a_folder(tmp_path: Path) -> None:
+    states = {LONG: pa.table({"user": ["a"], "value": [1]}), f"{LONG[:-4]}лет": pa.table({"user": ["a"], "value": [2]})}
+    tables = hf.OperatorTables("totals", states, processor=LongNames, key="user string")
+    made = hf.Savepoint.write(tmp_path / "saved", tables)
+    for opened in (made, hf.Savepoint(tmp_path / "saved"), made.convert(tmp_path / "native")):
+        assert not opened.verify()
+        found = {state: opened.read("totals", state).read_all()["value"].to_pylist() for state in states}
+        assert list(found.values()) == [[1], [2]]
+    back = hf.Savepoint(tmp_path / "native").convert(tmp_path / "back")
+    assert back.read("totals", LONG).read_all()["value"].to_pylist() == [1]
+    found = hf.Savepoint.dispose(tmp_path / "back", apply=True)
+    assert not found.others and not (tmp_path / "back").exists()

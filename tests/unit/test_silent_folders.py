@@ -1,5 +1,5 @@
-"""A mounted folder that does not answer, or may not be looked at, is not taken for one that has nothing; and a hard link
-whose answer was lost is not taken for somebody else's.
+"""A mounted folder that does not answer, or may not be looked at, is not taken for one that has nothing; and a hard
+link whose answer was lost is not taken for somebody else's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.errors import InternalError, Unavailable
 from holdfast.storage import FileStore, open_file_store
 from holdfast.storage.transfer import local_file
 
+Question = Callable[[FileStore, Path], object]
 ERRORS = [errno.EACCES, errno.EIO, errno.ESTALE, errno.ETIMEDOUT]
 
 
@@ -53,7 +54,7 @@ def names(store: FileStore, _: Path) -> list[str]:
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("ask", [down, sweep, names])
 def test_a_folder_that_cannot_be_listed_is_not_empty(
-    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[FileStore, Path], object], code: int
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Question, code: int
 ) -> None:
     refuse(monkeypatch, "scandir", code, "a/one")
     refuse(monkeypatch, "scandir", code, "a/one/")
@@ -82,7 +83,7 @@ def look(store: FileStore, _: Path) -> None:
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("ask", [fetch, copy, look])
 def test_a_file_that_cannot_be_looked_at_is_not_missing(
-    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[FileStore, Path], object], code: int
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Question, code: int
 ) -> None:
     refuse(monkeypatch, "stat", code, "a/one/file")
     with pytest.raises(Unavailable):

@@ -126,7 +126,7 @@ class Retention:
         tables = self._tables(handle)
         listed = context.file_store.list(folder)
         own = [StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in listed]
-        # Files have the store's time. A machine whose clock is ahead of that would take for old what it has just stored.
+        # Files have the store's time: by a clock that is ahead of it, what was just stored would be old.
         newest = delta_name(handle.sequence, handle.version_id)
         opened_ms = min([opened_ms, *(file.modified_ms for file in own if file.name == newest)])
         view = view_of(handle, parent, opened_ms, context.settings.stray_grace_ms, tables)

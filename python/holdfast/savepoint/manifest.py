@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from holdfast._core import first_key_group
+from holdfast._core import first_key_group, xxh64
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.savepoint.columns import KEYED_KINDS, KINDS, StateColumns
 from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
@@ -195,6 +195,11 @@ class Manifest:
         )
 
 
+#: Of the names of folders: file systems have 255 bytes for one, and letters outside of ASCII take six or nine each.
+_FOLDER_NAME_MAX = 240
+_FOLDER_NAME_KEPT = 200
+
+
 @contextmanager
 def contradictions(where: str) -> Iterator[None]:
     """Corrupt for whatever a manifest lacks, or has in another type or place."""
@@ -217,7 +222,11 @@ def table_folder(operator: str, state: str) -> str:
 def _encode(name: str) -> str:
     """One part of a path. Readers of tables hide files that begin with a dot or a line."""
     encoded = quote(name, safe="")
-    return f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded[:1] in (".", "_") else encoded
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    if len(encoded) <= _FOLDER_NAME_MAX:
+        return encoded
+    return f"{encoded[:_FOLDER_NAME_KEPT]}~{xxh64(name.encode()):016x}"
 
 
 def _operator(fields: Mapping[str, Any]) -> SavedOperator:

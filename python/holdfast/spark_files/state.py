@@ -44,7 +44,9 @@ _METADATA = re.compile(r"state/(\d+)/_metadata/metadata")
 _ROWS_BYTES_MAX = 1 << 30
 
 #: What is told where files of Spark's are missing that each batch needs.
-CUT_OFF = "Files of Spark's state are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
+CUT_OFF = (
+    "Files of Spark's state are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
+)
 
 Rows = dict[bytes, bytes]
 Changes = list[tuple[bytes, bytes | None]]  #: value None: the key is gone
