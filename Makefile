@@ -92,7 +92,7 @@ file-times: maven dev $(VENV)/spark-classes.stamp  ## the Python tests, and how 
 
 # For the loop of edit and run.
 test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
-	$(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
+	$(BIN)/python -m tests.in_memory $(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
