@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
-from holdfast.source.kafka.batch import plan_batch
+from holdfast.source.kafka import batch as batch_module
+from holdfast.source.kafka.batch import KafkaBatchReader, plan_batch
 from holdfast.source.kafka.cluster import Topics
 from holdfast.source.kafka.offsets import SourceOffset
 from holdfast.source.kafka.options import SourceOptions
@@ -316,3 +318,14 @@ def test_a_batch_read_waits_for_all_that_it_names() -> None:
     brokers.resolve = lambda bound, keys: dict.fromkeys(keys, 0 if bound is both.starting else 10)  # type: ignore[assignment]
     found = plan_batch(both, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
     assert [(part.topic, part.start, part.end) for part in found] == [("t", 0, 10), ("u", 0, 10)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("made_by_spark", [None, InputPartition(None)], ids=["4.0", "4.3"])
+def test_a_batch_read_of_nothing_has_no_rows(
+    monkeypatch: pytest.MonkeyPatch, made_by_spark: InputPartition | None, fail: str
+) -> None:
+    """Spark runs one task where no range is planned: it failed with an AttributeError."""
+    monkeypatch.setattr(batch_module, "prepare_worker_process", lambda: None)
+    reader = KafkaBatchReader(source(streaming=False, failOnDataLoss=fail))
+    assert list(reader.read(made_by_spark)) == []

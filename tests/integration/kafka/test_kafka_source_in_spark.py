@@ -75,6 +75,12 @@ def test_a_batch_read(kafka: KafkaWorld, registered: SparkSession) -> None:
     assert split.count() == 150
 
 
+def test_a_batch_read_of_a_topic_without_records(kafka: KafkaWorld, registered: SparkSession) -> None:
+    """It failed with an AttributeError: Spark runs a task even where none is planned."""
+    frame = registered.read.format("holdfast-kafka").options(**kafka.options(subscribe=kafka.topic(2))).load()
+    assert frame.collect() == []
+
+
 def test_wrong_options_are_said_before_anything_is_read(kafka: KafkaWorld, registered: SparkSession) -> None:
     reader = registered.read.format("holdfast-kafka")
     with pytest.raises(Exception, match="'subscirbe' is not an option of holdfast-kafka. The nearest is 'subscribe'"):

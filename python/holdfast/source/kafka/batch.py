@@ -56,7 +56,10 @@ class KafkaBatchReader(DataSourceReader):
         """Spark: the tasks."""
         return [RangePartition(part) for part in plan_batch(self.options, Cluster(self.options))]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Spark, in a task: the rows of one of them."""
         prepare_worker_process()
+        # Where nothing is to be read, Spark makes one task all the same: of None (4.0), or a partition without a value.
+        if partition is None or partition.value is None:
+            return iter(())
         return read_range(self.options, partition.value)
