@@ -159,7 +159,9 @@ class Cluster:
                 f"No record at or after the starting timestamp in {listed(after_last)}. Use an earlier timestamp, or"
                 " startingOffsetsByTimestampStrategy 'latest'"
             )
-        return {**found, **self.latest(after_last)}
+        # Whose end is not said either has no offset here: its leader knew it a moment ago.
+        at_records = {key: offset for key, offset in found.items() if offset != _NO_RECORD}
+        return {**at_records, **self.latest(after_last)}
 
     def _offsets(
         self, partitions: Sequence[Partition], spec: Any, what: str, committed: bool | None = None
