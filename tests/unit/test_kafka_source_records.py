@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any
+from typing import ClassVar
 
 import pytest
 from tests.partition_log import Message
@@ -37,3 +37,24 @@ def test_the_latest_and_the_earliest_time_that_it_can_hold() -> None:
     assert batch["timestamp"].cast("int64").to_pylist() == [1000 * stamp for stamp in ends]
     none = record_batch([Stamped(0, (0, -1))], "t", 0, include_headers=False).to_pylist()[0]
     assert (none["timestampType"], none["timestamp"]) == (-1, datetime(1969, 12, 31, 23, 59, 59, 999_000, timezone.utc))
+
+
+class Headed(Message):
+    """The second of them by a name that is no text, of which the client says so once."""
+
+    asked: ClassVar[list[int]] = []
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        Headed.asked.append(self.offset())
+        if self.offset() == 8:
+            raise SystemError("returned a result with an exception set")
+        return [("a", b"1")]
+
+
+def test_a_header_whose_name_is_no_text_is_looked_at_once() -> None:
+    """Asked again, the client hands over a list with holes, and the process ends."""
+    messages = [Headed(at, b"v") for at in (7, 8, 9)]
+    with pytest.raises(Corrupt, match="t-0: the record at offset 8 has a header .* without includeHeaders"):
+        record_batch(messages, "t", 0, include_headers=True)
+    assert Headed.asked == [7, 8]
+    assert record_batch(messages, "t", 0, include_headers=False).num_rows == 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def record_batch(messages: Sequence[Any], topic: str, partition: int, include_he
     ]
     names = list(_NAMES)
     if include_headers:
-        columns.append(pa.array(list(map(_headers, map(message.headers, messages))), _HEADERS))
+        columns.append(pa.array(_all_headers(messages, topic, partition), _HEADERS))
         names.append("headers")
     return pa.RecordBatch.from_arrays(columns, names=names)
 
@@ -68,6 +69,21 @@ def _micros(stamps_ms: Any, messages: Sequence[Any], topic: str, partition: int)
             " What is there already cannot be read: start after it, with startingOffsets and a new checkpoint"
         )
     return stamps_ms * 1000
+
+
+def _all_headers(messages: Sequence[Any], topic: str, partition: int) -> list[list[dict[str, Any]] | None]:
+    left = iter(messages)
+    try:
+        return list(map(_headers, map(type(messages[0]).headers, left)))
+    except (SystemError, UnicodeDecodeError):
+        # The client's word for a name that is not UTF-8. The same message asked once more may end the process: it then
+        # has a list with holes.
+        record = messages[len(messages) - length_hint(left) - 1]
+        raise Corrupt(
+            f"{topic}-{partition}: the record at offset {record.offset()} has a header whose name is not UTF-8, and"
+            " names of headers are text. Read without includeHeaders, or mend its producer and start after it, with"
+            " startingOffsets and a new checkpoint"
+        ) from None
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
