@@ -57,6 +57,9 @@ class Brokers:
     def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {key: 0 for key in partitions if key not in self.silent_starts}
 
+    def latest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        return {key: self.stable[key] for key in partitions if key not in self.silent}
+
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {key: self.high.get(key, self.stable[key]) for key in partitions}
 
@@ -318,6 +321,52 @@ def test_a_batch_read_waits_for_all_that_it_names() -> None:
     brokers.resolve = lambda bound, keys: dict.fromkeys(keys, 0 if bound is both.starting else 10)  # type: ignore[assignment]
     found = plan_batch(both, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
     assert [(part.topic, part.start, part.end) for part in found] == [("t", 0, 10), ("u", 0, 10)]
+
+
+def bounded(brokers: Brokers, starts: dict[Partition, int], ends: dict[Partition, int]) -> None:
+    """Reads of these options start and end so."""
+    brokers.resolve = lambda bound, keys: dict(ends if bound.offsets == ends else starts)  # type: ignore[assignment, attr-defined]
+
+
+@pytest.mark.parametrize("later", [[], [{"high": {A: 20, B: 10}}]], ids=["never", "later"])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_read_past_the_end_of_a_log_is_told_when_it_is_planned(
+    fail: str, later: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task waited for minutes for what was not there. What an open transaction holds back is there."""
+    brokers = Brokers()
+    brokers.stable, brokers.high, brokers.later = {A: 8, B: 10}, {A: 10, B: 10}, later
+    bounded(brokers, {A: 0, B: 0}, {A: 20, B: 10})
+    options = source(streaming=False, failOnDataLoss=fail, endingOffsets='{"t":{"0":20,"1":10}}')
+
+    def planned() -> list[tuple[int, int, int]]:
+        found = plan_batch(options, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
+        return [(part.partition, part.start, part.end) for part in found]
+
+    if later:
+        assert planned() == [(0, 0, 20), (1, 0, 10)]
+    elif fail == "true":
+        with pytest.raises(InvalidRequest, match=r"t-0: endingOffsets has 20, but the partition ends at 10\. Use"):
+            planned()
+    else:
+        assert planned() == [(0, 0, 8), (1, 0, 10)]
+        assert "t-0: endingOffsets has 20, but the partition ends at 10" in caplog.text
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_new_query_that_names_an_offset_past_the_end_is_told_so(fail: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It was told that it had read so far already, and that the log was truncated."""
+    brokers = Brokers()
+    bounded(brokers, {A: 1000, B: 0}, {})
+    stream = Stream(brokers, failOnDataLoss=fail, startingOffsets='{"t":{"0":1000,"1":0}}')
+    if fail == "true":
+        with pytest.raises(InvalidRequest, match=r"t-0: startingOffsets has 1000, but the partition ends at 10\. Use"):
+            stream.batch()
+    else:
+        assert stream.batch() == [(1, 0, 10)]
+        assert "t-0: startingOffsets has 1000, but the partition ends at 10" in caplog.text
+        brokers.stable = {A: 12, B: 10}
+        assert stream.batch() == [(0, 10, 12)]
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
-from holdfast.errors import Corrupt, Unavailable
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.cluster import Cluster, Topics, listed
@@ -219,17 +219,31 @@ class StreamPlanner:
                     " what was before it is lost"
                 )
         known = {key: offset for key, offset in since.positions.items() if key[0] not in others}
-        return {**known, **begin, **self._truncated(known, latest)}
+        is_new = self._initial is not None and since.positions == self._initial.positions
+        return {**known, **begin, **self._truncated(known, latest, is_new)}
 
-    def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Where partitions are read on that end before what was read of them."""
+    def _truncated(
+        self, known: Mapping[Partition, int], latest: Mapping[Partition, int], is_new: bool
+    ) -> dict[Partition, int]:
+        """Where partitions are read on that end before what was read of them, or before where a new query begins."""
         behind = self._behind(known, latest)
         for (topic, number), end in sorted(behind.items()):
+            if is_new and (self._options.starting.offsets or {}).get((topic, number)) == known[topic, number]:
+                self._starts_past(topic, number, known[topic, number], end)
+                continue
             self._lost(
                 f"{topic}-{number} ends at {end}, but was read up to {known[topic, number]} already: its log was"
                 " truncated. It is read on from its end"
             )
         return behind
+
+    def _starts_past(self, topic: str, number: int, start: int, end: int) -> None:
+        message = f"{topic}-{number}: startingOffsets has {start}, but the partition ends at {end}"
+        if self._options.fail_on_data_loss:
+            raise InvalidRequest(
+                f"{message}. Use an offset up to that, or -1 for its end, or set failOnDataLoss to false to begin there"
+            )
+        logger.warning("%s; it is read from there because failOnDataLoss is false", message)
 
     def _behind(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
         """Partitions whose logs end before what was read of them, and where.
