@@ -258,13 +258,15 @@ class StreamPlanner:
         return behind
 
     def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
-        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
-        doubt = self._doubt()
+        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets. What is
+        subscribed to by now is the next batch's.
+        """
+        doubt, names = self._doubt(), {part.topic for part in ranges}
         topic_ids = {**since.topic_ids, **{part.topic: part.topic_id for part in ranges if part.topic_id}}
         read = SourceOffset({(part.topic, part.partition): part.start for part in ranges}, {}, topic_ids)
-        topics = self._cluster.topics()
+        topics = self._cluster.topics_of(names)
         while (recreated(read, topics) or gone(read, topics)) and doubt.lasts():
-            topics = self._cluster.topics()
+            topics = self._cluster.topics_of(names)
         present = set(topics.partitions)
         kept = []
         for part in ranges:
