@@ -5,6 +5,7 @@ Against brokers: tests/integration/kafka/test_kafka_plans.py. Here the brokers s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,6 +157,56 @@ def test_what_is_not_subscribed_to_any_more_is_not_told_as_deleted(then: dict[st
     planner = StreamPlanner(source(**then), brokers, clock=brokers, pause=brokers.pause)  # type: ignore[arg-type]
     with pytest.raises(Corrupt, match=told):
         planner.latest(stream.offset)
+
+
+def a_loss_that_was_accepted(brokers: Brokers, there: dict[str, Any]) -> Stream:
+    """A query with failOnDataLoss after one run without it, in which nothing of u was there any more, as ``there`` has
+    it.
+    """
+    brokers.stable = {A: 10, ("u", 0): 10}
+    both, lossy = Stream(brokers, subscribe="t,u"), Stream(brokers, failOnDataLoss="false", subscribe="t,u")
+    assert both.batch() == [(0, 0, 10), (0, 0, 10)]
+    vars(brokers).update(there)
+    lossy.offset = both.offset
+    assert lossy.batch() == []
+    assert lossy.offset["gone"] == {"u": [0]}
+    strict = Stream(brokers)
+    strict.offset = json.loads(json.dumps(lossy.offset))
+    return strict
+
+
+@pytest.mark.parametrize("there", [{"stable": {A: 10}}, {"not_subscribed": {"u"}}], ids=["deleted", "not subscribed"])
+def test_a_loss_that_was_accepted_once_is_not_told_again(there: dict[str, Any]) -> None:
+    """The query stopped at each later start with failOnDataLoss, for ever."""
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, there)
+    assert strict.batch() == []
+    brokers.stable = {**brokers.stable, A: 12}
+    assert strict.batch() == [(0, 10, 12)]
+    assert strict.offset["gone"] == {"u": [0]}
+    brokers.stable, brokers.not_subscribed = {A: 12, ("u", 0): 15}, set()
+    assert strict.batch() == [(0, 10, 15)], "it is back, and goes on where it was"
+    assert "gone" not in strict.offset
+    brokers.stable = {A: 12}
+    with pytest.raises(Corrupt, match="u-0 "):
+        strict.batch()
+
+
+def test_a_loss_that_nobody_accepted_is_told_beside_one_that_was() -> None:
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, {"stable": {A: 10}})
+    brokers.stable = {B: 10}
+    with pytest.raises(Corrupt, match=r"^t-0 do not exist any more"):
+        strict.batch()
+
+
+def test_a_topic_whose_loss_was_accepted_may_come_back_as_another_one() -> None:
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, {"stable": {A: 10}})
+    ids = {"t": "id", "u": "another"}
+    brokers.stable = {A: 10, ("u", 0): 3}
+    brokers.topics_of = lambda names: Topics(sorted(brokers.stable), ids)  # type: ignore[method-assign, assignment]
+    assert strict.batch() == [(0, 0, 3)]
 
 
 def test_a_topic_that_comes_back_as_another_one_is_read_from_its_start() -> None:

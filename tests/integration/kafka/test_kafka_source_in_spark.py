@@ -203,6 +203,30 @@ def test_lost_data_stops_a_query_with_a_clear_error(
     assert lossy.values() == values(0, 20, "new")
 
 
+def test_a_topic_that_one_run_without_fail_on_data_loss_took_out_of_a_query_stays_out(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """Each later run with failOnDataLoss stopped, for ever, and a restore named the topic."""
+    topic, other = kafka.topic(), kafka.topic()
+    kafka.produce(topic, values(0, 3))
+    kafka.produce(other, values(3, 6))
+    options = kafka.options(subscribe=f"{topic},{other}", startingOffsets="earliest")
+    both = Collected(registered, options, tmp_path / "checkpoint")
+    both.start().awaitTermination(120)
+    assert sorted(both.values()) == values(0, 6)
+    options["subscribe"] = topic
+    with pytest.raises(Exception, match=f"subscribe {topic} does not name them any more"):
+        Collected(registered, options, tmp_path / "checkpoint").start().awaitTermination(120)
+    lossy = Collected(registered, {**options, "failOnDataLoss": "false"}, tmp_path / "checkpoint")
+    lossy.start().awaitTermination(120)
+    assert lossy.values() == []
+    kafka.produce(topic, values(6, 9))
+    strict = Collected(registered, options, tmp_path / "checkpoint")
+    strict.start().awaitTermination(120)
+    assert strict.values() == values(6, 9)
+    assert json.loads(hf.Restore(tmp_path / "checkpoint").kafka_offsets()) == {topic: {"0": 6}}
+
+
 def test_kill_9_and_the_replay_reads_the_same(kafka: KafkaWorld, tmp_path: Path) -> None:
     """Killed in batch 0, which starts at "latest", and in a later one; what comes meanwhile must not change them. It
     comes in transactions, amid aborted ones, so that what a batch may read is more than what is in it.

@@ -100,11 +100,12 @@ class StreamPlanner:
             ends = limited(begin, ends, self._options.max_offsets_per_trigger)
         topic_ids = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
         topic_ids.update(topics.topic_ids)
-        if ends == since.positions and topic_ids == since.topic_ids:
+        # What is gone is left out with nobody's objection, or `_begin` had raised: that is kept for later starts.
+        if ends == since.positions and topic_ids == since.topic_ids and self._gone == since.gone:
             end = since
         else:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id)
+            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone))
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -130,7 +131,7 @@ class StreamPlanner:
         if not until.source_id:
             # As the first Holdfast planned the first batch after a restart on Spark 4.0 and 4.1: without its start.
             # What was lost shows only here.
-            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
+            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id, until.gone)
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
@@ -188,7 +189,7 @@ class StreamPlanner:
         topics, latest = found
         others = recreated(since, topics)
         doubtful = {key for key in since.positions if key[0] in others}
-        doubtful |= gone(since, topics) - self._gone
+        doubtful |= gone(since, topics) - self._gone - since.gone
         doubtful |= self._behind(since.positions, latest).keys()
         return doubtful if self._fixed_end is None else doubtful | silent(found) & since.positions.keys()
 
@@ -198,15 +199,16 @@ class StreamPlanner:
         not know a topic yet. One that was left out would be new in the next batch, and read from its start once more.
         """
         others = recreated(since, topics)
-        for topic in sorted(others):
+        not_accepted = {topic for topic, _ in since.positions.keys() - since.gone}
+        for topic in sorted(others & not_accepted):
             self._lost(
                 f"Topic {topic} was deleted and created again"
                 f" (its id was {since.topic_ids[topic]}, now it is {topics.topic_ids[topic]}):"
                 " what was not read of the old one is lost. The new one is read from its start"
             )
         missing = gone(since, topics)
-        if missing - self._gone:
-            self._lost(_missing_in_words(missing, self._options.subscription))
+        if untold := missing - self._gone - since.gone:
+            self._lost(_missing_in_words(untold, self._options.subscription))
         self._gone = missing
         new = [key for key in latest if key not in since.positions or key[0] in others]
         earliest = self._cluster.earliest(new)
