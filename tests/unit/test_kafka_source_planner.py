@@ -19,6 +19,7 @@ from holdfast.source.kafka.cluster import Topics
 from holdfast.source.kafka.offsets import SourceOffset
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
+from holdfast.source.kafka.stream import KafkaStreamReader
 from holdfast.source.kafka.subscription import Partition
 
 A, B = ("t", 0), ("t", 1)
@@ -297,6 +298,44 @@ def test_a_replay_reads_what_is_not_subscribed_to_any_more(fail: str) -> None:
             planner.ranges(start, end)
     else:
         assert [part.topic for part in planner.ranges(start, end)] == ["t"]
+
+
+def exactly(brokers: Brokers, starts: dict[Partition, int]) -> None:
+    """``startingOffsets`` as the real one takes them: of all partitions there are, and no other."""
+
+    def resolve(bound: object, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        if set(partitions) != set(starts):
+            raise InvalidRequest("Offsets by partition must name exactly the partitions")
+        return starts
+
+    brokers.resolve = resolve  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("says_start", [True, False], ids=["4.2", "4.0"])
+def test_batch_0_is_run_again_though_its_topic_has_grown(says_start: bool) -> None:
+    """Spark asks for the start once more, and the options do not name all there is now. The logged end has it."""
+    options = source(startingOffsets='{"t":{"0":5}}')
+    brokers = Brokers()
+    brokers.stable = {A: 10}
+    exactly(brokers, {A: 5})
+
+    def started() -> tuple[StreamPlanner, dict[str, Any]]:
+        planner = StreamPlanner(options, brokers, clock=brokers, pause=brokers.pause)  # type: ignore[arg-type]
+        reader = KafkaStreamReader(options)
+        reader._made = planner
+        return planner, json.loads(json.dumps(reader.initialOffset()))
+
+    planner, start = started()
+    end = planner.latest(start)
+    brokers.stable = {A: 12, B: 3}
+    planner, start = started()
+    assert [(part.partition, part.start, part.end) for part in planner.ranges(start, end)] == [(0, 5, 10)]
+    after = planner.latest(end if says_start else None)
+    assert [(part.partition, part.start, part.end) for part in planner.ranges(end, after)] == [(0, 10, 12), (1, 0, 3)]
+    planner, start = started()
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="must name exactly the partitions"):
+            planner.latest(start if says_start else None)
 
 
 def available_now(brokers: Brokers, later: list[dict[str, Any]], **options: str) -> list[tuple[int, int, int]]:

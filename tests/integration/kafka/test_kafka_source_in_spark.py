@@ -227,6 +227,36 @@ def test_a_topic_that_one_run_without_fail_on_data_loss_took_out_of_a_query_stay
     assert json.loads(hf.Restore(tmp_path / "checkpoint").kafka_offsets()) == {topic: {"0": 6}}
 
 
+class Full(dict[int, Any]):
+    """Takes no batch."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        raise RuntimeError("nothing more fits in")
+
+
+def test_batch_0_runs_again_after_its_topic_has_grown(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """No start came past it: the options did not name the new partition."""
+    topic = kafka.topic(1)
+    kafka.produce(topic, values(0, 5))
+    options = kafka.options(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}}))
+    stream = Collected(registered, options, tmp_path / "checkpoint")
+    stream.batches = Full()
+    with pytest.raises(Exception, match="nothing more fits in"):
+        stream.start().awaitTermination(120)
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, values(5, 8), 1)
+    stream.batches = {}
+    query = stream.start(processingTime="0 seconds")
+    eventually(lambda: len(stream.values()) == 6, within_s=120)
+    query.stop()
+    assert stream.values() == values(2, 8)
+    fresh = Collected(registered, options, tmp_path / "another checkpoint")
+    with pytest.raises(Exception, match=f"Expected {topic}-0, {topic}-1, found {topic}-0"):
+        fresh.start().awaitTermination(120)
+
+
 def test_kill_9_and_the_replay_reads_the_same(kafka: KafkaWorld, tmp_path: Path) -> None:
     """Killed in batch 0, which starts at "latest", and in a later one; what comes meanwhile must not change them. It
     comes in transactions, amid aborted ones, so that what a batch may read is more than what is in it.

@@ -21,6 +21,9 @@ from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
 from holdfast.source.kafka.subscription import Partition, Subscription
 
+# In place of where a query starts that its options do not say as things are now. No query has such an id.
+_NO_START = SourceOffset({}, source_id="")
+
 
 class StreamPlanner:
     """The plan of one streaming query.
@@ -49,6 +52,7 @@ class StreamPlanner:
         # Where the next batch starts: what Spark 4.0 and 4.1 do not hand over.
         self._known: SourceOffset | None = None
         self._initial: SourceOffset | None = None
+        self._refusal: InvalidRequest | None = None
         self._checked_end: SourceOffset | None = None
         self._gone: set[Partition] = set()  # and said so
         self._stalls = StallWatch(cluster.high_watermarks, self._clock)
@@ -63,6 +67,16 @@ class StreamPlanner:
             self._initial = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
             self._known = self._initial
         return self._initial.to_json()
+
+    def start(self) -> dict[str, Any]:
+        """`initial`, for Spark. A replay of batch 0 needs none, its logged end has all starts, and the options may not
+        name all there is by now: what they are refused for is raised by the first `latest` that needs a start.
+        """
+        try:
+            return self.initial()
+        except InvalidRequest as refusal:
+            self._refusal = refusal
+            return _NO_START.to_json()
 
     def fix_end(self) -> None:
         """Trigger.AvailableNow: nothing later than now is read, and all that is there now."""
@@ -86,10 +100,11 @@ class StreamPlanner:
         limit
             Whether the options that limit a batch hold.
         """
-        if start is not None:
-            since = SourceOffset.from_json(start)
-        else:
-            since = self._known or SourceOffset.from_json(self.initial())
+        since = SourceOffset.from_json(start) if start is not None else self._known
+        if since is None or since == _NO_START:
+            if self._refusal is not None:
+                raise self._refusal
+            since = SourceOffset.from_json(self.initial())
         self._commit_group(since)
         topics, latest = self._available_since(since)
         begin = self._begin(since, topics, latest)
