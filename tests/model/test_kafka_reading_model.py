@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from tests.partition_log import TOPIC, LogConsumer, Message, PartitionLog
 
 from holdfast.errors import Corrupt, Unavailable
-from holdfast.source.kafka import doubt
+from holdfast.source.kafka import doubt, reading
 from holdfast.source.kafka.consumers import ConsumerPool
 from holdfast.source.kafka.offsets import Range
 from holdfast.source.kafka.options import SourceOptions
@@ -366,6 +367,56 @@ def test_what_is_not_there_for_a_while_is_lost(
         else:
             assert read(source, part_of(10, 20), pool) == []
             assert "offset 10 is not there any more" in caplog.text
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, *high: int) -> list[int]:
+    """What leaders say of the log's end, question by question; the last answer stays."""
+    left = list(high)
+
+    class Leaders:
+        def __init__(self, options: SourceOptions) -> None:
+            pass
+
+        def high_watermarks(self, partitions: list[Any]) -> dict[Any, int]:
+            return dict.fromkeys(partitions, left.pop(0) if len(left) > 1 else left[0])
+
+    monkeypatch.setattr(reading, "Cluster", Leaders)
+    monkeypatch.setattr(doubt, "PAUSE_S", 0.01)
+    monkeypatch.setattr(doubt, "DOUBT_MS", 100.0)
+    return left
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_range_whose_log_ends_before_it_is_lost_and_not_waited_for_at_each_start(
+    fail: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an unclean election no start came past its batch, whatever failOnDataLoss said."""
+    log = PartitionLog()
+    log.plain(90)
+    ends(monkeypatch, 90)
+    pool = ConsumerPool(connect=lambda _: LogConsumer(log))
+    source = options(failOnDataLoss=str(fail).lower(), **{"kafkaConsumer.pollTimeoutMs": "50"})
+    told = r"t-0 \[80, 100\) was read up to 90, and its log ends at 90"
+    if fail:
+        with pytest.raises(Corrupt, match=told):
+            read(source, part_of(80, 100), pool)
+    else:
+        assert [at for at, _ in read(source, part_of(80, 100), pool)] == [*range(80, 90)]
+        assert re.search(told, caplog.text)
+        log.plain(30)
+        assert [at for at, _ in read(source, part_of(90, 95), pool)] == [*range(90, 95)], "as a consumer of nothing"
+
+
+@pytest.mark.parametrize("high", [[90, 90, 120], [120]], ids=["a leader that was asleep", "an open transaction"])
+def test_a_range_whose_log_has_it_is_waited_for(high: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    log = PartitionLog()
+    log.plain(90)
+    log.open_transaction(30)
+    left = ends(monkeypatch, *high)
+    source = options(failOnDataLoss="false", **{"kafkaConsumer.pollTimeoutMs": "50"})
+    with pytest.raises(Unavailable, match=r"ended at offset 90: .* an open transaction holds it back"):
+        read(source, part_of(80, 100), ConsumerPool(connect=lambda _: LogConsumer(log)))
+    assert left == [120]
 
 
 class Slow(LogConsumer):

@@ -187,6 +187,17 @@ def test_a_partition_that_a_leader_does_not_know_is_not_started_at_its_end_in_pl
         cluster.resolve(Bound(timestamp_ms=5, latest_if_none=True), [A, B])
 
 
+def test_a_partition_without_a_record_so_late_whose_end_nobody_says_is_not_left_out_of_a_read(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
+    """It ended at -1, and a batch read skipped all of it without a word."""
+    answer(monkeypatch, cluster, {A: 3, B: -1}, {})
+    with pytest.raises(Unavailable, match=r"has t-1, but did not say its offsets"):
+        cluster.resolve(Bound(timestamp_ms=5, latest_if_none=True), [A, B])
+    answer(monkeypatch, cluster, {A: 3, B: -1}, {B: 9})
+    assert cluster.resolve(Bound(timestamp_ms=5, latest_if_none=True), [A, B]) == {A: 3, B: 9}
+
+
 @pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE"])
 def test_a_leader_that_moves_ends_no_query(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader, code: str) -> None:
     """Brokers that roll answer so, at once and for seconds: four tries of 10 ms each were over before that."""

@@ -13,14 +13,25 @@ from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 12))
+BAD_GONE = [{"format": 1, "offsets": {"t": {"0": 5}}, "gone": gone} for gone in (5, {"t": 5}, {"t": ["x"]})]
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=8)
 
 
-@given(POSITIONS, POSITIONS, st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=5)), st.none() | st.text())
+@given(
+    POSITIONS,
+    POSITIONS,
+    st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=5)),
+    st.none() | st.text(),
+    st.frozensets(PARTITIONS, max_size=4),
+)
 def test_offsets_survive_sparks_log(
-    positions: dict[tuple[str, int], int], starts: dict[tuple[str, int], int], ids: dict[str, str], source: str | None
+    positions: dict[tuple[str, int], int],
+    starts: dict[tuple[str, int], int],
+    ids: dict[str, str],
+    source: str | None,
+    gone: frozenset[tuple[str, int]],
 ) -> None:
-    offset = SourceOffset(positions, starts, ids, source)
+    offset = SourceOffset(positions, starts, ids, source, gone)
     text = json.dumps(offset.to_json())
     again = SourceOffset.from_json(json.loads(text))
     assert again == offset
@@ -28,7 +39,7 @@ def test_offsets_survive_sparks_log(
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"format": 2}, {"t": {"0": 1}}, {"format": 1}, {"format": 1, "offsets": {"t": 5}}]
+    "content", [{}, {"format": 2}, {"t": {"0": 1}}, {"format": 1}, {"format": 1, "offsets": {"t": 5}}, *BAD_GONE]
 )
 def test_what_is_no_offset_of_this_source(content: dict[str, object]) -> None:
     with pytest.raises(Corrupt, match=r"offset of holdfast-kafka"):

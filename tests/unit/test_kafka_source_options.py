@@ -89,6 +89,10 @@ def test_starts(options: dict[str, Any], expected: Bound) -> None:
         ),
         ({"kafka.ssl.truststore.location": "x"}, "known to Kafka's Java client only: use kafka.ssl.ca.location"),
         ({"kafka.sasl.jaas.config": "com.sun.Krb5 required;"}, "expected a login with username and password"),
+        (
+            {"kafka.isolation.level": "serializable"},
+            "kafka.isolation.level is 'serializable': expected read_committed or read_uncommitted",
+        ),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:
@@ -130,6 +134,13 @@ def test_client_properties() -> None:
     given = {"kafka.sasl.jaas.config": "X required username=me password='p w';"}
     plain = parse(**given).client
     assert (plain["sasl.username"], plain["sasl.password"]) == ("me", "p w")
+
+
+@pytest.mark.parametrize("level", ["READ_COMMITTED", " Read_Uncommitted "])
+def test_the_isolation_level_is_read_without_regard_to_case(level: str) -> None:
+    """As the client reads it. The plan took capitals for read_uncommitted, and ended batches in open transactions."""
+    given: dict[str, Any] = {"kafka.isolation.level": level}
+    assert parse(**given).client["isolation.level"] == level.strip().lower()
 
 
 def test_secrets_are_not_in_its_text() -> None:

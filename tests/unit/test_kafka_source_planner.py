@@ -5,17 +5,21 @@ Against brokers: tests/integration/kafka/test_kafka_plans.py. Here the brokers s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
-from holdfast.source.kafka.batch import plan_batch
+from holdfast.source.kafka import batch as batch_module
+from holdfast.source.kafka.batch import KafkaBatchReader, plan_batch
 from holdfast.source.kafka.cluster import Topics
 from holdfast.source.kafka.offsets import SourceOffset
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
+from holdfast.source.kafka.stream import KafkaStreamReader
 from holdfast.source.kafka.subscription import Partition
 
 A, B = ("t", 0), ("t", 1)
@@ -32,6 +36,7 @@ class Brokers:
         self.topic_id = "id"
         self.silent: set[Partition] = set()
         self.silent_starts: set[Partition] = set()
+        self.not_subscribed: set[str] = set()
         self.ms = 0.0
         self.later: list[dict[str, Any]] = []  # what they say after each pause, in turn
 
@@ -47,13 +52,21 @@ class Brokers:
         return self.ms
 
     def topics(self) -> Topics:
-        return Topics(sorted(self.stable), {topic: self.topic_id for topic, _ in self.stable})
+        return self.topics_of({topic for topic, _ in self.stable} - self.not_subscribed)
+
+    def topics_of(self, names: set[str]) -> Topics:
+        partitions = sorted(key for key in self.stable if key[0] in names)
+        return Topics(partitions, {topic: self.topic_id for topic, _ in partitions})
 
     def available(self) -> tuple[Topics, dict[Partition, int]]:
-        return self.topics(), {key: end for key, end in self.stable.items() if key not in self.silent}
+        topics = self.topics()
+        return topics, {key: self.stable[key] for key in topics.partitions if key not in self.silent}
 
     def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {key: 0 for key in partitions if key not in self.silent_starts}
+
+    def latest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        return {key: self.stable[key] for key in partitions if key not in self.silent}
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {key: self.high.get(key, self.stable[key]) for key in partitions}
@@ -147,6 +160,56 @@ def test_what_is_not_subscribed_to_any_more_is_not_told_as_deleted(then: dict[st
         planner.latest(stream.offset)
 
 
+def a_loss_that_was_accepted(brokers: Brokers, there: dict[str, Any]) -> Stream:
+    """A query with failOnDataLoss after one run without it, in which nothing of u was there any more, as ``there`` has
+    it.
+    """
+    brokers.stable = {A: 10, ("u", 0): 10}
+    both, lossy = Stream(brokers, subscribe="t,u"), Stream(brokers, failOnDataLoss="false", subscribe="t,u")
+    assert both.batch() == [(0, 0, 10), (0, 0, 10)]
+    vars(brokers).update(there)
+    lossy.offset = both.offset
+    assert lossy.batch() == []
+    assert lossy.offset["gone"] == {"u": [0]}
+    strict = Stream(brokers)
+    strict.offset = json.loads(json.dumps(lossy.offset))
+    return strict
+
+
+@pytest.mark.parametrize("there", [{"stable": {A: 10}}, {"not_subscribed": {"u"}}], ids=["deleted", "not subscribed"])
+def test_a_loss_that_was_accepted_once_is_not_told_again(there: dict[str, Any]) -> None:
+    """The query stopped at each later start with failOnDataLoss, for ever."""
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, there)
+    assert strict.batch() == []
+    brokers.stable = {**brokers.stable, A: 12}
+    assert strict.batch() == [(0, 10, 12)]
+    assert strict.offset["gone"] == {"u": [0]}
+    brokers.stable, brokers.not_subscribed = {A: 12, ("u", 0): 15}, set()
+    assert strict.batch() == [(0, 10, 15)], "it is back, and goes on where it was"
+    assert "gone" not in strict.offset
+    brokers.stable = {A: 12}
+    with pytest.raises(Corrupt, match="u-0 "):
+        strict.batch()
+
+
+def test_a_loss_that_nobody_accepted_is_told_beside_one_that_was() -> None:
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, {"stable": {A: 10}})
+    brokers.stable = {B: 10}
+    with pytest.raises(Corrupt, match=r"^t-0 do not exist any more"):
+        strict.batch()
+
+
+def test_a_topic_whose_loss_was_accepted_may_come_back_as_another_one() -> None:
+    brokers = Brokers()
+    strict = a_loss_that_was_accepted(brokers, {"stable": {A: 10}})
+    ids = {"t": "id", "u": "another"}
+    brokers.stable = {A: 10, ("u", 0): 3}
+    brokers.topics_of = lambda names: Topics(sorted(brokers.stable), ids)  # type: ignore[method-assign, assignment]
+    assert strict.batch() == [(0, 0, 3)]
+
+
 def test_a_topic_that_comes_back_as_another_one_is_read_from_its_start() -> None:
     brokers = Brokers()
     stream = Stream(brokers, failOnDataLoss="false")
@@ -214,6 +277,65 @@ def test_a_replay_asks_again_for_a_topic_that_a_broker_does_not_know_yet(fail: s
         (0, 0, 10),
         (1, 0, 10),
     ]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_replay_reads_what_is_not_subscribed_to_any_more(fail: str) -> None:
+    """It was told as deleted; with failOnDataLoss false its rows were left out of a batch that had them."""
+    brokers = Brokers()
+    brokers.stable = {A: 10, ("u", 0): 10}
+    stream = Stream(brokers, failOnDataLoss=fail, subscribe="t,u")
+    start, end = stream.offset, stream.planner.latest(stream.offset)
+    brokers.not_subscribed = {"u"}
+    planner = Stream(brokers, failOnDataLoss=fail).planner
+    assert [(part.topic, part.start, part.end) for part in planner.ranges(start, end)] == [("t", 0, 10), ("u", 0, 10)]
+    brokers.stable = {A: 10}
+    planner = Stream(brokers, failOnDataLoss=fail).planner
+    if fail == "true":
+        with pytest.raises(
+            Corrupt, match=r"u-0 \[0, 10\) is to be read again, but the partition does not exist any more"
+        ):
+            planner.ranges(start, end)
+    else:
+        assert [part.topic for part in planner.ranges(start, end)] == ["t"]
+
+
+def exactly(brokers: Brokers, starts: dict[Partition, int]) -> None:
+    """``startingOffsets`` as the real one takes them: of all partitions there are, and no other."""
+
+    def resolve(bound: object, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        if set(partitions) != set(starts):
+            raise InvalidRequest("Offsets by partition must name exactly the partitions")
+        return starts
+
+    brokers.resolve = resolve  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("says_start", [True, False], ids=["4.2", "4.0"])
+def test_batch_0_is_run_again_though_its_topic_has_grown(says_start: bool) -> None:
+    """Spark asks for the start once more, and the options do not name all there is now. The logged end has it."""
+    options = source(startingOffsets='{"t":{"0":5}}')
+    brokers = Brokers()
+    brokers.stable = {A: 10}
+    exactly(brokers, {A: 5})
+
+    def started() -> tuple[StreamPlanner, dict[str, Any]]:
+        planner = StreamPlanner(options, brokers, clock=brokers, pause=brokers.pause)  # type: ignore[arg-type]
+        reader = KafkaStreamReader(options)
+        reader._made = planner
+        return planner, json.loads(json.dumps(reader.initialOffset()))
+
+    planner, start = started()
+    end = planner.latest(start)
+    brokers.stable = {A: 12, B: 3}
+    planner, start = started()
+    assert [(part.partition, part.start, part.end) for part in planner.ranges(start, end)] == [(0, 5, 10)]
+    after = planner.latest(end if says_start else None)
+    assert [(part.partition, part.start, part.end) for part in planner.ranges(end, after)] == [(0, 10, 12), (1, 0, 3)]
+    planner, start = started()
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="must name exactly the partitions"):
+            planner.latest(start if says_start else None)
 
 
 def available_now(brokers: Brokers, later: list[dict[str, Any]], **options: str) -> list[tuple[int, int, int]]:
@@ -316,3 +438,60 @@ def test_a_batch_read_waits_for_all_that_it_names() -> None:
     brokers.resolve = lambda bound, keys: dict.fromkeys(keys, 0 if bound is both.starting else 10)  # type: ignore[assignment]
     found = plan_batch(both, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
     assert [(part.topic, part.start, part.end) for part in found] == [("t", 0, 10), ("u", 0, 10)]
+
+
+def bounded(brokers: Brokers, starts: dict[Partition, int], ends: dict[Partition, int]) -> None:
+    """Reads of these options start and end so."""
+    brokers.resolve = lambda bound, keys: dict(ends if bound.offsets == ends else starts)  # type: ignore[assignment, attr-defined]
+
+
+@pytest.mark.parametrize("later", [[], [{"high": {A: 20, B: 10}}]], ids=["never", "later"])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_read_past_the_end_of_a_log_is_told_when_it_is_planned(
+    fail: str, later: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task waited for minutes for what was not there. What an open transaction holds back is there."""
+    brokers = Brokers()
+    brokers.stable, brokers.high, brokers.later = {A: 8, B: 10}, {A: 10, B: 10}, later
+    bounded(brokers, {A: 0, B: 0}, {A: 20, B: 10})
+    options = source(streaming=False, failOnDataLoss=fail, endingOffsets='{"t":{"0":20,"1":10}}')
+
+    def planned() -> list[tuple[int, int, int]]:
+        found = plan_batch(options, brokers, brokers, brokers.pause)  # type: ignore[arg-type]
+        return [(part.partition, part.start, part.end) for part in found]
+
+    if later:
+        assert planned() == [(0, 0, 20), (1, 0, 10)]
+    elif fail == "true":
+        with pytest.raises(InvalidRequest, match=r"t-0: endingOffsets has 20, but the partition ends at 10\. Use"):
+            planned()
+    else:
+        assert planned() == [(0, 0, 8), (1, 0, 10)]
+        assert "t-0: endingOffsets has 20, but the partition ends at 10" in caplog.text
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_new_query_that_names_an_offset_past_the_end_is_told_so(fail: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It was told that it had read so far already, and that the log was truncated."""
+    brokers = Brokers()
+    bounded(brokers, {A: 1000, B: 0}, {})
+    stream = Stream(brokers, failOnDataLoss=fail, startingOffsets='{"t":{"0":1000,"1":0}}')
+    if fail == "true":
+        with pytest.raises(InvalidRequest, match=r"t-0: startingOffsets has 1000, but the partition ends at 10\. Use"):
+            stream.batch()
+    else:
+        assert stream.batch() == [(1, 0, 10)]
+        assert "t-0: startingOffsets has 1000, but the partition ends at 10" in caplog.text
+        brokers.stable = {A: 12, B: 10}
+        assert stream.batch() == [(0, 10, 12)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("made_by_spark", [None, InputPartition(None)], ids=["4.0", "4.3"])
+def test_a_batch_read_of_nothing_has_no_rows(
+    monkeypatch: pytest.MonkeyPatch, made_by_spark: InputPartition | None, fail: str
+) -> None:
+    """Spark runs one task where no range is planned: it failed with an AttributeError."""
+    monkeypatch.setattr(batch_module, "prepare_worker_process", lambda: None)
+    reader = KafkaBatchReader(source(streaming=False, failOnDataLoss=fail))
+    assert list(reader.read(made_by_spark)) == []

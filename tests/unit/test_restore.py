@@ -11,8 +11,10 @@ import pytest
 from holdfast.commit.record_log import record_name
 from holdfast.errors import Incompatible
 from holdfast.inspect.committed import Committed
-from holdfast.inspect.restore import _positions
+from holdfast.inspect.restore import _kept, _positions, _with_new_partitions
 from holdfast.inspect.settled import check_settled, wait_until_settled
+from holdfast.source.kafka import cluster
+from holdfast.source.kafka.cluster import Topics
 from holdfast.storage import LocalFileStore
 
 QUERY = "5c2e3f6a-0000-4000-8000-00000000000a"
@@ -22,6 +24,35 @@ OURS = {"format": 1, "source": "5f0c", "offsets": {"b": {"0": 17, "1": 0}}, "top
 def test_kafka_sources_go_on_where_the_batch_ended() -> None:
     assert _positions(json.dumps({"a": {"0": 5}})) == {"a": {"0": 5}}
     assert _positions(json.dumps(OURS)) == {"b": {"0": 17, "1": 0}}
+
+
+def test_partitions_whose_loss_was_accepted_are_not_named_unless_they_are_back() -> None:
+    """A new query was refused what does not exist any more."""
+    text = json.dumps({**OURS, "gone": {"b": [1]}})
+    assert _kept(text) == {"b": {"0": 17}}
+    assert _kept(json.dumps({**OURS, "gone": {"b": [0, 1]}})) == {}
+    assert _kept(json.dumps(OURS)) == {"b": {"0": 17, "1": 0}}
+    assert _kept(json.dumps({"a": {"0": 5}})) == {"a": {"0": 5}}
+
+
+def test_a_partition_that_is_back_goes_on_where_it_was_and_a_new_one_at_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Brokers:
+        def __init__(self, options: object) -> None:
+            pass
+
+        def topics(self) -> Topics:
+            return Topics([("b", 0), ("b", 1), ("b", 3)], {})
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(cluster, "Cluster", Brokers)
+    read = {"b": {"0": 17, "1": 5, "2": 6}}
+    options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "b"}
+    found = _with_new_partitions({"b": {"0": 17}}, read, options)
+    assert found == {"b": {"0": 17, "1": 5, "3": -2}}
 
 
 @pytest.mark.parametrize(

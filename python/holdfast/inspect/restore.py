@@ -143,7 +143,8 @@ class Restore(Beginning):
         options
             The new source's, with its brokers and its subscription. Then the brokers are asked, and partitions and
             topics that have come since the batch begin at their earliest offset, as they do when a query goes on. By
-            default only what the batch has read is told: a source refuses it where its topics have grown.
+            default only what the batch has read is told: a source refuses it where its topics have grown. Partitions
+            that were gone, and left out with ``failOnDataLoss`` false, are named only where the brokers have them.
 
         Raises
         ------
@@ -169,7 +170,8 @@ class Restore(Beginning):
                 f"{earlier.where}: source {source}: expected offsets of Kafka, found {sources[source]}. How other "
                 "sources go on: docs/guide/rescale.md"
             )
-        return json.dumps(offsets if options is None else _with_new_partitions(offsets, options))
+        kept = _kept(sources[source])
+        return json.dumps(kept if options is None else _with_new_partitions(kept, offsets, options))
 
     def plan(
         self, processor: Processor | type[Processor] | None = None, *, name: str | None = None, slots: int | None = None
@@ -241,19 +243,33 @@ def _positions(text: str | None) -> dict[str, dict[str, int]] | None:
     return None
 
 
+def _kept(text: str | None) -> dict[str, dict[str, int]]:
+    """The same, without the partitions that are gone, and whose loss the query has accepted."""
+    offsets = _positions(text) or {}
+    found = json.loads(text or "{}")
+    gone = found.get("gone", {}) if "format" in found else {}
+    kept = {
+        topic: {number: offset for number, offset in partitions.items() if int(number) not in gone.get(topic, ())}
+        for topic, partitions in offsets.items()
+    }
+    return {topic: partitions for topic, partitions in kept.items() if partitions}
+
+
 def _with_new_partitions(
-    offsets: Mapping[str, Mapping[str, int]], options: Mapping[str, object]
+    kept: Mapping[str, Mapping[str, int]], all_read: Mapping[str, Mapping[str, int]], options: Mapping[str, object]
 ) -> dict[str, dict[str, int]]:
+    """``kept``, and what there is now: what was gone and is back goes on where it was, what is new at its earliest."""
     from holdfast.source.kafka.bounds import EARLIEST_OFFSET  # loads the client, which not everybody has
     from holdfast.source.kafka.cluster import Cluster
     from holdfast.source.kafka.options import SourceOptions
 
-    found = {topic: dict(partitions) for topic, partitions in offsets.items()}
+    found = {topic: dict(partitions) for topic, partitions in kept.items()}
     given = {name: str(value) for name, value in options.items() if not name.lower().startswith("starting")}
     cluster = Cluster(SourceOptions.parse(given, streaming=True))
     try:
         for topic, number in cluster.topics().partitions:
-            found.setdefault(topic, {}).setdefault(str(number), EARLIEST_OFFSET)
+            start = all_read.get(topic, {}).get(str(number), EARLIEST_OFFSET)
+            found.setdefault(topic, {}).setdefault(str(number), start)
     finally:
         cluster.close()
     return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from datetime import datetime, timezone
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually, read_all, values
 
@@ -54,6 +57,41 @@ def test_the_brokers_own_timestamps_are_told_apart(kafka: KafkaWorld, pool: Cons
     row = read_all(kafka.source(subscribe=topic), Range(topic, 0, 0, 1), pool).to_pylist()[0]
     assert row["timestampType"] == 1
     assert row["timestamp"] > datetime(2020, 1, 1, tzinfo=timezone.utc)
+
+
+def produce_with_header(servers: str, topic: str, name: bytes) -> None:
+    """One record, by librdkafka itself: its Python client takes texts only for names of headers."""
+    folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    (library,) = folder.glob("librdkafka-*")
+    client = ctypes.CDLL(str(library))
+    for function in (client.rd_kafka_conf_new, client.rd_kafka_new):
+        function.restype = ctypes.c_void_p
+    config, said = ctypes.c_void_p(client.rd_kafka_conf_new()), ctypes.create_string_buffer(500)
+    assert client.rd_kafka_conf_set(config, b"bootstrap.servers", servers.encode(), said, 500) == 0, said.value
+    producer = ctypes.c_void_p(client.rd_kafka_new(0, config, said, ctypes.c_size_t(500)))
+    assert producer, said.value
+    copied = (7, 2)  # RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY
+    parts = (*copied, 1, topic.encode(), 4, b"v", ctypes.c_size_t(1), 9, name, b"h", ctypes.c_ssize_t(1), 0)
+    assert client.rd_kafka_producev(producer, *parts) == 0
+    assert client.rd_kafka_flush(producer, 30_000) == 0
+    client.rd_kafka_destroy(producer)
+
+
+def test_a_header_whose_name_is_no_text_is_an_error_that_names_the_record(
+    kafka: KafkaWorld, pool: ConsumerPool
+) -> None:
+    """It was a SystemError in each attempt, and named nothing."""
+    topic = kafka.topic()
+    kafka.produce(topic, values(0, 3), headers=[("a", b"1")])
+    produce_with_header(kafka.servers, topic, "é".encode())
+    produce_with_header(kafka.servers, topic, "é".encode("latin-1"))
+    kafka.produce(topic, values(5, 8), headers=[("a", b"1")])
+    with_headers = kafka.source(subscribe=topic, includeHeaders=True)
+    table = read_all(with_headers, Range(topic, 0, 0, 4), pool)
+    assert table["headers"].to_pylist()[3] == [{"key": "é", "value": b"h"}]
+    with pytest.raises(Corrupt, match=rf"{topic}-0: the record at offset 4 has a header .* without includeHeaders"):
+        read_all(with_headers, Range(topic, 0, 0, 8), pool)
+    assert read_all(kafka.source(subscribe=topic), Range(topic, 0, 0, 8), pool).num_rows == 8
 
 
 def test_any_range_of_any_log(kafka: KafkaWorld, pool: ConsumerPool) -> None:

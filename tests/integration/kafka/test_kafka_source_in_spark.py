@@ -75,6 +75,12 @@ def test_a_batch_read(kafka: KafkaWorld, registered: SparkSession) -> None:
     assert split.count() == 150
 
 
+def test_a_batch_read_of_a_topic_without_records(kafka: KafkaWorld, registered: SparkSession) -> None:
+    """It failed with an AttributeError: Spark runs a task even where none is planned."""
+    frame = registered.read.format("holdfast-kafka").options(**kafka.options(subscribe=kafka.topic(2))).load()
+    assert frame.collect() == []
+
+
 def test_wrong_options_are_said_before_anything_is_read(kafka: KafkaWorld, registered: SparkSession) -> None:
     reader = registered.read.format("holdfast-kafka")
     with pytest.raises(Exception, match="'subscirbe' is not an option of holdfast-kafka. The nearest is 'subscribe'"):
@@ -195,6 +201,60 @@ def test_lost_data_stops_a_query_with_a_clear_error(
     lossy = Collected(registered, {**options, "failOnDataLoss": "false"}, tmp_path / "checkpoint")
     lossy.start().awaitTermination(120)
     assert lossy.values() == values(0, 20, "new")
+
+
+def test_a_topic_that_one_run_without_fail_on_data_loss_took_out_of_a_query_stays_out(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """Each later run with failOnDataLoss stopped, for ever, and a restore named the topic."""
+    topic, other = kafka.topic(), kafka.topic()
+    kafka.produce(topic, values(0, 3))
+    kafka.produce(other, values(3, 6))
+    options = kafka.options(subscribe=f"{topic},{other}", startingOffsets="earliest")
+    both = Collected(registered, options, tmp_path / "checkpoint")
+    both.start().awaitTermination(120)
+    assert sorted(both.values()) == values(0, 6)
+    options["subscribe"] = topic
+    with pytest.raises(Exception, match=f"subscribe {topic} does not name them any more"):
+        Collected(registered, options, tmp_path / "checkpoint").start().awaitTermination(120)
+    lossy = Collected(registered, {**options, "failOnDataLoss": "false"}, tmp_path / "checkpoint")
+    lossy.start().awaitTermination(120)
+    assert lossy.values() == []
+    kafka.produce(topic, values(6, 9))
+    strict = Collected(registered, options, tmp_path / "checkpoint")
+    strict.start().awaitTermination(120)
+    assert strict.values() == values(6, 9)
+    assert json.loads(hf.Restore(tmp_path / "checkpoint").kafka_offsets()) == {topic: {"0": 6}}
+
+
+class Full(dict[int, Any]):
+    """Takes no batch."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        raise RuntimeError("nothing more fits in")
+
+
+def test_batch_0_runs_again_after_its_topic_has_grown(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """No start came past it: the options did not name the new partition."""
+    topic = kafka.topic(1)
+    kafka.produce(topic, values(0, 5))
+    options = kafka.options(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}}))
+    stream = Collected(registered, options, tmp_path / "checkpoint")
+    stream.batches = Full()
+    with pytest.raises(Exception, match="nothing more fits in"):
+        stream.start().awaitTermination(120)
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, values(5, 8), 1)
+    stream.batches = {}
+    query = stream.start(processingTime="0 seconds")
+    eventually(lambda: len(stream.values()) == 6, within_s=120)
+    query.stop()
+    assert stream.values() == values(2, 8)
+    fresh = Collected(registered, options, tmp_path / "another checkpoint")
+    with pytest.raises(Exception, match=f"Expected {topic}-0, {topic}-1, found {topic}-0"):
+        fresh.start().awaitTermination(120)
 
 
 def test_kill_9_and_the_replay_reads_the_same(kafka: KafkaWorld, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ of whom. Used by one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -71,10 +71,14 @@ class Cluster:
         if subscription.pattern is not None:
             # As Kafka's own consumer: what the brokers call internal, whatever a name begins with.
             described = {name: topic for name, topic in described.items() if not topic.is_internal}
-        partitions = [(name, part.id) for name, topic in described.items() for part in topic.partitions]
-        wanted = subscription.wanted(partitions)
+        found = _topics(described)
+        wanted = subscription.wanted(found.partitions)
         read = {topic for topic, _ in wanted}
-        return Topics(wanted, {name: str(topic.topic_id) for name, topic in described.items() if name in read})
+        return Topics(wanted, {name: topic_id for name, topic_id in found.topic_ids.items() if name in read})
+
+    def topics_of(self, names: Set[str]) -> Topics:
+        """These topics with all their partitions, whatever the subscription names; what does not exist is left out."""
+        return _topics(self._ask("partitions", lambda within_s: self._describe(sorted(names), within_s)))
 
     def topic_id(self, topic: str) -> str | None:
         """The id of a topic as it is now; None: it does not exist."""
@@ -159,7 +163,9 @@ class Cluster:
                 f"No record at or after the starting timestamp in {listed(after_last)}. Use an earlier timestamp, or"
                 " startingOffsetsByTimestampStrategy 'latest'"
             )
-        return {**found, **self.latest(after_last)}
+        # Whose end is not said either has no offset here: its leader knew it a moment ago.
+        at_records = {key: offset for key, offset in found.items() if offset != _NO_RECORD}
+        return {**at_records, **self.latest(after_last)}
 
     def _offsets(
         self, partitions: Sequence[Partition], spec: Any, what: str, committed: bool | None = None
@@ -231,6 +237,11 @@ class Cluster:
                 time.sleep(max(self._options.fetch_retry_ms, _PAUSE_MS if is_passing else 0) / 1000)
                 if is_passing:
                     learn_brokers(self._admin)
+
+
+def _topics(described: Mapping[str, Any]) -> Topics:
+    partitions = [(name, part.id) for name, topic in described.items() for part in topic.partitions]
+    return Topics(partitions, {name: str(topic.topic_id) for name, topic in described.items()})
 
 
 def listed(partitions: Iterable[Partition]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.errors import InvalidRequest
 from holdfast.kafka.client_config import client_config
 
 # What the source decides itself, and why.
@@ -25,6 +26,14 @@ def consumer_config(texts: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     InvalidRequest
-        ``kafka.bootstrap.servers`` is missing, or a name is reserved, or known to Java's client only.
+        ``kafka.bootstrap.servers`` is missing, a name is reserved, or known to Java's client only, or there is no such
+        isolation level.
     """
-    return {"isolation.level": "read_committed", **client_config(texts, _RESERVED)}
+    config = {"isolation.level": "read_committed", **client_config(texts, _RESERVED)}
+    # The plan goes by it as the tasks' clients do, and they take it in any case.
+    level = config["isolation.level"].strip().lower()
+    if level not in ("read_committed", "read_uncommitted"):
+        raise InvalidRequest(
+            f"kafka.isolation.level is {config['isolation.level']!r}: expected read_committed or read_uncommitted"
+        )
+    return {**config, "isolation.level": level}

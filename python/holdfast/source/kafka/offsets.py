@@ -9,6 +9,9 @@ As JSON::
     {"format": 1, "source": "5f0c…", "offsets": {"topic": {"0": 17}}, "starts": {…}, "topic_ids": {"topic": "L66Z…"}}
 
 ``starts`` is left out when empty. ``source`` is a random id made with the first offset: it names the consumer group.
+``gone``, as ``{"topic": [0, 1]}``, left out when empty, are partitions that were not there, or not subscribed to, when
+the offset was made with failOnDataLoss false: their loss is accepted, and not told again. Should one come back, it
+goes on at its position.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from holdfast.errors import Corrupt
@@ -53,12 +57,15 @@ class SourceOffset:
         The broker's id of each topic; it changes when a topic is deleted and created again.
     source_id
         Names the query's consumer group; None when not known (Spark 4.0 after a restart).
+    gone
+        Partitions whose loss was accepted.
     """
 
     positions: Positions
     starts: Positions = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     source_id: str | None = None
+    gone: frozenset[Partition] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """For Spark: equal offsets give equal texts."""
@@ -69,6 +76,11 @@ class SourceOffset:
         if self.starts:
             content["starts"] = _nested(self.starts)
         content["topic_ids"] = dict(sorted(self.topic_ids.items()))
+        if self.gone:
+            content["gone"] = {
+                topic: [number for _, number in some]
+                for topic, some in groupby(sorted(self.gone), key=lambda key: key[0])
+            }
         return content
 
     @classmethod
@@ -85,8 +97,11 @@ class SourceOffset:
                 starts=_flat(content.get("starts", {})),
                 topic_ids=dict(content.get("topic_ids", {})),
                 source_id=content.get("source"),
+                gone=frozenset(
+                    (topic, int(number)) for topic, some in content.get("gone", {}).items() for number in some
+                ),
             )
-        except (KeyError, ValueError, AttributeError) as error:
+        except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise Corrupt(f"An offset of holdfast-kafka in the checkpoint is damaged ({error!r}): {content}") from None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
-from holdfast.errors import Corrupt, Unavailable
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.cluster import Cluster, Topics, listed
@@ -20,6 +20,9 @@ from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
 from holdfast.source.kafka.subscription import Partition, Subscription
+
+# In place of where a query starts that its options do not say as things are now. No query has such an id.
+_NO_START = SourceOffset({}, source_id="")
 
 
 class StreamPlanner:
@@ -49,6 +52,7 @@ class StreamPlanner:
         # Where the next batch starts: what Spark 4.0 and 4.1 do not hand over.
         self._known: SourceOffset | None = None
         self._initial: SourceOffset | None = None
+        self._refusal: InvalidRequest | None = None
         self._checked_end: SourceOffset | None = None
         self._gone: set[Partition] = set()  # and said so
         self._stalls = StallWatch(cluster.high_watermarks, self._clock)
@@ -63,6 +67,16 @@ class StreamPlanner:
             self._initial = SourceOffset(positions, positions, topics.topic_ids, self._ids()[:16])
             self._known = self._initial
         return self._initial.to_json()
+
+    def start(self) -> dict[str, Any]:
+        """`initial`, for Spark. A replay of batch 0 needs none, its logged end has all starts, and the options may not
+        name all there is by now: what they are refused for is raised by the first `latest` that needs a start.
+        """
+        try:
+            return self.initial()
+        except InvalidRequest as refusal:
+            self._refusal = refusal
+            return _NO_START.to_json()
 
     def fix_end(self) -> None:
         """Trigger.AvailableNow: nothing later than now is read, and all that is there now."""
@@ -86,10 +100,11 @@ class StreamPlanner:
         limit
             Whether the options that limit a batch hold.
         """
-        if start is not None:
-            since = SourceOffset.from_json(start)
-        else:
-            since = self._known or SourceOffset.from_json(self.initial())
+        since = SourceOffset.from_json(start) if start is not None else self._known
+        if since is None or since == _NO_START:
+            if self._refusal is not None:
+                raise self._refusal
+            since = SourceOffset.from_json(self.initial())
         self._commit_group(since)
         topics, latest = self._available_since(since)
         begin = self._begin(since, topics, latest)
@@ -100,11 +115,12 @@ class StreamPlanner:
             ends = limited(begin, ends, self._options.max_offsets_per_trigger)
         topic_ids = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
         topic_ids.update(topics.topic_ids)
-        if ends == since.positions and topic_ids == since.topic_ids:
+        # What is gone is left out with nobody's objection, or `_begin` had raised: that is kept for later starts.
+        if ends == since.positions and topic_ids == since.topic_ids and self._gone == since.gone:
             end = since
         else:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id)
+            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone))
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -130,7 +146,7 @@ class StreamPlanner:
         if not until.source_id:
             # As the first Holdfast planned the first batch after a restart on Spark 4.0 and 4.1: without its start.
             # What was lost shows only here.
-            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id)
+            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id, until.gone)
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
@@ -188,7 +204,7 @@ class StreamPlanner:
         topics, latest = found
         others = recreated(since, topics)
         doubtful = {key for key in since.positions if key[0] in others}
-        doubtful |= gone(since, topics) - self._gone
+        doubtful |= gone(since, topics) - self._gone - since.gone
         doubtful |= self._behind(since.positions, latest).keys()
         return doubtful if self._fixed_end is None else doubtful | silent(found) & since.positions.keys()
 
@@ -198,15 +214,16 @@ class StreamPlanner:
         not know a topic yet. One that was left out would be new in the next batch, and read from its start once more.
         """
         others = recreated(since, topics)
-        for topic in sorted(others):
+        not_accepted = {topic for topic, _ in since.positions.keys() - since.gone}
+        for topic in sorted(others & not_accepted):
             self._lost(
                 f"Topic {topic} was deleted and created again"
                 f" (its id was {since.topic_ids[topic]}, now it is {topics.topic_ids[topic]}):"
                 " what was not read of the old one is lost. The new one is read from its start"
             )
         missing = gone(since, topics)
-        if missing - self._gone:
-            self._lost(_missing_in_words(missing, self._options.subscription))
+        if untold := missing - self._gone - since.gone:
+            self._lost(_missing_in_words(untold, self._options.subscription))
         self._gone = missing
         new = [key for key in latest if key not in since.positions or key[0] in others]
         earliest = self._cluster.earliest(new)
@@ -219,17 +236,31 @@ class StreamPlanner:
                     " what was before it is lost"
                 )
         known = {key: offset for key, offset in since.positions.items() if key[0] not in others}
-        return {**known, **begin, **self._truncated(known, latest)}
+        is_new = self._initial is not None and since.positions == self._initial.positions
+        return {**known, **begin, **self._truncated(known, latest, is_new)}
 
-    def _truncated(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Where partitions are read on that end before what was read of them."""
+    def _truncated(
+        self, known: Mapping[Partition, int], latest: Mapping[Partition, int], is_new: bool
+    ) -> dict[Partition, int]:
+        """Where partitions are read on that end before what was read of them, or before where a new query begins."""
         behind = self._behind(known, latest)
         for (topic, number), end in sorted(behind.items()):
+            if is_new and (self._options.starting.offsets or {}).get((topic, number)) == known[topic, number]:
+                self._starts_past(topic, number, known[topic, number], end)
+                continue
             self._lost(
                 f"{topic}-{number} ends at {end}, but was read up to {known[topic, number]} already: its log was"
                 " truncated. It is read on from its end"
             )
         return behind
+
+    def _starts_past(self, topic: str, number: int, start: int, end: int) -> None:
+        message = f"{topic}-{number}: startingOffsets has {start}, but the partition ends at {end}"
+        if self._options.fail_on_data_loss:
+            raise InvalidRequest(
+                f"{message}. Use an offset up to that, or -1 for its end, or set failOnDataLoss to false to begin there"
+            )
+        logger.warning("%s; it is read from there because failOnDataLoss is false", message)
 
     def _behind(self, known: Mapping[Partition, int], latest: Mapping[Partition, int]) -> dict[Partition, int]:
         """Partitions whose logs end before what was read of them, and where.
@@ -244,13 +275,15 @@ class StreamPlanner:
         return behind
 
     def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
-        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets."""
-        doubt = self._doubt()
+        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets. What is
+        subscribed to by now is the next batch's.
+        """
+        doubt, names = self._doubt(), {part.topic for part in ranges}
         topic_ids = {**since.topic_ids, **{part.topic: part.topic_id for part in ranges if part.topic_id}}
         read = SourceOffset({(part.topic, part.partition): part.start for part in ranges}, {}, topic_ids)
-        topics = self._cluster.topics()
+        topics = self._cluster.topics_of(names)
         while (recreated(read, topics) or gone(read, topics)) and doubt.lasts():
-            topics = self._cluster.topics()
+            topics = self._cluster.topics_of(names)
         present = set(topics.partitions)
         kept = []
         for part in ranges:

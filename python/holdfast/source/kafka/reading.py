@@ -166,12 +166,17 @@ class _RangeReader:
             elif self._clock.elapsed_ms() - self._progress_ms > self._options.poll_timeout_ms:
                 self._suspect(position)
                 self._progress_ms = self._clock.elapsed_ms()
+                continue
             self._take(self._fetch(end - position))
 
     def _suspect(self, position: int) -> None:
         """Nothing came for so long. A stretch of aborted records is skipped without a word: a client that counts what
-        it fetches takes over, and goes on for as long as it gets further.
+        it fetches takes over, and goes on for as long as it gets further. Where the log ends, none would.
         """
+        if self._consumer.cursor.is_at_end_of_log and self._is_cut_off(position):
+            self._consumer.cursor.skip_to(self.wanted.end)
+            self._consumer.place = None
+            return
         if not self._consumer.is_watched:
             self._pool.watch(self._consumer, self.wanted, self._options.poll_timeout_ms)
             return
@@ -181,6 +186,22 @@ class _RangeReader:
             f" (kafkaConsumer.pollTimeoutMs), and before that again. Its last word:"
             f" {self._last_error}{self._consumer.cursor.end_in_words}"
         )
+
+    def _is_cut_off(self, position: int) -> bool:
+        """Whether the log ends before the range, visible or not, and its end is lost: nobody can wait for it."""
+        key = self.wanted.topic, self.wanted.partition
+        cluster, doubt = Cluster(self._options), Doubt(self._clock)
+        while True:
+            high = cluster.high_watermarks([key]).get(key, self.wanted.end)
+            if high >= self.wanted.end:
+                return False
+            if not doubt.lasts():
+                break
+        self._lost(
+            f"{self.wanted} was read up to {position}, and its log ends at {high}: it was truncated since the range was"
+            " planned, as by a leader that did not have all of it"
+        )
+        return True
 
     def _fetch(self, left: int) -> list[Any]:
         """Wait for one message, then take all that are there: never wait for a batch to be full."""

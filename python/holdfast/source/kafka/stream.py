@@ -45,7 +45,7 @@ class KafkaStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Spark: where a query without a checkpoint starts."""
-        return self.planner.initial()
+        return self.planner.start()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Spark: the tasks of a batch."""
