@@ -105,6 +105,32 @@ def test_watermarks_in_a_chain_of_operators(stream: FileStream, spark: SparkSess
     assert [sum(row["rows"] for row in rows) for rows in output] == [40, 40]
 
 
+@pytest.mark.parametrize("aside", [False, True], ids=["main", "side"])
+def test_a_schema_taken_from_a_dataframe_brings_no_watermark_with_it(
+    stream: FileStream, spark: SparkSession, aside: bool
+) -> None:
+    """Behind an operator Spark tells none: the note of one in a column's metadata refused ``watermark=`` there, and
+    without it the watermark was 0 for ever.
+    """
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    stream.write(timed(*range(40)), timed(*range(60, 100)), timed(*range(110, 120)))
+    events = stream.events().withWatermark("ts", "10 minutes")
+    tag = hf.SideOutput("more", events.schema)
+    first = hf.keyed("k", Passing(), events.schema, name="first", side_outputs=[tag] if aside else [])
+    second = hf.keyed("k", Surroundings(), SURROUNDINGS, name="second", watermark=("ts", "10 minutes"))
+    passed = events.transform(first)
+    assert not (aside and any(field.metadata for field in hf.select_output(passed, tag).schema.fields))
+    query = stream.start((hf.select_output(passed) if aside else passed).transform(second))
+    query.awaitTermination()
+    output = seen([table for _, table in sorted(stream.output.items()) if table.num_rows])
+    at = int(START.timestamp() * 1000)
+    assert [{row["watermark_ms"] for row in rows} for rows in output] == [
+        {0},
+        {at + 29 * 60_000},
+        {at + 89 * 60_000},
+    ]
+
+
 def test_a_second_watermark_is_refused(stream: FileStream) -> None:
     stream.write(timed(1))
     operator = hf.keyed("k", Surroundings(), SURROUNDINGS, name="here", watermark=("ts", "1 minute"))

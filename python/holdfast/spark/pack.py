@@ -24,9 +24,6 @@ from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
 from holdfast.spark.worker_process import prepare_worker_process
 
-#: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
-#: Spark tells the slots the watermark; declaring it a second time is refused.
-WATERMARK_DELAY = "spark.watermarkDelayMs"
 _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UTC")), ("blob", pa.binary())])
 
 # Where Spark fills an Arrow batch of packed rows it counts rows, not bytes: on the way in in 4.0, on the way out in all
@@ -40,8 +37,10 @@ _MARKED_MAX_US = 9_223_286_400_000_000
 
 
 def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
-    """The schema of packed rows; the delay is that of an inherited watermark."""
-    noted = None if watermark_delay_ms is None else {WATERMARK_DELAY: watermark_delay_ms}
+    """The schema of packed rows. The delay is that of an inherited watermark: packed rows have its note on their (null)
+    event time, so that Spark tells the slots the watermark; declaring it a second time is refused.
+    """
+    noted = None if watermark_delay_ms is None else {schemas.WATERMARK_DELAY: watermark_delay_ms}
     return spark.StructType(
         [
             spark.StructField("slot", spark.LongType()),

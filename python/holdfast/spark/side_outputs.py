@@ -109,7 +109,8 @@ def side_by_side(main: spark.StructType, sides: dict[str, spark.StructType]) -> 
 def _columns_of(frame: DataFrame) -> spark.StructType:
     """Without what Spark notes of them: a watermark is that of a stream, not of rows that went aside. Whether a column
     may be null depends on the rest of the plan."""
-    return spark.StructType([spark.StructField(field.name, field.dataType) for field in frame.schema.fields])
+    columns = schemas.without_watermarks(frame.schema).fields
+    return spark.StructType([spark.StructField(column.name, column.dataType) for column in columns])
 
 
 def _types(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
