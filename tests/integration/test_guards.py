@@ -259,6 +259,15 @@ def test_an_output_schema_that_is_none(stream: FileStream) -> None:
         stream.run(hf.keyed("user", RunningTotal(), "user strin, total", name="totals"))
 
 
+@pytest.mark.parametrize("rows", [1_000_000, 2_147_483_647])
+def test_a_limit_of_arrow_rows_that_is_none(stream: FileStream, spark: SparkSession, rows: int) -> None:
+    """Packed rows are padded with rows in proportion to the limit: a blob of 1 MiB with 64 million of them."""
+    stream.write(EVENTS)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    with pytest.raises(hf.InvalidRequest, match=f"maxRecordsPerBatch is {rows}; .*at most 100000.* 10000, its default"):
+        stream.run(totals())
+
+
 def test_no_limit_of_arrow_rows(stream: FileStream, spark: SparkSession) -> None:
     stream.write(EVENTS)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")
