@@ -185,7 +185,9 @@ class Pack:
 
 
 def keys_of(rows: pa.RecordBatch, key_columns: Sequence[str] | None, key_schema: pa.Schema) -> pa.RecordBatch:
-    """The keys of an input's rows, which stand in ``key_columns``, or under their own names."""
+    """The keys of an input's rows, which stand in ``key_columns``, or under their own names. They are cast: where Spark
+    knows that a field has no nulls, its type is another one to Arrow.
+    """
     columns = [rows.column(name) for name in key_columns or key_schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=key_schema)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from holdfast.arrow.types import nullable_schema
 from holdfast.errors import InvalidRequest
 
 #: Where Spark notes a column's watermark, in the column's metadata.
@@ -163,9 +164,9 @@ def refuse_collations(keys: Sequence[str], schema: spark.StructType, operator: s
 
 
 def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """The key columns as they are recorded. Whether Spark knows that a column has no nulls depends on the rest of the
-    plan, so the record does not."""
-    return pa.schema([pa.field(name, schema.field(name).type) for name in columns])
+    """The key columns as they are recorded. Whether Spark knows that a column, or a field in it, has no nulls depends
+    on the rest of the plan, so the record does not."""
+    return nullable_schema(pa.schema([schema.field(name) for name in columns]))
 
 
 def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:
