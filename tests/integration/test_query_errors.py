@@ -135,6 +135,20 @@ def test_what_only_the_workers_find_is_raised_as_what_it_is(queries: Stream) -> 
         queries.noop(queries.totals(Greatest())).processAllAvailable()
 
 
+@pytest.mark.parametrize("way", ["noop", "exactly_once"])
+def test_an_error_keeps_its_class_where_spark_hides_tracebacks(
+    queries: Stream, spark: SparkSession, new_program: Any, way: str
+) -> None:
+    queries.noop(queries.totals()).awaitTermination()
+    queries.files.write(pa.table({"user": ["a", None], "amount": [1, 2]}))
+    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    with pytest.raises(hf.InvalidRequest, match=r"^key column 'user' is null at row \d+; filter") as caught:
+        getattr(queries, way)(queries.totals()).awaitTermination()
+    assert len(str(caught.value).splitlines()) <= 2
+    assert "SQLSTATE" not in str(caught.value)
+    assert type(caught.value.__context__).__name__ == "StreamingQueryException"
+
+
 def test_a_query_that_was_started_by_spark(queries: Stream) -> None:
     queries.files.write(pa.table({"user": ["a", None], "amount": [1, 2]}))
     query = queries.files.start(queries.totals())
