@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.spark.sessions import arrow_rows_max, warn_of_idle_tasks
+from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, warn_of_idle_tasks
 
 
 def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
@@ -40,6 +40,18 @@ def test_many_more_partitions_than_cores_are_told_with_what_they_cost(
     if told is not None:
         assert messages[0].startswith("operator 'totals': spark.sql.shuffle.partitions ")
         assert re.search(told, messages[0])
+
+
+def test_a_number_of_partitions_that_somebody_else_chooses_is_refused() -> None:
+    """Some platforms take "auto", which is no number to put slots on."""
+    assert [shuffle_partitions(found, "o") for found in (None, "", "8")] == [200, 200, 8]
+    session = _session(None, 2)
+    session.conf["spark.sql.shuffle.partitions"] = "auto"
+    said = "operator 'totals': spark.sql.shuffle.partitions is 'auto'; expected a number, .* Set it to"
+    with pytest.raises(InvalidRequest, match=said):
+        warn_of_idle_tasks(session, "totals")
+    with pytest.raises(InvalidRequest, match=said):
+        shuffle_partitions("auto", "operator 'totals'")
 
 
 _FOUR_EXECUTORS = {"executor__instances": "4", "executor__cores": "2"}

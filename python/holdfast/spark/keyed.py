@@ -31,7 +31,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.sessions import arrow_rows_max, spark_retained_batches, warn_of_idle_tasks
+from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, spark_retained_batches, warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
@@ -244,7 +244,7 @@ def _plan(
 ) -> OperatorPlan:
     where = f"operator {options.name!r}"
     settings = _local_dir(Settings.from_mapping(conf, options.settings), where)
-    partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
+    partitions = shuffle_partitions(conf.get("spark.sql.shuffle.partitions"), where)
     slot_count = settings.slots or min(partitions, settings.max_parallelism)
     _check_slots(slot_count, settings.max_parallelism, where)
     return OperatorPlan(

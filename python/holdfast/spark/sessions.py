@@ -45,6 +45,24 @@ def spark_writes_changelogs(conf: Mapping[str, str]) -> bool:
     return conf.get("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false").lower() == "true"
 
 
+def shuffle_partitions(found: str | None, where: str) -> int:
+    """``spark.sql.shuffle.partitions``: how many tasks Spark shuffles to.
+
+    Raises
+    ------
+    InvalidRequest
+        No number, such as the "auto" of some platforms.
+    """
+    try:
+        return int(found or "200")
+    except ValueError:
+        raise InvalidRequest(
+            f"{where}: spark.sql.shuffle.partitions is {found!r}; expected a number, since slots are spread over the "
+            "partitions once and for all. Set it to the number of cores, or a small multiple, before the query's first "
+            "batch"
+        ) from None
+
+
 def arrow_rows_max(conf: Mapping[str, str]) -> int:
     """How many rows an Arrow batch has at most.
 
@@ -69,7 +87,8 @@ def arrow_rows_max(conf: Mapping[str, str]) -> int:
 
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     """Says what it costs where there are many more shuffle partitions than cores: Spark's default is for clusters."""
-    partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), _cores(session)
+    found = session.conf.get("spark.sql.shuffle.partitions", "200")
+    partitions, cores = shuffle_partitions(found, f"operator {operator!r}"), _cores(session)
     if cores is None or partitions <= _PARTITIONS_MAX * cores:
         return
     _LOGGER.warning(
