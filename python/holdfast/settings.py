@@ -405,6 +405,8 @@ hf.keyed("user", RunningTotal(), "user string, amount long, total long", name="t
 
 They are read when `hf.keyed(…)` is applied to a DataFrame. An unknown `spark.holdfast.*` key is an error, not a surprise; in code, at the
 call of `hf.keyed` itself.
+`hf.write_exactly_once(settings=…)` takes the same names, so that one mapping may serve both calls, and goes by those of
+`commit.*` and `storage.*` and by `retainedBatches`; `hf.keyed` goes by all but `commit.*`. What a call does not go by it only checks.
 Sizes read as `64 MiB`, `512k`, `1 GiB` (all binary); durations as `10 min`, `500 ms`, `7 d`.
 
 {table}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tests.spark_sessions import lose_local_folder
 from tests.streams import FileStream, Transform
 
 import holdfast as hf
+from holdfast.checkpoint import OperatorRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +65,30 @@ def test_what_contradicts_the_checkpoint_is_refused(stream: FileStream) -> None:
     # And nothing was harmed by the attempts.
     (output,) = stream.run(totals())
     assert sorted(output["total"].to_pylist()) == [4, 5, 8]
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["now", "recorded-before"])
+def test_a_key_that_spark_knows_more_of_is_the_same_key(stream: FileStream, tmp_path: Path, older: bool) -> None:
+    """Whether a field of it may be null follows from the rest of the plan: no restart could go on from there."""
+    schema = "user struct<user string, region string>, amount long, total long"
+    operator = hf.keyed("user", RunningTotal(), schema, name="totals", null_keys=True)
+    without = EVENTS.set_column(2, "region", pa.nulls(3, pa.string()))
+
+    def totals_by(key: str, events: pa.Table) -> list[int]:
+        stream.write(events)
+        (output,) = stream.run(lambda frame: frame.selectExpr(f"{key} AS user", "amount").transform(operator))
+        return sorted(output["total"].to_pylist())
+
+    filled = "struct(user, coalesce(region, '?') AS region)"
+    assert totals_by(filled, EVENTS) == [1, 2, 4]
+    if older:
+        [path] = tmp_path.glob("state/**/operator.json")
+        record = OperatorRecord.from_json(path.read_bytes())
+        kind = pa.struct([pa.field("user", pa.string()), pa.field("region", pa.string(), False)])
+        path.write_text(replace(record, key_schema=pa.schema([("user", kind)])).to_json())
+    assert totals_by("struct(user, region)", EVENTS) == [4, 5, 8]
+    assert totals_by(filled, EVENTS) == [6, 9, 12]
+    assert totals_by("struct(user, region)", without) == [1, 2, 4]
 
 
 def test_other_shuffle_partitions_are_no_contradiction(stream: FileStream, spark: SparkSession) -> None:
@@ -257,6 +283,15 @@ def test_an_output_schema_that_is_none(stream: FileStream) -> None:
     stream.write(EVENTS)
     with pytest.raises(hf.InvalidRequest, match="is not a schema"):
         stream.run(hf.keyed("user", RunningTotal(), "user strin, total", name="totals"))
+
+
+@pytest.mark.parametrize("rows", [1_000_000, 2_147_483_647])
+def test_a_limit_of_arrow_rows_that_is_none(stream: FileStream, spark: SparkSession, rows: int) -> None:
+    """Packed rows are padded with rows in proportion to the limit: a blob of 1 MiB with 64 million of them."""
+    stream.write(EVENTS)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    with pytest.raises(hf.InvalidRequest, match=f"maxRecordsPerBatch is {rows}; .*at most 100000.* 10000, its default"):
+        stream.run(totals())
 
 
 def test_no_limit_of_arrow_rows(stream: FileStream, spark: SparkSession) -> None:

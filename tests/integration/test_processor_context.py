@@ -76,6 +76,24 @@ def test_the_watermark_moves_and_drops_nothing(stream: FileStream, inherited: bo
     assert marks == [{0}, {at + 29 * 60_000}, {at + 89 * 60_000}, {at + 89 * 60_000}]
 
 
+@pytest.mark.parametrize("inherited", [False, True], ids=["declared", "inherited"])
+def test_times_of_any_year_move_the_watermark_as_far_as_they_can(stream: FileStream, inherited: bool) -> None:
+    """A row of a year outside 1677 to 2262 ended a query with a watermark of its own for good."""
+    years = [datetime(1, 1, 1, tzinfo=timezone.utc), datetime(9999, 12, 31, tzinfo=timezone.utc), START]
+    kind = pa.timestamp("us", "UTC")
+    stream.write(*(pa.table({"k": list(range(40)), "ts": pa.array([at] * 40, kind)}) for at in years))
+    declared = None if inherited else ("ts", "10 minutes")
+    operator = hf.keyed("k", Surroundings(), SURROUNDINGS, name="here", watermark=declared)
+    events = stream.events()
+    query = stream.start((events.withWatermark("ts", "10 minutes") if inherited else events).transform(operator))
+    query.awaitTermination()
+    output = seen([table for _, table in sorted(stream.output.items()) if table.num_rows])
+    assert [sum(row["rows"] for row in rows) for rows in output] == [40, 40, 40]
+    last = datetime(9999, 12, 31, tzinfo=timezone.utc) if inherited else datetime(2262, 4, 11, tzinfo=timezone.utc)
+    reached = int((last - timedelta(minutes=10)).timestamp() * 1000)
+    assert [{row["watermark_ms"] for row in rows} for rows in output] == [{0}, {0}, {reached}]
+
+
 def test_watermarks_in_a_chain_of_operators(stream: FileStream, spark: SparkSession) -> None:
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
     stream.write(timed(*range(40)), timed(*range(60, 100)))
@@ -85,6 +103,32 @@ def test_watermarks_in_a_chain_of_operators(stream: FileStream, spark: SparkSess
         [table for table in stream.run(lambda frame: frame.transform(first).transform(second)) if table.num_rows]
     )
     assert [sum(row["rows"] for row in rows) for rows in output] == [40, 40]
+
+
+@pytest.mark.parametrize("aside", [False, True], ids=["main", "side"])
+def test_a_schema_taken_from_a_dataframe_brings_no_watermark_with_it(
+    stream: FileStream, spark: SparkSession, aside: bool
+) -> None:
+    """Behind an operator Spark tells none: the note of one in a column's metadata refused ``watermark=`` there, and
+    without it the watermark was 0 for ever.
+    """
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    stream.write(timed(*range(40)), timed(*range(60, 100)), timed(*range(110, 120)))
+    events = stream.events().withWatermark("ts", "10 minutes")
+    tag = hf.SideOutput("more", events.schema)
+    first = hf.keyed("k", Passing(), events.schema, name="first", side_outputs=[tag] if aside else [])
+    second = hf.keyed("k", Surroundings(), SURROUNDINGS, name="second", watermark=("ts", "10 minutes"))
+    passed = events.transform(first)
+    assert not (aside and any(field.metadata for field in hf.select_output(passed, tag).schema.fields))
+    query = stream.start((hf.select_output(passed) if aside else passed).transform(second))
+    query.awaitTermination()
+    output = seen([table for _, table in sorted(stream.output.items()) if table.num_rows])
+    at = int(START.timestamp() * 1000)
+    assert [{row["watermark_ms"] for row in rows} for rows in output] == [
+        {0},
+        {at + 29 * 60_000},
+        {at + 89 * 60_000},
+    ]
 
 
 def test_a_second_watermark_is_refused(stream: FileStream) -> None:

@@ -5,6 +5,7 @@ before the query starts.
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ from tests.streams import FileStream
 
 import holdfast as hf
 from holdfast.spark import declared_operators
+from holdfast.spark import query as query_module
+from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
+from holdfast.storage import FileStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -90,6 +94,34 @@ def test_what_contradicts_the_checkpoint_is_refused_before_the_query_starts(quer
     assert queries.files.committed() == [0, 1]
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["default", "given"])
+def test_a_query_that_a_thread_starts_goes_by_the_settings_of_a_session(
+    queries: Stream, spark: SparkSession, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has no active session: Spark's snapshots of what does not count were left as they were, silently."""
+    seen: list[tuple[int, bool]] = []
+
+    def looked(store: FileStore, retained: int, changelogs: bool) -> list[str]:
+        seen.append((retained, changelogs))
+        return forget_stale_snapshots(store, retained, changelogs)
+
+    monkeypatch.setattr(query_module, "forget_stale_snapshots", looked)
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "7")
+    frame = queries.totals()
+    writer = frame.writeStream.format("noop").trigger(availableNow=True)
+    options: dict[str, Any] = {"session": frame.sparkSession} if given else {}
+    started: list[hf.Query] = []
+    thread = threading.Thread(
+        target=lambda: started.append(hf.start(writer, checkpoint=queries.files.checkpoint, **options))
+    )
+    thread.start()
+    thread.join(60)
+    assert started[0].awaitTermination(60) is True
+    assert seen == [(7 if given else 100, False)]
+    with pytest.raises(hf.InvalidRequest, match=r"start: session is 'spark'; expected a SparkSession"):
+        hf.start(writer, checkpoint=queries.files.checkpoint, session="spark")  # type: ignore[arg-type]
+
+
 def test_what_only_the_workers_find_is_raised_as_what_it_is(queries: Stream) -> None:
     queries.noop(queries.totals()).awaitTermination()
     queries.files.write(EVENTS)
@@ -101,6 +133,20 @@ def test_what_only_the_workers_find_is_raised_as_what_it_is(queries: Stream) -> 
     assert type(caught.value.__context__).__name__ == "StreamingQueryException"
     with pytest.raises(hf.Incompatible, match="declared .*max"):
         queries.noop(queries.totals(Greatest())).processAllAvailable()
+
+
+@pytest.mark.parametrize("way", ["noop", "exactly_once"])
+def test_an_error_keeps_its_class_where_spark_hides_tracebacks(
+    queries: Stream, spark: SparkSession, new_program: Any, way: str
+) -> None:
+    queries.noop(queries.totals()).awaitTermination()
+    queries.files.write(pa.table({"user": ["a", None], "amount": [1, 2]}))
+    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    with pytest.raises(hf.InvalidRequest, match=r"^key column 'user' is null at row \d+; filter") as caught:
+        getattr(queries, way)(queries.totals()).awaitTermination()
+    assert len(str(caught.value).splitlines()) <= 2
+    assert "SQLSTATE" not in str(caught.value)
+    assert type(caught.value.__context__).__name__ == "StreamingQueryException"
 
 
 def test_a_query_that_was_started_by_spark(queries: Stream) -> None:

@@ -169,6 +169,22 @@ def test_columns_of_any_name_come_through_exactly_once(stream: FileStream, tmp_p
     assert rows.select(table.column_names).equals(table)
 
 
+def test_columns_that_differ_in_case_alone_come_through_exactly_once(stream: FileStream, tmp_path: Path) -> None:
+    """To Spark a name that it is asked for is either of them."""
+    table = pa.table({"id": [1, 2], "ID": [3, 4], "é": ["a", "b"], "É": ["c", "d"]})
+    stream.write(table.rename_columns(["a", "b", "c", "d"]))
+    events = stream.events().toDF(*table.column_names)
+    out = events.transform(hf.keyed("ID", Passing(), "id long, ID long, `é` string, `É` string", name="passing"))
+    path = str(tmp_path / "exactly-once")
+    trigger = {"availableNow": True}
+    for frame, name in ((out, "behind"), (events, "alone")):
+        checkpoint = stream.checkpoint / name
+        sink = hf.FileSink(f"{path}-{name}")
+        hf.write_exactly_once(frame, sink, checkpoint=checkpoint, trigger=trigger).awaitTermination()
+        rows = hf.FileSink.read(f"{path}-{name}").sort_by("id")
+        assert rows.select(table.column_names).equals(table)
+
+
 def test_an_unsupported_type_is_named(stream: FileStream, spark: SparkSession) -> None:
     stream.write(pa.table({"k": ["a"]}))
     frame = stream.events().selectExpr("k", "interval '1' year AS age")

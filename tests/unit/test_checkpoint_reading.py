@@ -502,6 +502,11 @@ def test_command_lists_and_shows(run: Any) -> None:
     assert json.loads(run("show", "--json").output)["operators"][0]["key_columns"] == {"user": "string"}
 
 
+def test_command_lists_a_watermark_of_no_year_that_there_is(run: Any, recorded: Recorded) -> None:
+    recorded.spark.commit(BATCHES, [recorded.handles[-1].to_text()], watermark_ms=1_767_000_000_000_000)
+    assert "  9999-12-31 23:59:59.999Z  " in run("list").output
+
+
 def test_command_says_by_its_exit_code_that_a_batch_cannot_be_read(run: Any, recorded: Recorded) -> None:
     assert run("list").exit_code == 0
     (recorded.folder / "checkpoint" / "state" / "0" / "0" / f"{BATCHES}.delta").write_bytes(b"torn")

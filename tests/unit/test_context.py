@@ -27,6 +27,16 @@ def test_times_before_1970() -> None:
     )
 
 
+def test_a_time_past_what_a_datetime_holds_is_its_last_one() -> None:
+    """One row of the year 57,964 moves Spark's watermark there: who asked for it as a datetime failed for ever."""
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=dt.timezone.utc)
+    ctx = make_context(timestamp_ms=253_402_300_800_000, watermark_ms=1_767_000_000_000_000)
+    assert (ctx.timestamp, ctx.watermark) == (last, last)
+    assert ctx.watermark_ms == 1_767_000_000_000_000
+    assert make_context(watermark_ms=253_402_300_799_999).watermark == last
+    assert make_context(timestamp_ms=-(1 << 62)).timestamp == dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc)
+
+
 def test_a_replay_draws_the_same_numbers() -> None:
     one, two = make_context(attempt=0), make_context(attempt=3)
     assert np.array_equal(one.random.integers(0, 1 << 60, 10), two.random.integers(0, 1 << 60, 10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,6 +13,8 @@ from tests.unit.state_bench import USER, bind, make_context
 from tests.unit.test_pack import SCHEMA, batches, packed, plan, slot_rows
 
 import holdfast as hf
+from holdfast.spark.inputs import common_key
+from holdfast.spark.plan import InputPlan
 from holdfast.state import BatchCounts, Input, check_methods
 
 TOTALS = pa.schema([("user", pa.string()), ("source", pa.string()), ("total", pa.int64())])
@@ -128,6 +131,34 @@ def test_an_input_is_packed_by_its_own_key_columns_under_its_number() -> None:
     wrong = plan(schema=SCHEMA, input_name="refunds")
     with pytest.raises(hf.InvalidRequest, match="operator 'totals', input 'refunds': the columns are"):
         packed(wrong, labels, iter(renamed))
+
+
+def _struct(name: str, *, nullable: bool) -> pa.Schema:
+    kind = pa.struct([pa.field("user", pa.string(), nullable), pa.field("region", pa.string())])
+    return pa.schema([pa.field(name, kind, nullable), pa.field("amount", pa.int64())])
+
+
+def test_keys_of_two_inputs_are_of_one_type_whatever_spark_knows_of_their_nulls() -> None:
+    loose, strict = _struct("user", nullable=True), _struct("account", nullable=False)
+    inputs = [
+        InputPlan(Input(name, (key,)), schema, (key,), None, None)
+        for name, key, schema in (("orders", "user", loose), ("refunds", "account", strict))
+    ]
+    common = common_key(inputs, "balance")
+    assert common == pa.schema([loose.field("user")])
+    packs = [
+        plan(schema=one.schema, key_schema=common, key_columns=one.key_columns, input_number=number)
+        for number, one in enumerate(inputs)
+    ]
+    rows = [{"user": f"user{i}", "region": None if i % 2 else ""} for i in range(50)]
+    found = []
+    for one in packs:
+        source = pa.record_batch([pa.array(rows, one.schema.types[0]), list(range(50))], schema=one.schema)
+        nulls = replace(one, null_keys=True)
+        slots = slot_rows(packed(nulls, (1, 2, 3), iter([source])), one.schema)
+        found.append({label: [part["amount"].to_pylist() for _, part in blobs] for label, blobs in slots.items()})
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
 
 
 def test_methods_that_would_never_run_are_refused() -> None:

@@ -109,6 +109,25 @@ def test_a_restart_that_contradicts_the_record_names_each_difference_and_a_way_o
     assert register_operator(store, RECORD) == RECORD
 
 
+def test_what_spark_knows_of_nulls_in_a_key_is_no_difference(store):
+    """It follows from the rest of the plan: a `coalesce` around a field made another key of it."""
+    loose, strict = (
+        replace(
+            RECORD,
+            key_schema=pa.schema([pa.field("k", pa.struct([pa.field("user", pa.string(), nullable)]), nullable)]),
+        )
+        for nullable in (True, False)
+    )
+    for recorded, declared in ((loose, strict), (strict, loose)):
+        assert recorded.differences(declared) == []
+    register_operator(store, strict)  # as it was recorded before
+    found = register_operator(store, loose)
+    assert found.key_schema == OperatorRecord.from_json(strict.to_json()).key_schema == loose.key_schema
+    other = replace(loose, key_schema=pa.schema([("k", pa.struct([("user", pa.binary())]))]))
+    [difference] = strict.differences(other)
+    assert "declared (k: struct<user: binary>)" in difference
+
+
 def test_all_differences_are_named_at_once(store):
     register_operator(store, RECORD)
     with pytest.raises(Incompatible) as caught:

@@ -127,6 +127,37 @@ def test_the_watermark_travels_in_one_marker_row() -> None:
     assert marked.to_pylist() == [{"slot": 5, "event_time": START + timedelta(seconds=999), "blob": None}]
 
 
+YEAR_US = 31_556_952_000_000
+YEAR_ONE_US = -62_135_596_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("times_us", "marked_us"),
+    [
+        ([YEAR_ONE_US], None),
+        ([-1], None),
+        ([0], 0),
+        ([YEAR_ONE_US, 5], 5),
+        ([(9999 - 1970) * YEAR_US], 9_223_286_400_000_000),
+        ([(57_964 - 1970) * YEAR_US], 9_223_286_400_000_000),
+        ([9_223_286_400_000_000], 9_223_286_400_000_000),
+    ],
+)
+@pytest.mark.parametrize("memory_max_bytes", [1, 1 << 20])
+def test_the_marker_carries_no_time_that_the_slot_cannot_read(
+    times_us: list[int], marked_us: int | None, memory_max_bytes: int
+) -> None:
+    """Spark hands it to the slot as pandas nanoseconds, in the session's time zone: past them the query was lost."""
+    times = pa.array(times_us, pa.int64()).cast(SCHEMA.field("ts").type)
+    source = pa.record_batch([["a"] * len(times), times, times_us], schema=SCHEMA)
+    rows = packed(plan(event_time_column="ts", memory_max_bytes=memory_max_bytes), (5,), iter([source, source]))
+    found = pa.Table.from_batches(rows)["event_time"].drop_null().cast(pa.int64()).to_pylist()
+    assert found == ([] if marked_us is None else [marked_us])
+    for zone in ("Pacific/Kiritimati", "Etc/GMT+12"):
+        pa.array(found, pa.timestamp("us", zone)).to_pandas(coerce_temporal_nanoseconds=True).dt.tz_localize(None)
+    assert [rows["amount"].to_pylist() for _, rows in slot_rows(rows)[5]] in ([times_us] * 2, [times_us * 2])
+
+
 def test_null_event_times_make_no_marker() -> None:
     nulls = pa.record_batch([["a"], [None], [1]], schema=SCHEMA)
     table = pa.Table.from_batches(packed(plan(event_time_column="ts"), (5, 6), iter([nulls])))

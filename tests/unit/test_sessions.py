@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.spark.sessions import warn_of_idle_tasks
+from holdfast.errors import InvalidRequest
+from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, warn_of_idle_tasks
 
 
 def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
@@ -41,6 +42,18 @@ def test_many_more_partitions_than_cores_are_told_with_what_they_cost(
         assert re.search(told, messages[0])
 
 
+def test_a_number_of_partitions_that_somebody_else_chooses_is_refused() -> None:
+    """Some platforms take "auto", which is no number to put slots on."""
+    assert [shuffle_partitions(found, "o") for found in (None, "", "8")] == [200, 200, 8]
+    session = _session(None, 2)
+    session.conf["spark.sql.shuffle.partitions"] = "auto"
+    said = "operator 'totals': spark.sql.shuffle.partitions is 'auto'; expected a number, .* Set it to"
+    with pytest.raises(InvalidRequest, match=said):
+        warn_of_idle_tasks(session, "totals")
+    with pytest.raises(InvalidRequest, match=said):
+        shuffle_partitions("auto", "operator 'totals'")
+
+
 _FOUR_EXECUTORS = {"executor__instances": "4", "executor__cores": "2"}
 
 
@@ -63,3 +76,12 @@ def test_a_cluster_whose_executors_have_not_come_is_not_told_to_make_do_with_two
         warn_of_idle_tasks(_session(200, 2, master, **settings), "totals")
     assert len(caplog.records) == (told is not None)
     assert told is None or re.search(told, caplog.records[0].getMessage())
+
+
+def test_the_ballast_of_packed_rows_stays_small_beside_them() -> None:
+    """It goes by the limit of Spark's Arrow batches, and "no limit" is often said by the largest number there is."""
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    assert [arrow_rows_max(conf) for conf in ({}, {setting: "1"}, {setting: "100000"})] == [10_000, 1, 100_000]
+    for rows, why in (("0", "no limit"), ("-1", "no limit"), ("100001", "at most 100000"), ("2147483647", "at most")):
+        with pytest.raises(InvalidRequest, match=f"maxRecordsPerBatch is {rows}[,;] .*{why}.* Set it to 10000"):
+            arrow_rows_max({setting: rows})

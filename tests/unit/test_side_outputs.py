@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as spark
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
 import holdfast as hf
+from holdfast.spark.inputs import InputFrame
+from holdfast.spark.side_outputs import side_schemas
 from holdfast.state import BatchCounts, Input, TaggedRows, check_side_outputs
 
 REFUSED = hf.SideOutput("refused")
@@ -209,6 +213,23 @@ def test_nothing_is_late_before_the_first_watermark(watermark_ms: int | None) ->
     with bind(Names(), USER, inputs=[Input(event_time="ts", late="drop")]) as bound:
         assert gathered([*bound.process(batch, ctx), *bound.finish(ctx)]) == {None: [{"user": "0"}]}
     assert bound.counts == BatchCounts()
+
+
+@pytest.mark.parametrize(("known", "said", "fits"), [(False, True, True), (False, False, True), (True, False, False)])
+def test_a_schema_for_late_rows_may_say_less_of_nulls_than_spark_knows(known: bool, said: bool, fits: bool) -> None:
+    """Whether a field within a column has nulls follows from the plan; DDL says it of none."""
+    inner = [
+        spark.StructType([spark.StructField("region", spark.StringType(), nullable)]) for nullable in (known, said)
+    ]
+    rows, own = (spark.StructType([spark.StructField("at", kind, True)]) for kind in inner)
+    tag = hf.SideOutput("late", own)
+    frame: Any = SimpleNamespace(schema=rows)
+    inputs = [InputFrame(None, frame, "user", ("ts", "1 minute"), tag)]
+    if fits:
+        assert side_schemas([tag], inputs, "o") == {"late": own}
+    else:
+        with pytest.raises(hf.InvalidRequest, match="its columns are at struct<region: string not null>; late rows"):
+            side_schemas([tag], inputs, "o")
 
 
 def test_late_rows_touch_no_state() -> None:

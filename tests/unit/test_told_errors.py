@@ -155,6 +155,24 @@ def test_every_class_comes_back(name: str) -> None:
     assert type(told.as_holdfast()) is getattr(hf, name)
 
 
+@pytest.mark.parametrize("text", [*TEXTS, FOREACH.replace("worker: ", "worker:\n")])
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_comes_back_where_spark_hides_tracebacks(name: str, text: str) -> None:
+    """spark.sql.execution.pyspark.udf.hideTraceback.enabled leaves the last lines: class, message and notes."""
+    told = told_error(text.format(told=f"holdfast.errors.{name}: {MESSAGE}\nwhile Failing ran operator 'totals'\n"))
+    assert told is not None
+    error = told.as_holdfast()
+    assert type(error) is getattr(hf, name)
+    assert str(error) == f"{MESSAGE}\nwhile Failing ran operator 'totals'"
+    assert told.place == told.frames == ""
+
+
+@pytest.mark.parametrize("said", ["ValueError: of holdfast.errors.Fenced: it was", "holdfast.errors.Fenceds: so it is"])
+def test_a_hidden_traceback_of_no_error_of_holdfast_tells_none(said: str) -> None:
+    assert told_error(SPARKS_OWN.format(told=said)) is None
+    assert told_error(f"PythonWorker: {said}") is None
+
+
 @pytest.mark.parametrize("last", ["KeyError", "job.Refused: no", "job.make.<locals>.Refused: no: 'x'"])
 def test_classes_and_texts_of_all_kinds(last: str) -> None:
     told = told_error(SPARKS_OWN.format(told=f"Traceback (most recent call last):\n{last}\n"))

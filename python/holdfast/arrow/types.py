@@ -40,6 +40,21 @@ def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     return pa.list_(fields[0])
 
 
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The type of which everything within may be null, at any depth, but for the keys of maps."""
+    if not nested(kind):
+        return kind
+    inner = [field.with_type(nullable(field.type)).with_nullable(True) for field in children(kind)]
+    if is_type.is_map(kind):
+        inner[0] = inner[0].with_nullable(False)
+    return with_children(kind, inner)
+
+
+def nullable_schema(schema: pa.Schema) -> pa.Schema:
+    """The same columns, of which all may be null, at any depth."""
+    return pa.schema([pa.field(field.name, nullable(field.type)) for field in schema])
+
+
 def unwrapped(kind: pa.DataType) -> pa.DataType:
     """Of extensions and dictionaries what they hold, of texts and bytes the plain kind. What is nested stays."""
     if isinstance(kind, pa.BaseExtensionType):

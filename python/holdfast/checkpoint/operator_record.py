@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.arrow.types import nullable_schema
 from holdfast.checkpoint.added_states import added_states
 from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, contradictions, evolved
 from holdfast.checkpoint.names import encode_operator
@@ -36,6 +37,7 @@ class OperatorRecord:
     """Everything about an operator that its stored state depends on. ``inputs``: where it has several, the name and the
     key columns of each, by name: Spark's checkpoint knows their sources by the order of the names alone. One that is
     broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
+    ``key_schema``: compared without what says which of it may be null, at any depth, which no byte of a key depends on.
     ``dropped``: states that it had, or that were left behind as it began. ``changes``: of a declaration alone, what it
     says of states that it has no more.
     """
@@ -87,7 +89,7 @@ class OperatorRecord:
                 max_parallelism=fields["max_parallelism"],
                 slots=fields["slots"],
                 labels=tuple(fields["labels"]),
-                key_schema=decode_schema(fields["key_schema"]),
+                key_schema=nullable_schema(decode_schema(fields["key_schema"])),  # earlier ones were as Spark saw them
                 null_keys=fields["null_keys"],
                 states=all_states.states,
                 origin=origin_of(fields["origin"], where) if "origin" in fields else None,
@@ -119,7 +121,7 @@ class OperatorRecord:
         ):
             if getattr(self, key) != getattr(declared, key):
                 found.append(f"{what}: recorded {getattr(self, key)}, declared {getattr(declared, key)} ({way})")
-        if not self.key_schema.equals(declared.key_schema):
+        if not nullable_schema(self.key_schema).equals(nullable_schema(declared.key_schema)):
             found.append(
                 f"key columns: recorded {_text(self.key_schema)}, declared {_text(declared.key_schema)} ({way_out})"
             )

@@ -112,10 +112,14 @@ def size(count: int) -> str:
 
 
 def instant(ms: int | None) -> str:
-    """A time for people, in UTC."""
+    """A time for people, in UTC. What no datetime holds, as the watermark of a broken row, is the last one."""
     if ms is None:
         return "-"
-    return (datetime(1970, 1, 1) + timedelta(milliseconds=ms)).isoformat(sep=" ", timespec="milliseconds") + "Z"
+    try:
+        found = datetime(1970, 1, 1) + timedelta(milliseconds=ms)
+    except OverflowError:
+        found = datetime.max if ms > 0 else datetime.min
+    return found.isoformat(sep=" ", timespec="milliseconds") + "Z"
 
 
 def _cell(value: Any) -> tuple[str, bool]:

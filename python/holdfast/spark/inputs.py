@@ -226,7 +226,7 @@ def _inherited_watermarks(schema: spark.StructType) -> dict[str, int]:
     """By column, the delay of the watermark that the DataFrame already has: Spark keeps it in the column's metadata."""
     found = {}
     for field in schema.fields:
-        delay_ms = (field.metadata or {}).get(pack.WATERMARK_DELAY)
+        delay_ms = (field.metadata or {}).get(schemas.WATERMARK_DELAY)
         if delay_ms is not None:
             found[field.name] = int(delay_ms)
     return found

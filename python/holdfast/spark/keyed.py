@@ -31,7 +31,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.sessions import spark_retained_batches, warn_of_idle_tasks
+from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, spark_retained_batches, warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
@@ -244,7 +244,7 @@ def _plan(
 ) -> OperatorPlan:
     where = f"operator {options.name!r}"
     settings = _local_dir(Settings.from_mapping(conf, options.settings), where)
-    partitions = int(conf.get("spark.sql.shuffle.partitions", "200"))
+    partitions = shuffle_partitions(conf.get("spark.sql.shuffle.partitions"), where)
     slot_count = settings.slots or min(partitions, settings.max_parallelism)
     _check_slots(slot_count, settings.max_parallelism, where)
     return OperatorPlan(
@@ -268,7 +268,7 @@ def _plan(
         side_outputs=tuple(
             (name, schemas.arrow_schema(kind, f"{where}, side output {name!r}")) for name, kind in sides.items()
         ),
-        arrow_rows_max=_arrow_rows_max(conf),
+        arrow_rows_max=arrow_rows_max(conf),
     )
 
 
@@ -389,16 +389,6 @@ def _with_retained_batches(settings: Settings, conf: Mapping[str, str]) -> Setti
     if settings.retained_batches is not None:
         return settings
     return Settings(**{**vars(settings), "retained_batches": max(2, spark_retained_batches(conf))})
-
-
-def _arrow_rows_max(conf: Mapping[str, str]) -> int:
-    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    rows = int(conf.get(setting, "10000"))
-    if rows <= 0:
-        raise InvalidRequest(
-            f"{setting} is {rows}, no limit; Holdfast's memory would have none either. Set it to 10000, its default"
-        )
-    return rows
 
 
 def check_ttls(processor: Processor, has_event_time: bool, where: str) -> None:

@@ -1,5 +1,6 @@
 """`DataFrame.mapInArrow` for columns of any name. PySpark's own asks for each column by its name as an expression, in
-which a dot leads into a struct and a backtick quotes: a column `a.b` it does not find.
+which a dot leads into a struct and a backtick quotes: a column `a.b` it does not find. And of `id` and `ID` either may
+be meant, unless spark.sql.caseSensitive is set.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ Batches = Iterator[pa.RecordBatch]
 def map_in_arrow(df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:
     """The function over the frame's batches, in which columns have the frame's names."""
     names = df.columns
-    if any(mark in name for name in names for mark in ".`"):
+    twins = len({name.lower() for name in names}) < len(names)
+    if twins or any(mark in name for name in names for mark in ".`"):
         df = df.toDF(*(f"_{number}" for number in range(len(names))))
         function = partial(_named, function, names)
     return df.mapInArrow(function, schema)

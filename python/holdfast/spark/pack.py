@@ -24,9 +24,6 @@ from holdfast.fault_points import reach
 from holdfast.spark import blobs, schemas
 from holdfast.spark.worker_process import prepare_worker_process
 
-#: Where Spark notes a column's watermark. Behind a watermark, packed rows have it on their (null) event time, so that
-#: Spark tells the slots the watermark; declaring it a second time is refused.
-WATERMARK_DELAY = "spark.watermarkDelayMs"
 _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UTC")), ("blob", pa.binary())])
 
 # Where Spark fills an Arrow batch of packed rows it counts rows, not bytes: on the way in in 4.0, on the way out in all
@@ -34,10 +31,16 @@ _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UT
 # many bytes. See docs/rfcs/0003.
 BALLAST_EVERY_BYTES = 32 << 20
 
+# The latest event time that a marker carries, in microseconds: 2262-04-11. pyspark gives the slots their rows as pandas
+# nanoseconds, in the session's time zone, and those end in that night.
+_MARKED_MAX_US = 9_223_286_400_000_000
+
 
 def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
-    """The schema of packed rows; the delay is that of an inherited watermark."""
-    noted = None if watermark_delay_ms is None else {WATERMARK_DELAY: watermark_delay_ms}
+    """The schema of packed rows. The delay is that of an inherited watermark: packed rows have its note on their (null)
+    event time, so that Spark tells the slots the watermark; declaring it a second time is refused.
+    """
+    noted = None if watermark_delay_ms is None else {schemas.WATERMARK_DELAY: watermark_delay_ms}
     return spark.StructType(
         [
             spark.StructField("slot", spark.LongType()),
@@ -89,7 +92,7 @@ class Pack:
         self._sequences = [0] * len(labels)
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
-        self._event_time_max: pa.Scalar | None = None
+        self._event_time_max_us = -1  # Spark's watermark begins at 0: what is before moves nothing
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Packed rows of all input batches, in the order of `_PACKED`."""
@@ -102,8 +105,8 @@ class Pack:
                 yield from self._flush()
         if self._gathered:
             yield from self._flush()
-        if self._event_time_max is not None:
-            yield self._marker(self._event_time_max)
+        if self._event_time_max_us >= 0:
+            yield self._marker(min(self._event_time_max_us, _MARKED_MAX_US))
         if self._map_partition == 0 and self._plan.wakes():  # there is one wherever there is any
             yield wake_rows(self._labels)
 
@@ -112,9 +115,9 @@ class Pack:
         self._gathered = []
         self._gathered_bytes = 0
         if self._plan.event_time_column is not None:
-            latest = pc.max(rows.column(self._plan.event_time_column))
-            if latest.is_valid and (self._event_time_max is None or latest.as_py() > self._event_time_max.as_py()):
-                self._event_time_max = latest
+            latest_us = pc.max(rows.column(self._plan.event_time_column).cast(pa.int64())).as_py()
+            if latest_us is not None:
+                self._event_time_max_us = max(self._event_time_max_us, latest_us)
         slots, payloads = self._for_all(rows) if self._plan.broadcast else self._split(rows)
         del rows
         reach("mid_pack")
@@ -169,12 +172,12 @@ class Pack:
             [labels, pa.nulls(len(labels), _PACKED.field(1).type), sealed], schema=_PACKED
         )
 
-    def _marker(self, event_time_max: pa.Scalar) -> pa.RecordBatch:
+    def _marker(self, event_time_us: int) -> pa.RecordBatch:
         """The row that carries the watermark: blobs carry none, because Spark drops whole rows that are behind it."""
         return pa.RecordBatch.from_arrays(
             [
                 self._labels.slice(0, 1),
-                pa.array([event_time_max.as_py()], _PACKED.field(1).type),
+                pa.array([event_time_us], pa.int64()).cast(_PACKED.field(1).type),
                 pa.array([None], pa.binary()),
             ],
             schema=_PACKED,
@@ -182,7 +185,9 @@ class Pack:
 
 
 def keys_of(rows: pa.RecordBatch, key_columns: Sequence[str] | None, key_schema: pa.Schema) -> pa.RecordBatch:
-    """The keys of an input's rows, which stand in ``key_columns``, or under their own names."""
+    """The keys of an input's rows, which stand in ``key_columns``, or under their own names. They are cast: where Spark
+    knows that a field has no nulls, its type is another one to Arrow.
+    """
     columns = [rows.column(name) for name in key_columns or key_schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=key_schema)
 

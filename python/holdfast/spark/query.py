@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -54,7 +54,12 @@ class QueryOutput(Protocol):
         """The query has ended."""
 
 
-def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None = None) -> Query:
+def start(
+    writer: DataStreamWriter,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    session: SparkSession | None = None,
+) -> Query:
     """Starts a query into one of Spark's own sinks.
 
     ``query = hf.start(totals.writeStream.format("console"), checkpoint="/data/checkpoint")``
@@ -68,6 +73,9 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         starts; set as an option of the writer, at the first batch. Snapshots of Spark's own state that may be of an
         attempt that did not count are deleted from it; docs/rfcs/0020 says when that matters. In a bucket or HDFS both
         are done where ``spark.holdfast.checkpoint.dir`` is there too.
+    session
+        By whose settings ``checkpoint`` is looked at: ``df.sparkSession``, where the program has several sessions. By
+        default the one that is active, or in a thread of the program's own, where none is, the program's first.
 
     Returns
     -------
@@ -79,17 +87,20 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
     Incompatible
         An operator is not what the checkpoint recorded: names each difference.
     InvalidRequest
-        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``.
+        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or ``session`` is
+        none.
     Unavailable
         Spark's JVM is gone.
     """
     refuse_connect(writer, "start", "start it with the writer's own start()")
     if not isinstance(writer, DataStreamWriter):
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
+    if session is not None and not isinstance(session, SparkSession):
+        raise InvalidRequest(f"start: session is {session!r}; expected a SparkSession: that of the DataFrame")
     if checkpoint is not None:
         check_spelling(os.fspath(checkpoint))
         with _jvm_there():
-            _prepare(os.fspath(checkpoint))
+            _prepare(os.fspath(checkpoint), session if session is not None else _session_here())
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
@@ -101,9 +112,22 @@ def start(writer: DataStreamWriter, *, checkpoint: str | os.PathLike[str] | None
         raise gone from None
 
 
-def _prepare(checkpoint: str) -> None:
+def _session_here() -> SparkSession | None:
+    """The active session, or in a thread of the program's own, which has none, the first one: a writer does not tell
+    its own.
+    """
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        _LOGGER.warning(
+            "no Spark session is active here: the checkpoint is looked at as if none of its settings were set; "
+            "give hf.start(session=df.sparkSession)"
+        )
+        return None
+
+
+def _prepare(checkpoint: str, session: SparkSession | None) -> None:
     """What is done with a checkpoint before Spark opens it, as far as this process reaches it."""
-    session = SparkSession.getActiveSession()  # None in a thread of the program's own
     conf = {} if session is None else dict(session.conf.getAll)
     try:
         store = _reached(checkpoint, conf)

@@ -7,11 +7,16 @@ instant, not what it is, and a recorded key type must not change with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from holdfast.arrow.types import nullable_schema
 from holdfast.errors import InvalidRequest
+
+#: Where Spark notes a column's watermark, in the column's metadata.
+WATERMARK_DELAY = "spark.watermarkDelayMs"
 
 _SIMPLE: dict[str, pa.DataType] = {
     "void": pa.null(),
@@ -30,7 +35,8 @@ _SIMPLE: dict[str, pa.DataType] = {
 
 
 def parse_schema(schema: str | spark.StructType, what: str) -> spark.StructType:
-    """A struct type from itself or from DDL text (which needs a Spark session).
+    """A struct type from itself or from DDL text (which needs a Spark session). Without a watermark that is noted in
+    it, as in the schema of a DataFrame that has one: it is that of a stream, not of the rows that an operator gives.
 
     Raises
     ------
@@ -51,7 +57,32 @@ def parse_schema(schema: str | spark.StructType, what: str) -> spark.StructType:
             f"{what}: expected columns, as 'user string, total long' or a StructType; found {schema!r}"
         )
     _refuse_twins(parsed.names, what)
-    return parsed
+    return without_watermarks(parsed)
+
+
+def without_watermarks(schema: spark.StructType) -> spark.StructType:
+    """The same columns, of which none, at any depth, says that it has a watermark."""
+    return spark.StructType(
+        [
+            spark.StructField(f.name, _without_watermarks(f.dataType), f.nullable, _not_of_watermarks(f.metadata))
+            for f in schema.fields
+        ]
+    )
+
+
+def _without_watermarks(kind: spark.DataType) -> spark.DataType:
+    if isinstance(kind, spark.StructType):
+        return without_watermarks(kind)
+    if isinstance(kind, spark.ArrayType):
+        return spark.ArrayType(_without_watermarks(kind.elementType), kind.containsNull)
+    if isinstance(kind, spark.MapType):
+        inner = (_without_watermarks(kind.keyType), _without_watermarks(kind.valueType))
+        return spark.MapType(*inner, kind.valueContainsNull)
+    return kind
+
+
+def _not_of_watermarks(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (metadata or {}).items() if name != WATERMARK_DELAY}
 
 
 def arrow_schema(schema: spark.StructType, what: str) -> pa.Schema:
@@ -133,9 +164,9 @@ def refuse_collations(keys: Sequence[str], schema: spark.StructType, operator: s
 
 
 def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """The key columns as they are recorded. Whether Spark knows that a column has no nulls depends on the rest of the
-    plan, so the record does not."""
-    return pa.schema([pa.field(name, schema.field(name).type) for name in columns])
+    """The key columns as they are recorded. Whether Spark knows that a column, or a field in it, has no nulls depends
+    on the rest of the plan, so the record does not."""
+    return nullable_schema(pa.schema([schema.field(name) for name in columns]))
 
 
 def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:

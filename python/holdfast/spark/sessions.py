@@ -21,6 +21,9 @@ _PARTITIONS_MAX = 16
 #: What one partition costs each batch, seconds of a core: its task, its two Python workers, its state store. Measured
 #: with 2,000 rows a batch, 200 partitions on two cores: 10.7 s (Spark SQL's own aggregation: 9.0 s).
 _PARTITION_S = 0.1
+#: Rows of an Arrow batch, past which the ballast of docs/rfcs/0003 costs more than the rows that it goes with. On two
+#: cores, 2,000,000 rows a batch, 16 bytes each: 1.8 s with 10,000, 2.5 s with 100,000, 7 s with 1,000,000.
+_ARROW_ROWS_MAX = 100_000
 
 
 def refuse_connect(found: Any, call: str, instead: str) -> None:
@@ -42,9 +45,50 @@ def spark_writes_changelogs(conf: Mapping[str, str]) -> bool:
     return conf.get("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false").lower() == "true"
 
 
+def shuffle_partitions(found: str | None, where: str) -> int:
+    """``spark.sql.shuffle.partitions``: how many tasks Spark shuffles to.
+
+    Raises
+    ------
+    InvalidRequest
+        No number, such as the "auto" of some platforms.
+    """
+    try:
+        return int(found or "200")
+    except ValueError:
+        raise InvalidRequest(
+            f"{where}: spark.sql.shuffle.partitions is {found!r}; expected a number, since slots are spread over the "
+            "partitions once and for all. Set it to the number of cores, or a small multiple, before the query's first "
+            "batch"
+        ) from None
+
+
+def arrow_rows_max(conf: Mapping[str, str]) -> int:
+    """How many rows an Arrow batch has at most.
+
+    Raises
+    ------
+    InvalidRequest
+        No limit, or one so high that packed rows would be padded by more rows than they are worth.
+    """
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    rows = int(conf.get(setting, "10000"))
+    if rows <= 0:
+        raise InvalidRequest(
+            f"{setting} is {rows}, no limit; Holdfast's memory would have none either. Set it to 10000, its default"
+        )
+    if rows > _ARROW_ROWS_MAX:
+        raise InvalidRequest(
+            f"{setting} is {rows}; Holdfast has Spark count bytes by rows, and would send that many empty ones with "
+            f"each 32 MiB: expected at most {_ARROW_ROWS_MAX}. Set it to 10000, its default"
+        )
+    return rows
+
+
 def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     """Says what it costs where there are many more shuffle partitions than cores: Spark's default is for clusters."""
-    partitions, cores = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200), _cores(session)
+    found = session.conf.get("spark.sql.shuffle.partitions", "200")
+    partitions, cores = shuffle_partitions(found, f"operator {operator!r}"), _cores(session)
     if cores is None or partitions <= _PARTITIONS_MAX * cores:
         return
     _LOGGER.warning(

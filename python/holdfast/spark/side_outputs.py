@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql import types as spark
 
+from holdfast.arrow.types import nullable_schema
 from holdfast.errors import InvalidRequest
 from holdfast.spark import schemas
 from holdfast.spark.inputs import InputFrame
@@ -88,7 +89,8 @@ def side_schemas(
             raise InvalidRequest(f"{where}: it takes the late rows of no input, so it needs a schema")
         for one in takes:
             late, own = (schemas.arrow_schema(s, where) for s in (_columns_of(one.frame), found[tag.name]))
-            if _types(late) != _types(own):
+            # What holds the rows may say less of nulls within a column than Spark knows from the plan, but not more.
+            if own.types not in (late.types, nullable_schema(late).types) or own.names != late.names:
                 raise InvalidRequest(
                     f"{where}: its columns are {_text(own)}; late rows{f' of input {one.name!r}' if one.name else ''} "
                     f"have {_text(late)}. Leave out its schema, or give each input a side output of its own"
@@ -109,11 +111,8 @@ def side_by_side(main: spark.StructType, sides: dict[str, spark.StructType]) -> 
 def _columns_of(frame: DataFrame) -> spark.StructType:
     """Without what Spark notes of them: a watermark is that of a stream, not of rows that went aside. Whether a column
     may be null depends on the rest of the plan."""
-    return spark.StructType([spark.StructField(field.name, field.dataType) for field in frame.schema.fields])
-
-
-def _types(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in schema]
+    columns = schemas.without_watermarks(frame.schema).fields
+    return spark.StructType([spark.StructField(column.name, column.dataType) for column in columns])
 
 
 def _text(schema: pa.Schema) -> str:

@@ -45,6 +45,8 @@ _CLASSES = {
     for name, found in vars(errors).items()
     if isinstance(found, type) and issubclass(found, HoldfastError)
 }
+# With spark.sql.execution.pyspark.udf.hideTraceback.enabled a worker's error is its class, message and notes alone.
+_BARE = re.compile(rf"(?:Python worker:[ \n]|PythonException: )(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)")
 
 
 # What Spark says of a process that was there no more; it has no traceback. Behind the first may stand what Python's
@@ -86,7 +88,9 @@ class ToldError:
 
 
 def told_error(text: str) -> ToldError | None:
-    """The error that a text of Spark's tells; None where no Python worker raised one."""
+    """The error that a text of Spark's tells; None where no Python worker raised one. Where Spark hides tracebacks,
+    errors of Holdfast alone are told.
+    """
     start = text.find(_HEADER)
     found = None
     while start >= 0:
@@ -94,14 +98,23 @@ def told_error(text: str) -> ToldError | None:
         if parsed is None:
             break
         error, end = parsed
-        if error.type.startswith(_CARRIERS) and _HEADER in error.message:
+        if error.type.startswith(_CARRIERS):
             error = told_error(error.message) or error
         if found is not None and error.type == "RuntimeError" and _NOTE.match(error.message):
             error = replace(found, message=f"{found.message}\n{error.message}")
         found = error
         chained = _CHAINED.match(text, end)
         start = text.find(_HEADER, chained.end()) if chained is not None else -1
-    return found
+    return found or _bare(text)
+
+
+def _bare(text: str) -> ToldError | None:
+    """The error of Holdfast that stands in the text without a traceback."""
+    raised = _BARE.search(text)
+    if raised is None:
+        return None
+    end = _END.search(text, raised.end())
+    return ToldError(raised["type"], text[raised.end() : end.start() if end else len(text)].strip(), "", "")
 
 
 def _block(text: str, start: int) -> tuple[ToldError, int] | None:

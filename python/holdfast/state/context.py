@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Names of one slot and batch, and bytes of a name: each goes through Spark's progress to the driver.
 COUNTERS_MAX = 64
 COUNTER_NAME_BYTES_MAX = 128
+# What a datetime holds: from the year 1 to the end of the year 9999.
+_DATETIME_MIN_MS, _DATETIME_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Counters:
@@ -153,12 +155,14 @@ class Context:
 
     @property
     def timestamp(self) -> datetime:
-        """The batch's own timestamp, in UTC."""
+        """The batch's own timestamp, in UTC. What no datetime holds is the first or the last one: year 1, year 9999."""
         return _instant(self.timestamp_ms)
 
     @property
     def watermark(self) -> datetime | None:
-        """The event-time watermark, in UTC, or None where the query has none, or none has come yet."""
+        """The event-time watermark, in UTC, or None where the query has none, or none has come yet. One past the year
+        9999, where a single broken row may have moved it, is the last millisecond of that.
+        """
         return _instant(self.watermark_ms) if self.watermark_ms else None
 
     @property
@@ -208,5 +212,5 @@ def _check_counter(name: Any) -> None:
 
 
 def _instant(ms: int) -> datetime:
-    seconds, milliseconds = divmod(ms, 1000)
+    seconds, milliseconds = divmod(max(_DATETIME_MIN_MS, min(ms, _DATETIME_MAX_MS)), 1000)
     return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=milliseconds * 1000)
