@@ -329,3 +329,29 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
 def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
         FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
+
+
+def test_a_struct_that_is_null_is_written_whatever_its_type_says_of_what_it_holds(tmp_path: Path) -> None:
+    """Parquet's writer took the nulls below it for nulls of its field, which Spark says is never null: a query with
+    named_struct, from_avro or a literal in a struct was stuck for ever.
+    """
+    kind = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+    schema = pa.schema([("one", kind), ("many", pa.list_(kind))])
+    ids = pa.StructArray.from_arrays([pa.array([1, None, 3])], fields=list(kind), mask=pa.array([False, True, False]))
+    many = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), ids, pa.list_(kind))
+    sink = FileSink(str(tmp_path))
+    sink.check(schema, LIMITS)
+    writer = opened(sink, [])
+    writer.write(pa.record_batch([ids, many], schema=schema))
+    committable = writer.prepare()
+    assert committable is not None
+    assert sink.commit(scope(sink), [committable]) == [Outcome.DONE]
+    found = FileSink.read(str(tmp_path))
+    assert found.schema == schema
+    assert found["one"].to_pylist() == [{"id": 1}, None, {"id": 3}]
+    assert found["many"].to_pylist() == [[{"id": 1}, None], [], [{"id": 3}]]
+    of_its_own = pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=list(kind))
+    wrong = opened(sink, [], batch=1)
+    with pytest.raises(InvalidRequest, match="'id' is declared non-nullable but contains nulls"):
+        wrong.write(pa.record_batch([of_its_own], ["one"]))
+    wrong.abort()

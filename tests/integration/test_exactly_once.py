@@ -231,6 +231,25 @@ def test_types_come_through(output: Output, spark: SparkSession) -> None:
     assert list(first["nested"][0]) == ["a"]
 
 
+def test_a_struct_that_is_null_comes_through_though_its_fields_are_never_null(
+    output: Output, spark: SparkSession
+) -> None:
+    """The first batch with one failed in each try."""
+    output.stream.write(pa.table({"amount": range(6)}))
+    output.run(
+        output.stream.events().selectExpr(
+            "amount", "if(amount % 2 = 0, named_struct('a', 1), null) AS s",
+            "array(if(amount % 3 = 0, named_struct('b', named_struct('c', 'x')), null)) AS many",
+        )
+    )  # fmt: skip
+    for rows in (output.rows().to_pylist(), spark.read.parquet(output.path).toArrow().to_pylist()):
+        found = {row["amount"]: (row["s"], row["many"]) for row in rows}
+        assert found == {
+            amount: (None if amount % 2 else {"a": 1}, [None if amount % 3 else {"b": {"c": "x"}}])
+            for amount in range(6)
+        }
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast._core import xxh64_file
+from holdfast.arrow.nullability import without_nulls_below_nulls
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
 from holdfast.sealed import CHECKSUM_DIGITS
@@ -44,7 +45,7 @@ class FileWriter:
             if self._writer is None:
                 self._file = tempfile.TemporaryFile(prefix="holdfast-files-")  # noqa: SIM115 (see _clear)
                 self._writer = pq.ParquetWriter(_path_of(self._file), batch.schema, compression=self._compression)
-            self._writer.write_batch(batch, row_group_size=self._row_group_rows)
+            self._writer.write_batch(_storable(batch), row_group_size=self._row_group_rows)
         self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
@@ -104,6 +105,12 @@ class FileWriter:
             f"sink {task.scope.sink!r}, batch {task.batch_id}, partition {task.partition}, attempt {task.attempt}, "
             f"epoch {task.scope.epoch}"
         )
+
+
+def _storable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, as Parquet's writer takes them."""
+    columns = [without_nulls_below_nulls(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _path_of(file: IO[bytes]) -> str:
