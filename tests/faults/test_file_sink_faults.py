@@ -122,6 +122,29 @@ def test_a_file_of_any_size_is_never_in_memory_as_a_whole(tmp_path: Path) -> Non
     assert FileSink.read(str(tmp_path)).num_rows == 32
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["a folder", "elsewhere"])
+def test_a_file_that_was_published_before_a_crash_is_not_in_memory_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """The next driver read each file of the batch into its memory, to see that it is the one of the record."""
+    sink = FileSink(str(tmp_path), compression="none")
+    writer = sink.open(SinkTask(SCOPE, 0, 0, 0, 0))
+    for _ in range(16):
+        writer.write(pa.record_batch({"bytes": pa.array([os.urandom(1 << 20)])}))
+    prepared = writer.prepare()
+    assert prepared is not None
+    store = FaultyFileStore(open_file_store(str(tmp_path)), remote=remote)
+    store.copy_if_absent(prepared.body["staged"], prepared.body["published"])
+    monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
+    tracemalloc.start()
+    try:
+        assert sink.commit(SCOPE, [prepared]) == [Outcome.DONE]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 << 20
+
+
 def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) -> None:
     """A stopped query, or a copy under speculation, left what it had written so far, and nobody ever deleted it."""
     local = tmp_path / "local"

@@ -11,12 +11,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast._core import xxh64_file
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
 from holdfast.commit.traces import Trace
 from holdfast.errors import Fenced, Incompatible, InternalError, InvalidRequest, Undecided
 from holdfast.fault_points import reach
-from holdfast.sealed import checksum_of
+from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
 from holdfast.sink.files.layout import (
     README,
@@ -29,6 +30,7 @@ from holdfast.sink.files.layout import (
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter
 from holdfast.storage import FileStore, StorageOptions, open_file_store, store_uri, try_out
+from holdfast.storage.transfer import local_file
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
@@ -255,15 +257,22 @@ def _publish(store: FileStore, one: Committable) -> Outcome:
     made = store.copy_if_absent(staged, published)
     if made is None:
         return Outcome.LOST
-    if not made:  # by an earlier call, or by whom?
-        data = store.get(published)
-        if data is None or checksum_of(data) != one.body["checksum"]:
-            raise Undecided(
-                f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
-                f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "
-                f"delete it; then start the query again"
-            )
+    if not made and not _is_ours(store, one):  # it was made by an earlier call, or by whom?
+        raise Undecided(
+            f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
+            f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "
+            f"delete it; then start the query again"
+        )
     return Outcome.DONE
+
+
+def _is_ours(store: FileStore, one: Committable) -> bool:
+    """Whether the published file is what was staged. It may be of any size: it never is in memory as a whole."""
+    with local_file(store, str(one.body["published"])) as path:
+        if not os.path.isfile(path):
+            return False
+        checksum, size_bytes = xxh64_file(path)
+    return (f"{checksum:0{CHECKSUM_DIGITS}x}", size_bytes) == (one.body["checksum"], one.size_bytes)
 
 
 def _file(one: Committable) -> CommittedFile:
