@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def test_a_store_that_fails_at_each_operation(
         monkeypatch.undo()
         found = sorted((row["batch"], row["partition"]) for row in FileSink.read(path).to_pylist())
         assert found == [(batch, partition) for batch in range(2) for partition in range(2) for _ in range(3)]
-        assert not list(Path(path).glob("_staging/**/*.parquet"))
+        assert not [staged for staged in Path(path, "_staging").rglob("*") if staged.is_file()]
         if store.count < failing:
             assert failing > 20
             return
@@ -89,6 +90,34 @@ def test_a_reader_sees_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
     assert FileSink.files(str(tmp_path)) == []
     assert sink.commit(SCOPE, prepared) == [Outcome.DONE, Outcome.DONE]
     assert FileSink.read(str(tmp_path)).num_rows == 6
+
+
+def test_what_is_staged_has_no_name_that_a_reader_of_parquet_looks_for(tmp_path: Path) -> None:
+    """DuckDB reads all that ends in .parquet below a folder, whatever the folders are called: rows that were not
+    committed, and others twice.
+    """
+    sink = FileSink(str(tmp_path))
+    prepared = [attempt(sink, 0, partition, partition) for partition in range(2)]
+    assert (tmp_path / prepared[0].body["staged"]).is_file()
+    assert list(tmp_path.rglob("*.parquet")) == []
+    assert sink.commit(SCOPE, prepared[:1]) == [Outcome.DONE]
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == [prepared[0].body["published"]]
+
+
+def test_what_an_earlier_version_staged_is_committed_or_swept_under_its_name(tmp_path: Path) -> None:
+    sink, newer, prepared = FileSink(str(tmp_path)), Scope("query", "newer", 2, "files"), list[Committable]()
+    for partition, scope in enumerate((SCOPE, SCOPE, newer)):
+        sink.recover(scope, prepared)
+        writer = sink.open(SinkTask(scope, 0, partition, 0, partition))
+        writer.write(rows(0, partition))
+        one = writer.prepare()
+        assert one is not None
+        old_name = one.body["staged"].replace(".staged", ".parquet")
+        os.rename(tmp_path / one.body["staged"], tmp_path / old_name)
+        prepared.append(replace(one, body={**one.body, "staged": old_name}))
+    assert sink.recover(SCOPE, prepared[:1]) == 1, "what a newer driver has staged is not an older one's to sweep"
+    assert sink.commit(newer, prepared) == [Outcome.DONE, Outcome.LOST, Outcome.DONE]
+    assert sorted(tmp_path.rglob("*.parquet")) == sorted(tmp_path / prepared[at].body["published"] for at in (0, 2))
 
 
 def test_what_was_written_to_another_folder_is_not_taken_for_lost(tmp_path: Path) -> None:
@@ -222,4 +251,5 @@ def test_a_local_disk_that_is_full_when_the_rows_are_all_written_is_told_as_one(
     with files_of_at_most(100), pytest.raises(Unavailable, match=r"partition 0, .* cannot be written: .* set TMPDIR"):
         writer.prepare()
     writer.abort()
+    assert not [staged for staged in (tmp_path / "out" / "_staging").rglob("*") if staged.is_file()]
     assert not list((tmp_path / "out").rglob("*.parquet"))
