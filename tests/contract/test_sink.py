@@ -331,6 +331,19 @@ def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
 
 
+def test_a_folder_of_sparks_own_sink_is_refused(tmp_path: Path) -> None:
+    """spark.read.parquet showed what that sink had written, and never a row of this one."""
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    (log / "0").write_text("v1")
+    told = f"has written to {tmp_path}, and left .* Give another folder, or move _spark_metadata away"
+    with pytest.raises(InvalidRequest, match=told):
+        FileSink(str(tmp_path)).check(SCHEMA, LIMITS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_spark_metadata"]
+    log.rename(tmp_path.parent / "moved")
+    FileSink(str(tmp_path)).check(SCHEMA, LIMITS)
+
+
 def test_a_struct_that_is_null_is_written_whatever_its_type_says_of_what_it_holds(tmp_path: Path) -> None:
     """Parquet's writer took the nulls below it for nulls of its field, which Spark says is never null: a query with
     named_struct, from_avro or a literal in a struct was stuck for ever.

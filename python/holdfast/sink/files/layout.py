@@ -16,6 +16,8 @@ from holdfast.commit.sink import SinkTask
 STAGING = "_staging"
 LOG = "_holdfast"
 README = f"{LOG}/README.txt"
+#: Of Spark's own sink of files, which a folder of ours must not have.
+SPARK_LOG = "_spark_metadata"
 _STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.(?:staged|parquet)")  # .parquet: earlier versions
 _PUBLISHED = re.compile(r"\d{12,}-\d{5,}-")
 _BATCH = re.compile(r"(\d{12,})\.json")

@@ -21,6 +21,7 @@ from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
 from holdfast.sink.files.layout import (
     README,
+    SPARK_LOG,
     Layout,
     batch_of_manifest,
     batch_of_published,
@@ -100,6 +101,7 @@ class FileSink:
             try_out(self._store(), copies=True)
         except InvalidRequest as error:
             raise InvalidRequest(f"FileSink {self.name!r}: path: {error}") from None
+        self._check_readers_see_it()
         self._store().create_if_absent(README, _README)
 
     def with_storage(self, storage: StorageOptions) -> FileSink:
@@ -202,6 +204,16 @@ class FileSink:
 
     def _store(self) -> FileStore:
         return open_file_store(self.path, self.storage)
+
+    def _check_readers_see_it(self) -> None:
+        """Spark reads of a folder with a log of its own sink what stands in that log, and nothing else."""
+        if self._store().names(f"{SPARK_LOG}/"):
+            raise InvalidRequest(
+                f"FileSink {self.name!r}: Spark's own file sink has written to {self.path}, and left {SPARK_LOG}, by "
+                f"which Spark reads the folder: it would never show a file of this sink. Give another folder, or move "
+                f"{SPARK_LOG} away, and the old files with it. Where all readers set "
+                f"spark.sql.streaming.fileStreamSink.ignoreMetadata, it may go alone"
+            )
 
     def _published(self, store: FileStore, one: Committable) -> Outcome:
         outcome = _publish(store, one)
