@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,7 @@ from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import Fenced, Incompatible, InvalidRequest
 from holdfast.sink.files import FileSink
+from holdfast.sink.files import writer as writer_module
 from holdfast.sink.kafka import KafkaSink
 from holdfast.testing import KafkaBroker
 
@@ -317,6 +320,7 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
         for name in ("one", "two"):
             sink = FileSink(path, name=name)
             here = Scope(query, "run", 1, name)
+            sink.claim(here, Driver("run", "host", 1, 0), [], lambda traces: None)
             writer = sink.open(SinkTask(here, 0, 0, 0, 0))
             writer.write(rows([next(values)]))
             committable = writer.prepare()
@@ -329,6 +333,31 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
 def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
         FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
+
+
+def test_a_task_that_does_not_see_the_drivers_folder_is_told(tmp_path: Path) -> None:
+    """A local disk of each machine: each batch was lost at the other side, and so was what was written again."""
+    sink, of_executor = FileSink(str(tmp_path / "driver")), FileSink(str(tmp_path / "executor"))
+    task = SinkTask(scope(sink), 0, 0, 0, 0)
+    told = f"{tmp_path}/executor on host {socket.gethostname()} is not the folder that the driver has .* in a bucket"
+    with pytest.raises(InvalidRequest, match=told):
+        of_executor.open(task)
+    shutil.copytree(tmp_path / "driver", tmp_path / "executor")
+    of_executor.open(task)
+    with pytest.raises(InvalidRequest, match=told):
+        of_executor.open(SinkTask(scope(sink, 2), 0, 0, 0, 0))
+
+
+def test_a_list_that_is_late_is_not_taken_for_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS gives what it listed some seconds ago; the driver of the next start is elsewhere."""
+    sink = FileSink(str(tmp_path))
+    tasks = [SinkTask(scope(sink, epoch), 0, 0, 0, epoch) for epoch in (1, 2)]
+    monkeypatch.setattr(writer_module, "newest_fence", lambda *_: (1, 2))
+    writer = sink.open(tasks[1])
+    writer.write(rows([1]))
+    committable = writer.prepare()
+    assert committable is not None
+    assert sink.commit(tasks[1].scope, [committable]) == [Outcome.DONE]
 
 
 def test_a_folder_of_sparks_own_sink_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.faulty_file_store import FaultyFileStore
 from tests.full_disk import files_of_at_most
 
 from holdfast.commit.epochs import Driver
-from holdfast.commit.sink import Committable, Outcome, Scope, SinkTask
+from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
 from holdfast.errors import Corrupt, Incompatible, Unavailable, Undecided
 from holdfast.sink.files import FileSink
 from holdfast.sink.files import sink as sink_module
@@ -30,6 +30,14 @@ SCOPE = Scope("query", "run", 1, "files")
 
 def rows(batch: int, partition: int) -> pa.RecordBatch:
     return pa.record_batch({"batch": pa.array([batch] * 3), "partition": pa.array([partition] * 3)})
+
+
+def started(path: Path) -> FileSink:
+    """A sink whose driver has begun."""
+    sink = FileSink(str(path))
+    sink.check(rows(0, 0).schema, CommitLimits(1_000, 10_000, 10))
+    sink.recover(SCOPE, [])
+    return sink
 
 
 def attempt(sink: FileSink, batch: int, partition: int, attempt_id: int) -> Committable:
@@ -82,7 +90,7 @@ def test_a_store_that_fails_at_each_operation(
 
 def test_a_reader_sees_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
     """One of two files is published, then the driver dies: a listing has one, a reader of manifests has none."""
-    sink = FileSink(str(tmp_path))
+    sink = started(tmp_path)
     prepared = [attempt(sink, 0, partition, partition) for partition in range(2)]
     store = open_file_store(str(tmp_path))
     store.copy_if_absent(prepared[0].body["staged"], prepared[0].body["published"])
@@ -96,7 +104,7 @@ def test_what_is_staged_has_no_name_that_a_reader_of_parquet_looks_for(tmp_path:
     """DuckDB reads all that ends in .parquet below a folder, whatever the folders are called: rows that were not
     committed, and others twice.
     """
-    sink = FileSink(str(tmp_path))
+    sink = started(tmp_path)
     prepared = [attempt(sink, 0, partition, partition) for partition in range(2)]
     assert (tmp_path / prepared[0].body["staged"]).is_file()
     assert list(tmp_path.rglob("*.parquet")) == []
@@ -124,7 +132,7 @@ def test_what_was_written_to_another_folder_is_not_taken_for_lost(tmp_path: Path
     """The query died as it published, and was started with another path: the batch was written there once more, beside
     what was visible in the first. A folder that was moved with all that is in it goes on.
     """
-    first, second = FileSink(str(tmp_path / "first")), FileSink(str(tmp_path / "second"))
+    first, second = started(tmp_path / "first"), FileSink(str(tmp_path / "second"))
     prepared = [attempt(first, 0, partition, partition) for partition in range(2)]
     open_file_store(first.path).copy_if_absent(prepared[0].body["staged"], prepared[0].body["published"])
     with pytest.raises(Incompatible, match=rf"partition 0 of batch 0 to {first.path}, where .* not in {second.path}"):
@@ -136,7 +144,7 @@ def test_what_was_written_to_another_folder_is_not_taken_for_lost(tmp_path: Path
 
 def test_a_file_of_any_size_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     """A task that had written some gigabytes was killed for its memory when it prepared them, in each try."""
-    sink = FileSink(str(tmp_path), compression="none")
+    sink = replace(started(tmp_path), compression="none")
     writer = sink.open(SinkTask(SCOPE, 0, 0, 0, 0))
     for _ in range(32):
         writer.write(pa.record_batch({"bytes": pa.array([os.urandom(1 << 20)])}))
@@ -156,7 +164,7 @@ def test_a_file_that_was_published_before_a_crash_is_not_in_memory_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
 ) -> None:
     """The next driver read each file of the batch into its memory, to see that it is the one of the record."""
-    sink = FileSink(str(tmp_path), compression="none")
+    sink = replace(started(tmp_path), compression="none")
     writer = sink.open(SinkTask(SCOPE, 0, 0, 0, 0))
     for _ in range(16):
         writer.write(pa.record_batch({"bytes": pa.array([os.urandom(1 << 20)])}))
@@ -182,7 +190,9 @@ def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) 
         "import os, sys, pyarrow as pa\n"
         "from holdfast.commit.sink import Scope, SinkTask\n"
         "from holdfast.sink.files import FileSink\n"
-        "writer = FileSink(sys.argv[1]).open(SinkTask(Scope('query', 'run', 1, 'files'), 0, 0, 0, 0))\n"
+        "sink, scope = FileSink(sys.argv[1]), Scope('query', 'run', 1, 'files')\n"
+        "sink.recover(scope, [])\n"
+        "writer = sink.open(SinkTask(scope, 0, 0, 0, 0))\n"
         "writer.write(pa.record_batch({'number': pa.array(range(100_000))}))\n"
         "os.kill(os.getpid(), 9)\n"
     )
@@ -193,7 +203,7 @@ def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) 
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    sink = FileSink(str(tmp_path))
+    sink = started(tmp_path)
     prepared = attempt(sink, 0, 0, 0)
     sink.commit(SCOPE, [prepared])
     published = tmp_path / prepared.body["published"]
@@ -203,7 +213,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_that_somebody_else_put_there_is_not_taken_for_ours(tmp_path: Path) -> None:
-    sink = FileSink(str(tmp_path))
+    sink = started(tmp_path)
     prepared = attempt(sink, 0, 0, 0)
     (tmp_path / prepared.body["published"]).write_bytes(b"somebody else's")
     with pytest.raises(Undecided, match="is not what the commit record says"):
@@ -214,8 +224,7 @@ def test_a_copy_that_is_refused_after_a_hiccup_leaves_no_fence(tmp_path: Path, m
     """It had taken the folder over when the store failed, and was refused when it tried again: the fence of a driver
     that nobody knows stayed, and the original was refused for ever.
     """
-    sink, copy = FileSink(str(tmp_path)), Scope("query", "run of the copy", 2, "files")
-    sink.recover(SCOPE, [])
+    sink, copy = started(tmp_path), Scope("query", "run of the copy", 2, "files")
     store = FaultyFileStore(open_file_store(str(tmp_path)), fail_at=[1], only=["sweep"])
     monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
     with pytest.raises(Unavailable):
@@ -234,7 +243,7 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
     """Each start looked at each file of the folder three times, in all folders below too: partitions of another table,
     years of batches.
     """
-    sink = FileSink(str(tmp_path))
+    sink = started(tmp_path)
     sink.commit(SCOPE, [attempt(sink, 0, 0, 0)])
     store = FaultyFileStore(open_file_store(str(tmp_path)))
     monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
@@ -246,7 +255,7 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
 
 def test_a_local_disk_that_is_full_when_the_rows_are_all_written_is_told_as_one(tmp_path: Path) -> None:
     """Most of a Parquet file is written as it is closed."""
-    writer = FileSink(str(tmp_path / "out")).open(SinkTask(SCOPE, 0, 0, 0, 1))
+    writer = started(tmp_path / "out").open(SinkTask(SCOPE, 0, 0, 0, 1))
     writer.write(rows(0, 0))
     with files_of_at_most(100), pytest.raises(Unavailable, match=r"partition 0, .* cannot be written: .* set TMPDIR"):
         writer.prepare()
