@@ -100,3 +100,22 @@ def test_a_frame_that_lost_an_output_is_not_routed() -> None:
 def test_a_plain_frame_has_one_route() -> None:
     sink = hf.FileSink("/main")
     assert plan_routes(MAIN, [sink]) == (Route(None, arrow_schema(MAIN, "test"), (sink,)),)
+
+
+def test_a_null_is_conformed_whatever_lies_below_it() -> None:
+    """Spark puts nulls below a null. Arrow refuses to cast a struct with such to the type that it has already."""
+    inner = pa.struct([pa.field("id", pa.int64(), False)])
+
+    def given(zone: str) -> pa.Array:
+        at = pa.field("at", pa.timestamp("us", zone), False)
+        kind = pa.struct([at, pa.field("inner", inner, False), pa.field("many", pa.list_(inner))])
+        none = pa.array([True, False])
+        below = pa.StructArray.from_arrays([pa.array([None, 1])], fields=list(inner), mask=none)
+        many = pa.ListArray.from_arrays(pa.array([0, 0, 2], pa.int32()), below, pa.list_(inner), mask=none)
+        times = pa.array([None, AT], at.type)
+        one = pa.StructArray.from_arrays([times, below, many], fields=list(kind), mask=none)
+        return pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), one, pa.list_(kind), mask=none.take([1, 0]))
+
+    schema = pa.schema([("s", given("UTC").type)])
+    found = conform(pa.record_batch([given("Europe/Berlin")], names=["s"]), schema, "test")
+    assert found.to_pylist() == [{"s": [None, {"at": AT, "inner": {"id": 1}, "many": [None, {"id": 1}]}]}, {"s": None}]

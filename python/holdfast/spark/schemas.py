@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from holdfast.arrow.arrays import by_parts
 from holdfast.errors import InvalidRequest
 
 _SIMPLE: dict[str, pa.DataType] = {
@@ -83,7 +84,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBat
     if batch.schema.names != schema.names:
         raise InvalidRequest(f"{what}: the columns are {batch.schema.names}, planned were {schema.names}")
     arrays = [
-        column if column.type == field.type else column.cast(field.type) for column, field in zip(batch.columns, schema)
+        column if column.type == field.type else by_parts(column, field.type, _cast)
+        for column, field in zip(batch.columns, schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -136,6 +138,10 @@ def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """The key columns as they are recorded. Whether Spark knows that a column has no nulls depends on the rest of the
     plan, so the record does not."""
     return pa.schema([pa.field(name, schema.field(name).type) for name in columns])
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array.cast(kind)
 
 
 def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:
