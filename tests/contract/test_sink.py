@@ -5,6 +5,7 @@ A sink that joins brings a `Bench`: how to make it, and how to read what is visi
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 import shutil
@@ -333,6 +334,23 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
 def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
         FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
+
+
+def test_times_of_day_that_earlier_versions_wrote_are_read_with_those_of_today(tmp_path: Path) -> None:
+    sink, found = FileSink(str(tmp_path)), []
+    for batch, unit in enumerate(("ns", "us", "us")):
+        time = pa.time64(unit)  # type: ignore[arg-type]
+        kind = pa.struct([pa.field("at", time, nullable=False), pa.field("many", pa.list_(time))])
+        at = [None, {"at": dt.time(batch, 0, 0, 1), "many": [dt.time(1), None]}]
+        writer = opened(sink, [], batch=batch)
+        writer.write(pa.record_batch([pa.array(at, kind), pa.array([dt.time(2), None], time)], names=["s", "at"]))
+        committable = writer.prepare()
+        assert committable is not None
+        assert sink.commit(scope(sink), [committable]) == [Outcome.DONE]
+        found += [{"s": row, "at": other} for row, other in zip(at, [dt.time(2), None])]
+    table = FileSink.read(str(tmp_path))
+    assert table.schema.field("at").type == pa.time64("ns")
+    assert table.to_pylist() == found
 
 
 def test_a_task_that_does_not_see_the_drivers_folder_is_told(tmp_path: Path) -> None:

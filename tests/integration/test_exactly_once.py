@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as spark_types
 from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
@@ -251,6 +253,24 @@ def test_a_struct_that_is_null_comes_through_though_its_fields_are_never_null(
             amount: (None if amount % 2 else {"a": 1}, [None if amount % 3 else {"b": {"c": "x"}}])
             for amount in range(6)
         }
+
+
+@pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
+def test_times_of_day_are_in_files_as_all_sparks_read_them(output: Output, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    spark.createDataFrame([], "k long")  # makes it the active session, by whose settings Spark checks plans
+    output.stream.write(pa.table({"amount": [0, 1]}))
+    at = "if(amount = 0, time'23:59:59.999999', null)"
+    many = f"array(named_struct('at', {at}, 'n', 1), null) AS many"
+    output.run(output.stream.events().selectExpr(f"{at} AS at", many))
+    last = time(23, 59, 59, 999999)
+    wanted = [{"at": when, "many": [{"at": when, "n": 1}, None]} for when in (last, None)]
+    assert sorted(output.rows().to_pylist(), key=str, reverse=True) == sorted(wanted, key=str, reverse=True)
+    assert output.rows().schema.field("at").type == pa.time64("us")
+    assert output.rows().schema.field("many").type.value_type.field("at").type == pa.time64("us")
+    read = spark.read.parquet(output.path)
+    assert read.schema["at"].dataType.simpleString() == "time(6)"
+    assert sorted(row["at"] for row in read.collect() if row["at"]) == [last]
 
 
 @pytest.mark.parametrize(
