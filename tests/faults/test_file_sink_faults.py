@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink
 from holdfast.errors import Corrupt, Incompatible, Unavailable, Undecided
 from holdfast.sink.files import FileSink
 from holdfast.sink.files import sink as sink_module
-from holdfast.storage import open_file_store
+from holdfast.storage import FileStore, open_file_store
 
 ATTEMPTS = itertools.count()
 SCOPE = Scope("query", "run", 1, "files")
@@ -180,6 +181,31 @@ def test_a_file_that_was_published_before_a_crash_is_not_in_memory_as_a_whole(
     finally:
         tracemalloc.stop()
     assert most < 4 << 20
+
+
+def test_files_of_a_batch_get_their_names_at_once_where_the_store_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, with three answers for each: 600 in a row for 200 partitions."""
+    sink = started(tmp_path)
+    prepared = [attempt(sink, 0, partition, partition) for partition in range(20)]
+    (tmp_path / prepared[7].body["staged"]).unlink()
+    together = threading.Barrier(4, timeout=60)
+
+    class Elsewhere(FaultyFileStore):
+        def copy_if_absent(self, name: str, target: str, source: FileStore | None = None) -> bool | None:
+            together.wait()
+            return super().copy_if_absent(name, target, source)
+
+    store = Elsewhere(open_file_store(str(tmp_path)), remote=True)
+    monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
+    outcomes = sink.commit(SCOPE, prepared)
+    assert outcomes == [Outcome.LOST if partition == 7 else Outcome.DONE for partition in range(20)]
+    assert not FileSink.files(str(tmp_path)), "it is not whole"
+    again = attempt(sink, 0, 7, 100)
+    together = threading.Barrier(1)
+    assert sink.commit(SCOPE, [again]) == [Outcome.DONE]
+    assert [file.partition for file in FileSink.files(str(tmp_path))] == list(range(20))
 
 
 def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) -> None:

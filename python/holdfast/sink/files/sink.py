@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -30,13 +31,22 @@ from holdfast.sink.files.layout import (
 )
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter
-from holdfast.storage import FileStore, StorageOptions, open_file_store, store_uri, try_out
-from holdfast.storage.transfer import local_file
+from holdfast.storage import (
+    FileStore,
+    StorageOptions,
+    local_file,
+    open_file_store,
+    run_parallel,
+    store_uri,
+    try_out,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 _README = b"""Written by Holdfast. batches/ names the files that each batch committed; see docs/formats/file_output.md.
 """
+#: Files of a batch that get their names at once, where each takes some answers of a store that is elsewhere.
+_PUBLISH_THREADS = 8
 #: Files that are still being written have no name yet, whatever the clock says.
 _ALWAYS_MS = 1 << 62
 
@@ -146,12 +156,16 @@ class FileSink:
         store, layout, batch_id = self._store(), _layout(scope), int(batches.pop())
         check_is_owner(store, layout, scope)
         committed = _manifest(store, layout, batch_id)
-        outcomes = []
-        for one in committables:
+
+        def publish(one: Committable) -> Outcome:
             # What the manifest names was visible, even if somebody has moved it elsewhere since.
             known = committed is not None and _file(one) in committed.files
-            outcomes.append(Outcome.DONE if known else self._published(store, one))
+            outcome = Outcome.DONE if known else self._published(store, one)
             reach("mid_commit")
+            return outcome
+
+        threads = 1 if store.local_path(README) else _PUBLISH_THREADS
+        outcomes = run_parallel([partial(publish, one) for one in committables], threads)
         done = [_file(one) for one, outcome in zip(committables, outcomes) if outcome is Outcome.DONE]
         self._record(store, layout, batch_id, done, is_whole=len(done) == len(committables))
         store.delete([str(one.body["staged"]) for one in committables])
