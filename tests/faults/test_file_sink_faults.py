@@ -18,9 +18,10 @@ import pytest
 from tests.faulty_file_store import FaultyFileStore
 from tests.full_disk import files_of_at_most
 
+from holdfast import storage
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
-from holdfast.errors import Corrupt, Incompatible, Unavailable, Undecided
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest, Unavailable, Undecided
 from holdfast.sink.files import FileSink
 from holdfast.sink.files import sink as sink_module
 from holdfast.storage import FileStore, open_file_store
@@ -226,6 +227,24 @@ def test_a_task_that_is_killed_leaves_nothing_on_the_local_disk(tmp_path: Path) 
     died = subprocess.run([sys.executable, "-c", program, str(tmp_path / "out")], env=environment, timeout=120)
     assert died.returncode == -signal.SIGKILL
     assert list(local.iterdir()) == []
+
+
+def test_a_file_that_s3_would_not_copy_is_refused_before_it_stands_in_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 refused to give it its name, in each start of the query."""
+    assert storage.S3_COPY_BYTES_MAX == 5 * 1024**3
+    sink = started(tmp_path)
+    store = FaultyFileStore(open_file_store(str(tmp_path)), remote=True)
+    monkeypatch.setattr(sink_module, "open_file_store", lambda *_: store)
+    monkeypatch.setattr(storage, "S3_COPY_BYTES_MAX", 100)
+    assert attempt(sink, 0, 0, 0).size_bytes > 100, "a limit of S3 alone"
+    store.uri = "s3://bucket/out"
+    with pytest.raises(InvalidRequest, match=r"partition 1, .* bytes, and s3://bucket/out copies .* more partitions"):
+        attempt(sink, 0, 1, 1)
+    assert [operation for operation, _ in store.operations].count("put_file") == 1
+    monkeypatch.undo()
+    assert sink.commit(SCOPE, [attempt(sink, 0, 1, 2)]) == [Outcome.DONE]
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:

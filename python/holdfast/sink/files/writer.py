@@ -21,7 +21,7 @@ from holdfast.errors import Fenced, InvalidRequest, Unavailable
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import NONE, Fence, newest_fence
 from holdfast.sink.files.layout import README, Layout
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, copy_bytes_max
 
 
 class FileWriter:
@@ -56,6 +56,7 @@ class FileWriter:
         with self._plain_errors():  # most of it is written here
             self._writer.close()
             checksum, size_bytes = xxh64_file(path)
+        self._check_size(size_bytes)
         self._refuse(self._newest_fence() != self._fence)
         staged = self._layout.staged(self._task)
         self._store.put_file(staged, path)  # of any size: it never is in memory as a whole
@@ -120,6 +121,15 @@ class FileWriter:
             raise Fenced(
                 f"{self._who()}: a recovery of this query swept away what was open, "
                 "so this task is not the one whose output counts"
+            )
+
+    def _check_size(self, size_bytes: int) -> None:
+        """Once it stands in a record, a file that cannot be published would hold the query up for ever."""
+        most = copy_bytes_max(self._store)
+        if most is not None and size_bytes > most:
+            raise InvalidRequest(
+                f"{self._who()}: the file has {size_bytes:,} bytes, and {self._store.uri} copies none of more than "
+                f"{most:,} to the name under which it is committed. Use more partitions, or smaller batches"
             )
 
     def _who(self) -> str:
