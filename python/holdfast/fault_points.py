@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 
 VARIABLE = "HOLDFAST_FAULT_FILE"
@@ -36,6 +37,7 @@ class _Fault:
 
 
 _armed: _Fault | None = None
+_counting = threading.Lock()  # a point may be reached in several threads
 
 
 def reach(point: str) -> None:
@@ -50,8 +52,10 @@ def _strike(path: str, point: str) -> None:
         fault = _fault_of(path)
         if fault.point != point:
             return
-        fault.reached += 1
-        if fault.reached != fault.count:
+        with _counting:
+            fault.reached += 1
+            reached = fault.reached
+        if reached != fault.count:
             return
         os.rename(path, path + ".struck")
     except FileNotFoundError:  # nothing is wanted, or another process was the first

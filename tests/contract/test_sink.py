@@ -5,9 +5,12 @@ A sink that joins brings a `Bench`: how to make it, and how to read what is visi
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +26,7 @@ from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, Sink, SinkTask, SinkWriter
 from holdfast.errors import Fenced, Incompatible, InvalidRequest
 from holdfast.sink.files import FileSink
+from holdfast.sink.files import writer as writer_module
 from holdfast.sink.kafka import KafkaSink
 from holdfast.testing import KafkaBroker
 
@@ -317,6 +321,7 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
         for name in ("one", "two"):
             sink = FileSink(path, name=name)
             here = Scope(query, "run", 1, name)
+            sink.claim(here, Driver("run", "host", 1, 0), [], lambda traces: None)
             writer = sink.open(SinkTask(here, 0, 0, 0, 0))
             writer.write(rows([next(values)]))
             committable = writer.prepare()
@@ -329,3 +334,84 @@ def test_two_queries_and_two_sinks_share_a_place(tmp_path: Path) -> None:
 def test_a_schema_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
         FileSink(str(tmp_path)).check(pa.schema([("x", pa.month_day_nano_interval())]), LIMITS)
+
+
+def test_times_of_day_that_earlier_versions_wrote_are_read_with_those_of_today(tmp_path: Path) -> None:
+    sink, found = FileSink(str(tmp_path)), []
+    for batch, unit in enumerate(("ns", "us", "us")):
+        time = pa.time64(unit)  # type: ignore[arg-type]
+        kind = pa.struct([pa.field("at", time, nullable=False), pa.field("many", pa.list_(time))])
+        at = [None, {"at": dt.time(batch, 0, 0, 1), "many": [dt.time(1), None]}]
+        writer = opened(sink, [], batch=batch)
+        writer.write(pa.record_batch([pa.array(at, kind), pa.array([dt.time(2), None], time)], names=["s", "at"]))
+        committable = writer.prepare()
+        assert committable is not None
+        assert sink.commit(scope(sink), [committable]) == [Outcome.DONE]
+        found += [{"s": row, "at": other} for row, other in zip(at, [dt.time(2), None])]
+    table = FileSink.read(str(tmp_path))
+    assert table.schema.field("at").type == pa.time64("ns")
+    assert table.to_pylist() == found
+
+
+def test_a_task_that_does_not_see_the_drivers_folder_is_told(tmp_path: Path) -> None:
+    """A local disk of each machine: each batch was lost at the other side, and so was what was written again."""
+    sink, of_executor = FileSink(str(tmp_path / "driver")), FileSink(str(tmp_path / "executor"))
+    task = SinkTask(scope(sink), 0, 0, 0, 0)
+    told = f"{tmp_path}/executor on host {socket.gethostname()} is not the folder that the driver has .* in a bucket"
+    with pytest.raises(InvalidRequest, match=told):
+        of_executor.open(task)
+    shutil.copytree(tmp_path / "driver", tmp_path / "executor")
+    of_executor.open(task)
+    with pytest.raises(InvalidRequest, match=told):
+        of_executor.open(SinkTask(scope(sink, 2), 0, 0, 0, 0))
+
+
+def test_a_list_that_is_late_is_not_taken_for_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS gives what it listed some seconds ago; the driver of the next start is elsewhere."""
+    sink = FileSink(str(tmp_path))
+    tasks = [SinkTask(scope(sink, epoch), 0, 0, 0, epoch) for epoch in (1, 2)]
+    monkeypatch.setattr(writer_module, "newest_fence", lambda *_: (1, 2))
+    writer = sink.open(tasks[1])
+    writer.write(rows([1]))
+    committable = writer.prepare()
+    assert committable is not None
+    assert sink.commit(tasks[1].scope, [committable]) == [Outcome.DONE]
+
+
+def test_a_folder_of_sparks_own_sink_is_refused(tmp_path: Path) -> None:
+    """spark.read.parquet showed what that sink had written, and never a row of this one."""
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    (log / "0").write_text("v1")
+    told = f"has written to {tmp_path}, and left .* Give another folder, or move _spark_metadata away"
+    with pytest.raises(InvalidRequest, match=told):
+        FileSink(str(tmp_path)).check(SCHEMA, LIMITS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_spark_metadata"]
+    log.rename(tmp_path.parent / "moved")
+    FileSink(str(tmp_path)).check(SCHEMA, LIMITS)
+
+
+def test_a_struct_that_is_null_is_written_whatever_its_type_says_of_what_it_holds(tmp_path: Path) -> None:
+    """Parquet's writer took the nulls below it for nulls of its field, which Spark says is never null: a query with
+    named_struct, from_avro or a literal in a struct was stuck for ever.
+    """
+    kind = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+    schema = pa.schema([("one", kind), ("many", pa.list_(kind))])
+    ids = pa.StructArray.from_arrays([pa.array([1, None, 3])], fields=list(kind), mask=pa.array([False, True, False]))
+    many = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), ids, pa.list_(kind))
+    sink = FileSink(str(tmp_path))
+    sink.check(schema, LIMITS)
+    writer = opened(sink, [])
+    writer.write(pa.record_batch([ids, many], schema=schema))
+    committable = writer.prepare()
+    assert committable is not None
+    assert sink.commit(scope(sink), [committable]) == [Outcome.DONE]
+    found = FileSink.read(str(tmp_path))
+    assert found.schema == schema
+    assert found["one"].to_pylist() == [{"id": 1}, None, {"id": 3}]
+    assert found["many"].to_pylist() == [[{"id": 1}, None], [], [{"id": 3}]]
+    of_its_own = pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=list(kind))
+    wrong = opened(sink, [], batch=1)
+    with pytest.raises(InvalidRequest, match="'id' is declared non-nullable but contains nulls"):
+        wrong.write(pa.record_batch([of_its_own], ["one"]))
+    wrong.abort()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as spark_types
 from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
@@ -45,6 +47,9 @@ class Output:
     def rows(self) -> pa.Table:
         return hf.FileSink.read(self.path)
 
+    def staged(self) -> list[Path]:
+        return [path for path in Path(self.path, "_staging").rglob("*") if path.is_file()]
+
     def records(self) -> list[CommitRecord]:
         folder = next((self.stream.checkpoint / "holdfast").glob("*/records"))
         return [CommitRecord.from_text(path.read_bytes(), str(path)) for path in sorted(folder.iterdir())]
@@ -73,7 +78,7 @@ def test_batches_and_restarts(output: Output) -> None:
     assert found(output.rows()) == flat(batches)
     assert [record.batch_id for record in output.records()] == [0, 1, 2, 3]
     assert [record.epoch for record in output.records()] == [1, 1, 2, 2]
-    assert not list(Path(output.path).glob("_staging/**/*.parquet"))
+    assert not output.staged()
 
 
 def test_the_sinks_tasks_unpack_what_an_operator_gives(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +198,7 @@ def test_a_task_that_fails_and_is_tried_again(output: Output, tmp_path: Path) ->
     assert (tmp_path / "failed").exists()
     assert found(output.rows()) == flat(batches)
     assert max(task.attempt for record in output.records() for task in record.tasks) == 1
-    assert not list(Path(output.path).glob("_staging/**/*.parquet"))
+    assert not output.staged()
 
 
 def test_a_rollback_with_other_offsets_is_refused(output: Output) -> None:
@@ -229,6 +234,43 @@ def test_types_come_through(output: Output, spark: SparkSession) -> None:
     assert first["at"].microsecond == 1
     assert str(first["price"]) == "1.50"
     assert list(first["nested"][0]) == ["a"]
+
+
+def test_a_struct_that_is_null_comes_through_though_its_fields_are_never_null(
+    output: Output, spark: SparkSession
+) -> None:
+    """The first batch with one failed in each try."""
+    output.stream.write(pa.table({"amount": range(6)}))
+    output.run(
+        output.stream.events().selectExpr(
+            "amount", "if(amount % 2 = 0, named_struct('a', 1), null) AS s",
+            "array(if(amount % 3 = 0, named_struct('b', named_struct('c', 'x')), null)) AS many",
+        )
+    )  # fmt: skip
+    for rows in (output.rows().to_pylist(), spark.read.parquet(output.path).toArrow().to_pylist()):
+        found = {row["amount"]: (row["s"], row["many"]) for row in rows}
+        assert found == {
+            amount: (None if amount % 2 else {"a": 1}, [None if amount % 3 else {"b": {"c": "x"}}])
+            for amount in range(6)
+        }
+
+
+@pytest.mark.skipif(not hasattr(spark_types, "TimeType"), reason="Spark before 4.1 has no times of day")
+def test_times_of_day_are_in_files_as_all_sparks_read_them(output: Output, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    spark.createDataFrame([], "k long")  # makes it the active session, by whose settings Spark checks plans
+    output.stream.write(pa.table({"amount": [0, 1]}))
+    at = "if(amount = 0, time'23:59:59.999999', null)"
+    many = f"array(named_struct('at', {at}, 'n', 1), null) AS many"
+    output.run(output.stream.events().selectExpr(f"{at} AS at", many))
+    last = time(23, 59, 59, 999999)
+    wanted = [{"at": when, "many": [{"at": when, "n": 1}, None]} for when in (last, None)]
+    assert sorted(output.rows().to_pylist(), key=str, reverse=True) == sorted(wanted, key=str, reverse=True)
+    assert output.rows().schema.field("at").type == pa.time64("us")
+    assert output.rows().schema.field("many").type.value_type.field("at").type == pa.time64("us")
+    read = spark.read.parquet(output.path)
+    assert read.schema["at"].dataType.simpleString() == "time(6)"
+    assert sorted(row["at"] for row in read.collect() if row["at"]) == [last]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, time, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 import holdfast as hf
 from holdfast.spark.output import OutputPackers, Unpacking, unpack_function
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.schemas import arrow_schema, conform
+from holdfast.spark.schemas import arrow_schema, conform, sink_schema
 from holdfast.spark.side_outputs import has_all_outputs, side_by_side
 
 AT = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -100,3 +100,53 @@ def test_a_frame_that_lost_an_output_is_not_routed() -> None:
 def test_a_plain_frame_has_one_route() -> None:
     sink = hf.FileSink("/main")
     assert plan_routes(MAIN, [sink]) == (Route(None, arrow_schema(MAIN, "test"), (sink,)),)
+
+
+@pytest.mark.skipif(not hasattr(spark, "TimeType"), reason="Spark before 4.1 has no times of day")
+def test_times_of_day_go_to_sinks_in_microseconds() -> None:
+    """Files with nanoseconds made their folder unreadable to Spark 4.1 and 4.2. More digits than 6 have Spark 4.3."""
+
+    def columns(kind: Any) -> spark.StructType:
+        inner = spark.StructType([spark.StructField("id", spark.LongType(), False)])
+        held = [spark.StructField("at", kind, False), spark.StructField("inner", inner, False)]
+        kinds = {"at": kind, "many": spark.ArrayType(spark.StructType(held), False), "map": spark.MapType(kind, kind)}
+        return spark.StructType([spark.StructField(name, kind) for name, kind in kinds.items()])
+
+    at = time(23, 59, 59, 999999)
+    values: list[dict[str, Any]] = [
+        {"at": at, "many": [{"at": at, "inner": {"id": 1}}], "map": [(at, None)]},
+        {"at": None, "many": None, "map": None},
+    ]
+    for precision, unit in ((0, "us"), (6, "us"), (7, "ns"), (9, "ns")):
+        kind = spark.TimeType(precision)
+        schema = sink_schema(columns(kind), "test")
+        assert schema == pa.schema(
+            [
+                pa.field("at", pa.time64(unit)),
+                pa.field("many", pa.list_(pa.field("element", schema.field("many").type.value_type, False))),
+                pa.field("map", pa.map_(pa.time64(unit), pa.time64(unit))),
+            ]
+        )
+        assert schema.field("many").type.value_type.field("at").type == pa.time64(unit)
+        given = rows(columns(kind), *values)
+        assert given.schema.field("at").type == pa.time64("ns")
+        assert conform(given, schema, "test").to_pylist() == values
+
+
+def test_a_null_is_conformed_whatever_lies_below_it() -> None:
+    """Spark puts nulls below a null. Arrow refuses to cast a struct with such to the type that it has already."""
+    inner = pa.struct([pa.field("id", pa.int64(), False)])
+
+    def given(zone: str) -> pa.Array:
+        at = pa.field("at", pa.timestamp("us", zone), False)
+        kind = pa.struct([at, pa.field("inner", inner, False), pa.field("many", pa.list_(inner))])
+        none = pa.array([True, False])
+        below = pa.StructArray.from_arrays([pa.array([None, 1])], fields=list(inner), mask=none)
+        many = pa.ListArray.from_arrays(pa.array([0, 0, 2], pa.int32()), below, pa.list_(inner), mask=none)
+        times = pa.array([None, AT], at.type)
+        one = pa.StructArray.from_arrays([times, below, many], fields=list(kind), mask=none)
+        return pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), one, pa.list_(kind), mask=none.take([1, 0]))
+
+    schema = pa.schema([("s", given("UTC").type)])
+    found = conform(pa.record_batch([given("Europe/Berlin")], names=["s"]), schema, "test")
+    assert found.to_pylist() == [{"s": [None, {"at": AT, "inner": {"id": 1}, "many": [None, {"id": 1}]}]}, {"s": None}]

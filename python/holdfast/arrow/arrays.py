@@ -111,4 +111,6 @@ def _list_of(values: pa.Array, lists: pa.Array, expected: pa.DataType, mask: pa.
     if is_type.is_large_list(expected):
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, type=expected, mask=mask)
     flexible = pa.list_(expected.value_field)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=flexible, mask=mask).cast(expected)
+    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=flexible, mask=mask)
+    # Arrow refuses a cast even to the same type where a field that is never null has nulls, be it below a null.
+    return made if flexible.equals(expected) else made.cast(expected)

@@ -63,7 +63,7 @@ def plan_routes(schema: spark.StructType, given: Sequence[Any]) -> tuple[Route, 
                 "mapping: {None: sink, late: sink}, where None is the main output and late an hf.SideOutput; or take "
                 "one of them by hf.select_output"
             )
-        routes: tuple[Route, ...] = (Route(None, schemas.arrow_schema(schema, _CALL), _sinks_of(given)),)
+        routes: tuple[Route, ...] = (Route(None, schemas.sink_schema(schema, _CALL), _sinks_of(given)),)
     else:
         routes = _by_output(schema, outputs, mapping)
     _check_names([sink for route in routes for sink in route.sinks])
@@ -93,7 +93,7 @@ def _by_output(schema: spark.StructType, outputs: list[str], mapping: Mapping[An
     routes = []
     for field in schema.fields:
         assert isinstance(field.dataType, spark.StructType)  # it is marked as an output
-        rows = schemas.arrow_schema(field.dataType, f"{_CALL}, output {field.name!r}")
+        rows = schemas.sink_schema(field.dataType, f"{_CALL}, output {field.name!r}")
         routes.append(Route(field.name, rows, sinks[field.name]))
     return tuple(routes)
 

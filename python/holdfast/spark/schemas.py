@@ -6,15 +6,17 @@ instant, not what it is, and a recorded key type must not change with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from holdfast.arrow.arrays import by_parts
 from holdfast.arrow.types import nullable_schema
 from holdfast.errors import InvalidRequest
 
+_Times = Callable[[spark.DataType], pa.DataType]
 #: Where Spark notes a column's watermark, in the column's metadata.
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 
@@ -94,15 +96,24 @@ def arrow_schema(schema: spark.StructType, what: str) -> pa.Schema:
         A type that has no place in Arrow batches or in state (variant, calendar interval, user-defined),
         with its column.
     """
-    _refuse_twins(schema.names, what)
-    return pa.schema(
-        [pa.field(f.name, _arrow_type(f.dataType, f"{what}, column {f.name!r}"), f.nullable) for f in schema.fields]
-    )
+    return _schema_of(schema, what, _spark_time)
+
+
+def sink_schema(schema: spark.StructType, what: str) -> pa.Schema:
+    """The same, as sinks get it: times of day are in microseconds, but for those that Spark keeps more exactly (7 to 9
+    digits, since 4.3). Parquet files with times in nanoseconds are none to Spark 4.1 and 4.2, nor is their folder.
+
+    Raises
+    ------
+    InvalidRequest
+        As `arrow_schema`.
+    """
+    return _schema_of(schema, what, _file_time)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
-    """A batch as Spark hands it to Python, in the planned schema: Spark's differs in the time zone's name, or in large
-    types where a setting asks for them.
+    """A batch as Spark hands it to Python, in the planned schema: Spark's differs in the time zone's name, in the unit
+    of times of day, or in large types where a setting asks for them.
 
     Raises
     ------
@@ -114,7 +125,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBat
     if batch.schema.names != schema.names:
         raise InvalidRequest(f"{what}: the columns are {batch.schema.names}, planned were {schema.names}")
     arrays = [
-        column if column.type == field.type else column.cast(field.type) for column, field in zip(batch.columns, schema)
+        column if column.type == field.type else by_parts(column, field.type, _cast)
+        for column, field in zip(batch.columns, schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -169,29 +181,52 @@ def key_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return nullable_schema(pa.schema([schema.field(name) for name in columns]))
 
 
-def _arrow_type(kind: spark.DataType, where: str) -> pa.DataType:
+def _schema_of(schema: spark.StructType, what: str, times: _Times) -> pa.Schema:
+    _refuse_twins(schema.names, what)
+    return pa.schema(
+        [
+            pa.field(f.name, _arrow_type(f.dataType, f"{what}, column {f.name!r}", times), f.nullable)
+            for f in schema.fields
+        ]
+    )
+
+
+def _spark_time(_: spark.DataType) -> pa.DataType:
+    """How Spark sends a time of day, whatever the precision."""
+    return pa.time64("ns")
+
+
+def _file_time(kind: Any) -> pa.DataType:
+    return pa.time64("us" if kind.precision <= 6 else "ns")
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array.cast(kind)
+
+
+def _arrow_type(kind: spark.DataType, where: str, times: _Times) -> pa.DataType:
     name = kind.simpleString()
     if name in _SIMPLE:
         return _SIMPLE[name]
     if isinstance(kind, spark.StringType):  # before Spark 4.0 varchar and char; since then also collations
         return pa.string()
-    if isinstance(kind, getattr(spark, "TimeType", ())):  # since Spark 4.1; its Arrow form, whatever the precision
-        return pa.time64("ns")
+    if isinstance(kind, getattr(spark, "TimeType", ())):  # since Spark 4.1
+        return times(kind)
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.DayTimeIntervalType):
         return pa.duration("us")
     if isinstance(kind, spark.ArrayType):
-        return pa.list_(pa.field("element", _arrow_type(kind.elementType, where), kind.containsNull))
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType, where, times), kind.containsNull))
     if isinstance(kind, spark.MapType):
         return pa.map_(
-            pa.field("key", _arrow_type(kind.keyType, where), False),
-            pa.field("value", _arrow_type(kind.valueType, where), kind.valueContainsNull),
+            pa.field("key", _arrow_type(kind.keyType, where, times), False),
+            pa.field("value", _arrow_type(kind.valueType, where, times), kind.valueContainsNull),
         )
     if isinstance(kind, spark.StructType) and not isinstance(kind, spark.UserDefinedType):
         _refuse_twins(kind.names, where)
         return pa.struct(
-            [pa.field(f.name, _arrow_type(f.dataType, f"{where}.{f.name}"), f.nullable) for f in kind.fields]
+            [pa.field(f.name, _arrow_type(f.dataType, f"{where}.{f.name}", times), f.nullable) for f in kind.fields]
         )
     raise InvalidRequest(f"{where}: type {name} is not supported; cast it to another before hf.keyed")
 

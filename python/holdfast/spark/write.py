@@ -108,7 +108,7 @@ def write_exactly_once(
     given = Settings.from_mapping(conf, settings)
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
-    schema = schemas.arrow_schema(df.schema, "write_exactly_once")
+    schema = schemas.sink_schema(df.schema, "write_exactly_once")
     check_stands_once(df, "write_exactly_once")
     storage = StorageOptions.of(given)
     store = open_file_store(os.fspath(checkpoint), storage)

@@ -18,6 +18,7 @@ __all__ = [
     "StorageOptions",
     "StoredFile",
     "check_spelling",
+    "copy_bytes_max",
     "local_file",
     "local_path",
     "open_file_store",
@@ -25,6 +26,9 @@ __all__ = [
     "store_uri",
     "try_out",
 ]
+
+#: S3 copies no more by one request, and a copy that replaces nothing is one.
+S3_COPY_BYTES_MAX = 5 << 30
 
 
 def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStore:
@@ -43,6 +47,12 @@ def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStor
         return _object_store(bucket, options)
     folder = hdfs_of(uri)
     return LocalFileStore(local_path(uri)) if folder is None else _hdfs(folder, options)
+
+
+def copy_bytes_max(store: FileStore) -> int | None:
+    """The size of the largest file of a store that its server copies; None: of any size."""
+    bucket = bucket_of(store.uri)
+    return S3_COPY_BYTES_MAX if bucket is not None and bucket.kind == "s3" else None
 
 
 @lru_cache(maxsize=64)  # a client holds connections

@@ -1,7 +1,8 @@
 """Names below a FileSink's folder. Format: docs/formats/file_output.md.
 
-What is committed lies in the folder itself; all else in folders whose names begin with ``_``, which Spark, pyarrow and
-DuckDB leave out of a listing.
+What is committed lies in the folder itself; all else in folders whose names begin with ``_``, which Spark and pyarrow
+leave out of a listing, and under names of other kinds: who asks for ``**/*.parquet``, as DuckDB does of a folder, finds
+what is committed only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from holdfast.commit.sink import SinkTask
 STAGING = "_staging"
 LOG = "_holdfast"
 README = f"{LOG}/README.txt"
-_STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.parquet")
+#: Of Spark's own sink of files, which a folder of ours must not have.
+SPARK_LOG = "_spark_metadata"
+_STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.(?:staged|parquet)")  # .parquet: earlier versions
 _PUBLISHED = re.compile(r"\d{12,}-\d{5,}-")
 _BATCH = re.compile(r"(\d{12,})\.json")
 _FENCE = re.compile(r"(\d{6,})-(\d{6,})")
@@ -44,7 +47,7 @@ class Layout:
         """Unique to the attempt."""
         return (
             f"{self.staging}{task.batch_id:012d}-{task.partition:05d}-{task.scope.epoch:06d}-{task.attempt}-"
-            f"{task.task_attempt_id}.parquet"
+            f"{task.task_attempt_id}.staged"
         )
 
     def published(self, batch_id: int, partition: int) -> str:

@@ -6,20 +6,23 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast._core import xxh64_file
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask
 from holdfast.commit.traces import Trace
 from holdfast.errors import Fenced, Incompatible, InternalError, InvalidRequest, Undecided
 from holdfast.fault_points import reach
-from holdfast.sealed import checksum_of
+from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
 from holdfast.sink.files.layout import (
     README,
+    SPARK_LOG,
     Layout,
     batch_of_manifest,
     batch_of_published,
@@ -28,12 +31,22 @@ from holdfast.sink.files.layout import (
 )
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter
-from holdfast.storage import FileStore, StorageOptions, open_file_store, store_uri, try_out
+from holdfast.storage import (
+    FileStore,
+    StorageOptions,
+    local_file,
+    open_file_store,
+    run_parallel,
+    store_uri,
+    try_out,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 _README = b"""Written by Holdfast. batches/ names the files that each batch committed; see docs/formats/file_output.md.
 """
+#: Files of a batch that get their names at once, where each takes some answers of a store that is elsewhere.
+_PUBLISH_THREADS = 8
 #: Files that are still being written have no name yet, whatever the clock says.
 _ALWAYS_MS = 1 << 62
 
@@ -98,6 +111,7 @@ class FileSink:
             try_out(self._store(), copies=True)
         except InvalidRequest as error:
             raise InvalidRequest(f"FileSink {self.name!r}: path: {error}") from None
+        self._check_readers_see_it()
         self._store().create_if_absent(README, _README)
 
     def with_storage(self, storage: StorageOptions) -> FileSink:
@@ -142,12 +156,16 @@ class FileSink:
         store, layout, batch_id = self._store(), _layout(scope), int(batches.pop())
         check_is_owner(store, layout, scope)
         committed = _manifest(store, layout, batch_id)
-        outcomes = []
-        for one in committables:
+
+        def publish(one: Committable) -> Outcome:
             # What the manifest names was visible, even if somebody has moved it elsewhere since.
             known = committed is not None and _file(one) in committed.files
-            outcomes.append(Outcome.DONE if known else self._published(store, one))
+            outcome = Outcome.DONE if known else self._published(store, one)
             reach("mid_commit")
+            return outcome
+
+        threads = 1 if store.local_path(README) else _PUBLISH_THREADS
+        outcomes = run_parallel([partial(publish, one) for one in committables], threads)
         done = [_file(one) for one, outcome in zip(committables, outcomes) if outcome is Outcome.DONE]
         self._record(store, layout, batch_id, done, is_whole=len(done) == len(committables))
         store.delete([str(one.body["staged"]) for one in committables])
@@ -200,6 +218,16 @@ class FileSink:
 
     def _store(self) -> FileStore:
         return open_file_store(self.path, self.storage)
+
+    def _check_readers_see_it(self) -> None:
+        """Spark reads of a folder with a log of its own sink what stands in that log, and nothing else."""
+        if self._store().names(f"{SPARK_LOG}/"):
+            raise InvalidRequest(
+                f"FileSink {self.name!r}: Spark's own file sink has written to {self.path}, and left {SPARK_LOG}, by "
+                f"which Spark reads the folder: it would never show a file of this sink. Give another folder, or move "
+                f"{SPARK_LOG} away, and the old files with it. Where all readers set "
+                f"spark.sql.streaming.fileStreamSink.ignoreMetadata, it may go alone"
+            )
 
     def _published(self, store: FileStore, one: Committable) -> Outcome:
         outcome = _publish(store, one)
@@ -255,15 +283,22 @@ def _publish(store: FileStore, one: Committable) -> Outcome:
     made = store.copy_if_absent(staged, published)
     if made is None:
         return Outcome.LOST
-    if not made:  # by an earlier call, or by whom?
-        data = store.get(published)
-        if data is None or checksum_of(data) != one.body["checksum"]:
-            raise Undecided(
-                f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
-                f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "
-                f"delete it; then start the query again"
-            )
+    if not made and not _is_ours(store, one):  # it was made by an earlier call, or by whom?
+        raise Undecided(
+            f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
+            f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "
+            f"delete it; then start the query again"
+        )
     return Outcome.DONE
+
+
+def _is_ours(store: FileStore, one: Committable) -> bool:
+    """Whether the published file is what was staged. It may be of any size: it never is in memory as a whole."""
+    with local_file(store, str(one.body["published"])) as path:
+        if not os.path.isfile(path):
+            return False
+        checksum, size_bytes = xxh64_file(path)
+    return (f"{checksum:0{CHECKSUM_DIGITS}x}", size_bytes) == (one.body["checksum"], one.size_bytes)
 
 
 def _file(one: Committable) -> CommittedFile:
