@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,70 @@ def test_no_values_are_of_any_type(nothing: Any) -> None:
     with bind(processor, USER):
         processor.names.put(nothing, nothing)
         assert len(processor.names.get(nothing)) == 0
+
+
+class Cut(hf.BatchProcessor):
+    """Bytes and text in each place where values of numpy's go."""
+
+    value = hf.ValueState(pa.binary())
+    texts = hf.ListState(pa.string())
+    entries = hf.MapState(pa.binary(), pa.string())
+    timers = hf.Timers("event")
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> None: ...
+
+
+BYTES, TEXTS = [b"a\0b", b"a\0c", b"\0d"], ["a\0b", "a\0c", "\0d"]
+
+
+@pytest.mark.parametrize("form", [np.array, lambda values: pd.Series(np.array(values)).array, list])
+def test_text_and_bytes_of_numpy_go_on_after_a_nul(form: Callable[[list[Any]], Any]) -> None:
+    """Arrow cuts those of numpy's arrays at the first NUL, which one SHA-256 digest in eight has: keys became one."""
+    processor, places = Cut(), pa.schema([("place", pa.string()), ("digest", pa.binary())])
+    keys = [form(TEXTS), form(BYTES)]
+    with bind(processor, USER, make_store(places), places):
+        processor.value.put(keys, form(BYTES))
+        assert processor.value.get([TEXTS, BYTES]).to_pylist() == BYTES
+        processor.texts.add(keys, form(TEXTS))
+        assert processor.texts.get([TEXTS, BYTES]).to_pylist() == [[text] for text in TEXTS]
+        one = [np.array(["ada"] * 3), [b"\0"] * 3]
+        processor.entries.put(one, form(BYTES), form(TEXTS))
+        assert processor.entries.entries([["ada"], [b"\0"]]).to_pylist() == [sorted(zip(BYTES, TEXTS))]
+        processor.timers.register(one, pa.array([1] * 3, pa.timestamp("us", "UTC")), form(TEXTS))
+        [timers] = processor.timers.list([["ada"], [b"\0"]]).to_pylist()
+        assert [timer["namespace"] for timer in timers] == sorted(TEXTS)
+        scalar = np.array(BYTES)[0]
+        assert isinstance(scalar, np.bytes_)
+        processor.value.put(keys, scalar)
+        processor.texts.add(keys, np.array(TEXTS)[1])
+        assert processor.value.get([TEXTS, BYTES]).to_pylist() == [b"a\0b"] * 3
+        assert processor.texts.get([TEXTS, BYTES]).to_pylist() == [[text, "a\0c"] for text in TEXTS]
+
+
+@pytest.mark.parametrize("rows", [zip(np.array(TEXTS), np.array(BYTES)), {"user": TEXTS, "seen": np.array(BYTES)}])
+def test_output_of_numpy_goes_on_after_a_nul(rows: Any) -> None:
+    class Gives(hf.KeyedProcessor):
+        names = hf.MapState(pa.string(), pa.binary())
+        timers = hf.Timers("processing")
+
+        def process(self, key: tuple[Any, ...], _: pa.Table, ctx: hf.Context) -> Any:
+            self.names.put(np.str_("a\0b"), np.bytes_(b"\0b"))
+            self.names.put_all({np.str_("a\0c"): np.bytes_(b"\0c")})
+            assert self.names.items() == [("a\0b", b"\0b"), ("a\0c", b"\0c")]
+            self.timers.register(ctx.timestamp, np.str_("a\0b"))
+            assert [namespace for _, namespace in self.timers.list()] == ["a\0b"]
+            if not isinstance(rows, dict):
+                return list(rows)
+            frame = pd.DataFrame({"user": rows["user"]})
+            frame["seen"] = pd.Series(rows["seen"])
+            assert frame["seen"].dtype.kind == "S"
+            return frame
+
+        def on_timer(self, key: tuple[Any, ...], time: Any, namespace: str, ctx: hf.Context) -> None: ...
+
+    output = pa.schema([("user", pa.string()), ("seen", pa.binary())])
+    given = run(Gives(), [purchases(["ada"], [0])], output)
+    assert [tuple(row.values()) for row in given] == list(zip(TEXTS, BYTES))
 
 
 def test_missing_numbers_in_pandas_are_nulls(last: BatchValueState) -> None:
