@@ -1,4 +1,5 @@
-"""Values of many keys that together are more than one array holds, 2 GiB: a chunk of keys is read and written in parts.
+"""Values of many keys that together are more than one array holds, 2 GiB: a chunk of keys is read and written in parts,
+and its output comes in parts.
 
 The limit is lowered to 1,500 bytes: of what is read by tables that refuse more, as the core's do past 2 GiB.
 """
@@ -8,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from tests.unit.state_bench import bind, make_context, make_store, purchases
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
-from holdfast.state import keyed_scope
+from holdfast.state import keyed_scope, outputs
 
 LIMIT = 1500
 USERS = [f"user-{number:02}" for number in range(23)]
@@ -107,3 +109,58 @@ def test_one_keys_value_that_no_array_holds_is_refused_with_its_state(monkeypatc
         for _ in range(20):
             list(bound.process(purchases(["ada"], [1]), context))
             list(bound._driver.run(context))  # type: ignore[union-attr]
+
+
+def limited(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes an array, or a batch, and refuses a large one as Arrow does."""
+
+    def make(*arguments: Any, **named: Any) -> Any:
+        made = method(*arguments, **named)
+        if made.nbytes > LIMIT:
+            raise pa.ArrowInvalid("offset overflow") if method is outputs.one_batch else InvalidRequest("overflow")
+        return made
+
+    return make
+
+
+WIDE = pa.schema([("number", pa.int64()), ("bytes", pa.binary()), ("texts", pa.list_(pa.string()))])
+
+
+def table_of(rows: list[Any], names: tuple[str, ...] = tuple(WIDE.names)) -> pa.Table:
+    """In one chunk."""
+    columns = dict(zip(WIDE.names, zip(*rows)))
+    return pa.table([pa.array(columns[name], WIDE.field(name).type) for name in names], names=names)
+
+
+GIVEN: dict[str, Callable[[list[Any]], Any]] = {
+    "tuples": lambda rows: rows,
+    "dicts": lambda rows: [dict(zip(WIDE.names, row)) for row in rows],
+    "batches": lambda rows: [table_of([row]).to_batches()[0] for row in rows],
+    "tables": lambda rows: [table_of([row], ("bytes", "texts", "number")) for row in rows],
+    "one batch": lambda rows: table_of(rows, ("bytes", "texts", "number")).to_batches()[0],
+    "one frame": lambda rows: pd.DataFrame(rows, columns=WIDE.names),
+}
+
+
+@pytest.mark.parametrize("form", GIVEN)
+def test_output_that_no_one_array_holds_comes_in_parts(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunk's conversion failed, and failed again whenever the query was started."""
+    for name in ("from_python", "arrow_of", "to_array", "one_batch"):
+        monkeypatch.setattr(outputs, name, limited(getattr(outputs, name)))
+    monkeypatch.setattr(outputs, "UNDIVIDED_BYTES", 500)
+    rows = [(number, f"{number}".encode().ljust(90), [f"{number}".ljust(90)]) for number in range(53)]
+    given = outputs.OutputRows(WIDE)
+    given.add(GIVEN[form](rows))
+    found = given.drain()
+    assert len(found) > 1
+    assert [tuple(row.values()) for batch in found for row in batch.to_pylist()] == rows
+
+
+def test_what_does_not_fit_in_any_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "to_array", limited(outputs.to_array))
+    monkeypatch.setattr(outputs, "UNDIVIDED_BYTES", 500)
+    given = outputs.OutputRows(WIDE)
+    with pytest.raises(InvalidRequest, match="overflow"):
+        given.add(pd.DataFrame([(1, b"." * (LIMIT + 1), None)] * 3, columns=WIDE.names))
+    with pytest.raises(InvalidRequest, match=r"column 'number': expected int64, found 'one' \(str\)"):
+        given.add(pd.DataFrame([(1, b"." * 100, None)] * 30 + [("one", b"", None)] * 3, columns=WIDE.names))
