@@ -111,6 +111,76 @@ def test_one_keys_value_that_no_array_holds_is_refused_with_its_state(monkeypatc
             list(bound._driver.run(context))  # type: ignore[union-attr]
 
 
+class LimitedKeys:
+    """A chunk's keys, which so many times are refused as Arrow refuses them."""
+
+    def __init__(self, keys: pa.Array, asked: list[int]) -> None:
+        self._keys, self._asked = keys, asked
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._keys, name)
+
+    def take(self, rows: pa.Array) -> pa.Array:
+        self._asked.append(len(rows))
+        if len(rows) > 4:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return self._keys.take(rows)
+
+
+class Many(hf.KeyedProcessor):
+    """Many changes a key, each of which goes to the core with the key."""
+
+    elements = hf.ListState(pa.int64())
+    entries = hf.MapState(pa.int64(), pa.int64())
+    total = hf.ReducingState(pa.float64(), "sum")
+    spread = hf.AggregatingState(pa.float64(), "variance")
+    timers = hf.Timers("event")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        before = [self.entries.get_all(range(30)), self.total.get(), self.elements.get()]
+        for number in range(23):
+            self.elements.add(number)
+            self.entries.put(number + ctx.batch_id, number)
+            self.total.add(number)
+            self.spread.add(number)
+            self.timers.register(ctx.timestamp, str(number + ctx.batch_id))
+        for number in range(9):
+            self.entries.remove(number)
+            self.timers.delete(ctx.timestamp, str(number))
+        return key[0], str([before, self.spread.get(), self.total.get(), self.entries.items(), self.timers.list()])
+
+    def on_timer(self, key: tuple[Any, ...], time: Any, namespace: str, ctx: hf.Context) -> None: ...
+
+
+def test_a_key_that_no_array_holds_as_often_as_it_has_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's own error came through: a key of a megabyte with 2,048 elements that were added in one batch."""
+    asked: list[int] = []
+    begin = keyed_scope.KeyScope.begin
+
+    def begin_limited(scope: Any, keys: Any, tuples: Any) -> None:
+        begin(scope, keys, tuples)
+        scope.keys = LimitedKeys(scope.keys, asked)
+
+    def ran(store: Any) -> list[Any]:
+        given = []
+        for batch in (1, 2):
+            context = make_context(batch)
+            with bind(Many(), OUT, store) as bound:
+                for produced in (bound.process(purchases(["ada", "bob"], [1, 2]), context), bound.finish(context)):
+                    given += [row for _, out in produced for row in out.to_pylist()]
+        return given
+
+    plain, small = make_store(), make_store()
+    expected = ran(plain)
+    monkeypatch.setattr(keyed_scope.KeyScope, "begin", begin_limited)
+    assert ran(small) == expected
+    assert pa.record_batch(small.take_delta()).equals(pa.record_batch(plain.take_delta()))
+    assert max(asked) > 40
+
+
 def limited(method: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an array, or a batch, and refuses a large one as Arrow does."""
 

@@ -11,7 +11,7 @@ import pyarrow.types as is_type
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import storage_type
-from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
+from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope, TooMuch
 from holdfast.state.python_values import NotKept, detached, identity, keeper, verbatim
 
 # In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
@@ -283,11 +283,20 @@ class KeyedMapState(KeyedState):
             self._known, self._known_index = {}, index
         missing = {same: map_key for same, map_key in wanted if same not in self._known}
         if missing:
-            indices = [index] * len(missing)
-            keys = self._scope.several(indices) if len(missing) > 1 else self._scope.current()
-            found = self._read(self._table.get, keys, self._asked_map_keys(list(missing.values()), indices))
+            found = self._fetched(index, list(missing.values()))
             self._known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
         return self._known
+
+    def _fetched(self, index: int, map_keys: list[Any]) -> list[Any]:
+        """Values of the current key's entries from the core, by halves where its key so many times is too much."""
+        indices = [index] * len(map_keys)
+        try:
+            keys = self._scope.several(indices) if len(map_keys) > 1 else self._scope.current()
+            in_arrow = self._asked_map_keys(map_keys, indices)
+        except TooMuch:
+            middle = len(map_keys) // 2
+            return self._fetched(index, map_keys[:middle]) + self._fetched(index, map_keys[middle:])
+        return self._read(self._table.get, keys, in_arrow)
 
     def _write(self, cleared: list[int], changes: dict[int, dict[Any, tuple[Any, Any]]]) -> None:
         """A key's entries are all different, so their order does not matter, but clearing comes first."""

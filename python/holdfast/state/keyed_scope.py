@@ -70,8 +70,11 @@ class KeyScope:
         return self.keys if len(indices) == len(self.keys) else self.keys.take(pa.array(indices, pa.int32()))
 
     def several(self, indices: list[int]) -> CoreKeys:
-        """The keys at these positions, any number of times."""
-        return self.keys.take(pa.array(indices, pa.int32()))
+        """The keys at these positions, any number of times; TooMuch where that is more than one array holds."""
+        try:
+            return self.keys.take(pa.array(indices, pa.int32()))
+        except pa.ArrowException as error:
+            raise TooMuch(f"{len(indices)} times the keys of so many changes: {error}") from None
 
     def from_current(self, count: int) -> CoreKeys:
         """The current key and others still to come, so many together."""
@@ -178,16 +181,8 @@ class KeyedState(LiveState, ABC):
             except InvalidRequest as error:
                 raise self.failed(error) from None
 
-    def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
-        """Kept values of the keys at these positions as the core takes them, for a change."""
-        try:
-            return self._asked_arrow(kept, type, indices, role)
-        except TooMuch as error:  # here it is one change, which nobody divides
-            raise self.failed(InvalidRequest(str(error))) from None
-        except InvalidRequest as error:
-            raise self.failed(error) from None
-
     def _asked_arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str) -> pa.Array:
+        """Kept values of the keys at these positions as the core takes them; TooMuch where no array holds them."""
         try:
             array = arrow_of(kept, type, f"state {self.name!r}{role}")
         except InvalidRequest as error:
