@@ -6,6 +6,7 @@ The limit is lowered to 1,500 bytes: of what is read by tables that refuse more,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,50 @@ def test_one_keys_value_that_no_array_holds_is_refused_with_its_state(monkeypatc
         for _ in range(20):
             list(bound.process(purchases(["ada"], [1]), context))
             list(bound._driver.run(context))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("askers", "asked"), [(range(400, 401), [64]), (range(1400), [64, 64, 192, 256, 768, 56])])
+def test_the_more_keys_ask_the_more_is_read_for_those_to_come(
+    askers: range, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key of a chunk that asked had the lists of up to 4,095 others read, which never did."""
+
+    class Asks(hf.KeyedProcessor):
+        elements = hf.ListState(pa.int64())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            if int(key[0]) in askers:
+                assert self.elements.get() == []
+
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 1 << 20)
+    found: list[int] = []
+    with bind(Asks(), OUT) as bound:
+        elements: Any = bound._states[0]
+        elements._table = Limited(elements._table, found)
+        context, rows = make_context(), purchases([f"{number:04}" for number in range(1400)], [1] * 1400)
+        assert not [*bound.process(rows, context), *bound.finish(context)]
+    assert found == asked
+
+
+def test_no_more_is_read_for_keys_to_come_than_a_chunk_is_meant_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asks(hf.KeyedProcessor):
+        elements = hf.ListState(pa.binary())
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            assert len(self.elements.get()) == ctx.batch_id - 1
+            self.elements.add(b"." * 250)
+
+    monkeypatch.setattr(keyed_scope, "AHEAD_BYTES", 1200)
+    monkeypatch.setattr(keyed_scope, "AHEAD_KEYS_MIN", 1)
+    store, asked = make_store(), list[int]()
+    for batch in (1, 2):
+        asked.clear()
+        with bind(Asks(), OUT, store) as bound:
+            elements: Any = bound._states[0]
+            elements._table = Limited(elements._table, asked)
+            context = make_context(batch)
+            assert not [*bound.process(purchases(USERS, [1] * len(USERS)), context), *bound.finish(context)]
+    assert asked == [1, 4, 4, 4, 4, 4, 2]
 
 
 class LimitedKeys:
