@@ -441,6 +441,49 @@ def test_extension_types_are_taken_where_they_were_declared() -> None:
             processor.raw.put(["ada"], ids)
 
 
+def test_extension_types_are_taken_where_they_were_declared_at_any_depth() -> None:
+    """A state that was declared with them refused all that had them."""
+    pair = pa.struct([("id", pa.uuid()), ("n", pa.int64())])
+
+    class Keeps(hf.BatchProcessor):
+        ids = hf.ListState(pa.uuid())
+        pairs = hf.ValueState(pa.list_(pair))
+        entries = hf.ValueState(pa.map_(pa.uuid(), pair))
+        raw = hf.ListState(pa.binary(16))
+
+    processor, one, other = Keeps(), b"0123456789abcdef", b"fedcba9876543210"
+    ids = pa.array([one, other], pa.uuid())
+    lists = pa.ListArray.from_arrays([0, 0, 2], ids)
+    numbered = pa.StructArray.from_arrays([pa.array([1, 2], pa.int32()), ids], ["n", "id"])  # cast, too
+    with bind(processor, USER):
+        processor.ids.add_all(["ada", "bob"], lists)
+        processor.ids.update(["eve", "joe"], pa.chunked_array([lists.slice(1), lists.slice(0, 1)]))
+        assert processor.ids.get(["ada", "bob", "eve"]).to_pylist() == [[], [one, other], [one, other]]
+        found = [{"id": one, "n": 1}, {"id": other, "n": 2}]
+        processor.pairs.put(["ada"], pa.ListArray.from_arrays([0, 2], numbered))
+        assert processor.pairs.get(["ada"]).to_pylist() == [found]
+        processor.entries.put(["ada"], pa.MapArray.from_arrays([0, 2], ids, numbered))
+        assert processor.entries.get(["ada"]).to_pylist() == [[(one, found[0]), (other, found[1])]]
+        plain = lists.cast(pa.list_(pa.binary(16)))
+        processor.ids.add_all(["joe", "joe"], plain)
+        assert processor.ids.get(["joe"]).to_pylist() == [[one, other]]
+        with pytest.raises(InvalidRequest, match="expected list<.*fixed_size_binary.*>, found list<.*uuid>"):
+            processor.raw.add_all(["ada", "bob"], lists)
+
+
+@pytest.mark.parametrize("state", ["ids", "flags"])
+def test_another_extension_type_than_the_declared_one_is_refused(state: str) -> None:
+    class Keeps(hf.BatchProcessor):
+        ids = hf.ListState(pa.uuid())
+        flags = hf.ListState(pa.bool8())
+
+    processor = Keeps()
+    uuids = pa.array([b"0123456789abcdef"], pa.uuid())
+    given = uuids if state == "flags" else pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8()))
+    with bind(processor, USER), pytest.raises(InvalidRequest, match=f"state '{state}', lists: expected list<"):
+        getattr(processor, state).add_all(["ada"], pa.ListArray.from_arrays([0, 1], given))
+
+
 def test_a_time_that_python_has_no_value_for_is_said() -> None:
     class Writes(hf.BatchProcessor):
         at = hf.ValueState(pa.time64("ns"))
