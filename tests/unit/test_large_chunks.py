@@ -226,13 +226,14 @@ def test_a_key_that_no_array_holds_as_often_as_it_has_changes(monkeypatch: pytes
     assert max(asked) > 40
 
 
-def limited(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes an array, or a batch, and refuses a large one as Arrow does."""
+def limited(name: str) -> Callable[..., Any]:
+    """A function of ``outputs`` that makes an array, or a batch, and refuses a large one as Arrow does."""
+    method = getattr(outputs, name)
 
     def make(*arguments: Any, **named: Any) -> Any:
         made = method(*arguments, **named)
         if made.nbytes > LIMIT:
-            raise pa.ArrowInvalid("offset overflow") if method is outputs.one_batch else InvalidRequest("overflow")
+            raise pa.ArrowInvalid("offset overflow") if name == "one_batch" else InvalidRequest("overflow")
         return made
 
     return make
@@ -261,7 +262,7 @@ GIVEN: dict[str, Callable[[list[Any]], Any]] = {
 def test_output_that_no_one_array_holds_comes_in_parts(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chunk's conversion failed, and failed again whenever the query was started."""
     for name in ("from_python", "arrow_of", "to_array", "one_batch"):
-        monkeypatch.setattr(outputs, name, limited(getattr(outputs, name)))
+        monkeypatch.setattr(outputs, name, limited(name))
     monkeypatch.setattr(outputs, "UNDIVIDED_BYTES", 500)
     rows = [(number, f"{number}".encode().ljust(90), [f"{number}".ljust(90)]) for number in range(53)]
     given = outputs.OutputRows(WIDE)
@@ -272,7 +273,7 @@ def test_output_that_no_one_array_holds_comes_in_parts(form: str, monkeypatch: p
 
 
 def test_what_does_not_fit_in_any_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "to_array", limited(outputs.to_array))
+    monkeypatch.setattr(outputs, "to_array", limited("to_array"))
     monkeypatch.setattr(outputs, "UNDIVIDED_BYTES", 500)
     given = outputs.OutputRows(WIDE)
     with pytest.raises(InvalidRequest, match="overflow"):
