@@ -213,7 +213,7 @@ class _Frames:
         for at, column in self._with_nulls:
             own = column.slice(offset, length)
             if not own.null_count:
-                frame.isetitem(at, own.to_pandas())
+                frame.isetitem(at, own.to_numpy(zero_copy_only=False))  # which it copies
         return frame
 
 
