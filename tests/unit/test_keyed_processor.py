@@ -126,6 +126,33 @@ def test_a_null_of_one_key_changes_no_integer_of_another_in_frames() -> None:
     assert run(Frames(), [pa.RecordBatch.from_pylist(given, schema)], schema) == given
 
 
+def test_a_null_of_one_key_changes_no_dtype_of_another_in_frames() -> None:
+    """Columns were objects for all keys of a chunk: ~True is -2, and a sum of numbers left them out."""
+    found: dict[str, Any] = {}
+
+    class Frames(hf.KeyedProcessor):
+        rows = "pandas"
+
+        def process(self, key: tuple[Any, ...], rows: pd.DataFrame, ctx: hf.Context) -> None:
+            sums = rows.sum(numeric_only=True).to_dict()
+            found[key[0]] = (rows.dtypes.map(str).to_dict(), rows["ok"].tolist(), rows["n"].tolist(), sums)
+            if key[0] != "bob":
+                assert (~rows["ok"]).sum() == 1
+            rows.loc[0, "n"] = 99  # a frame is the processor's own
+
+    schema = pa.schema([("user", pa.string()), ("n", pa.int32()), ("ok", pa.bool_()), ("x", pa.float64())])
+    users = ["ada", "bob", "ada", "bob", "eve", "eve"]
+    columns = [users, [1, None, 2, 3, 4, 5], [True, None, False, True, False, True], [0.5, 1.0, None, 1.0, 1.0, 1.0]]
+    rows = pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, schema)], schema=schema)
+    run(Frames(), [rows], schema)
+    plain = {"user": "object", "n": "int32", "ok": "bool", "x": "float64"}
+    assert found == {
+        "ada": (plain, [True, False], [1, 2], {"n": 3, "ok": 1, "x": 0.5}),
+        "bob": ({**plain, "n": "object", "ok": "object"}, [None, True], [None, 3], {"x": 2.0}),
+        "eve": (plain, [False, True], [4, 5], {"n": 9, "ok": 1, "x": 2.0}),
+    }
+
+
 class AllStates(hf.KeyedProcessor):
     """Every kind of state at once, checked against Python's own."""
 

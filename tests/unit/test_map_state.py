@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.state_bench import USER, bind, make_store, purchases, run
+from tests.unit.state_bench import USER, bind, make_context, make_store, purchases, run
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
@@ -98,6 +98,58 @@ def test_the_calls_of_pyflink() -> None:
             assert self.cart.is_empty()
 
     run(Calls(), [purchases(["ada", "bob"], [0, 0])], USER)
+
+
+class Unread:
+    """A table of the core that gives no map as a whole."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "entries", "a whole map was read"
+        return getattr(self._table, name)
+
+
+def test_whether_a_map_is_empty_is_known_without_its_entries() -> None:
+    """All maps of a chunk were read, however large, to know whether one has entries."""
+    found = []
+
+    class Asks(hf.KeyedProcessor):
+        cart = hf.MapState(pa.string(), pa.int64())
+        seen = hf.MapState(pa.string(), pa.int64(), ttl=hf.TTL("1 day", refresh="read_and_write"))
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            for state in (self.cart, self.seen):
+                found.append([key[0], state.is_empty()])
+                state.remove("tea")
+                found[-1].append(state.is_empty())
+                state.put("cup", 2)
+                found[-1].append(state.is_empty())
+                state.remove("cup")
+                found[-1].append(state.is_empty())
+                state.put("pot", 3)
+                state.clear()
+                found[-1].append(state.is_empty())
+                state.put_all({"tea": 1, "pot": None} if key == ("ada",) else {"tea": 1})
+                found[-1].append(state.is_empty())
+
+    store = make_store()
+    for batch in (1, 2):
+        with bind(Asks(), USER, store) as bound:
+            states: Any = bound._states
+            for state in states:
+                state._table = Unread(state._table)
+            context = make_context(batch)
+            assert not [*bound.process(purchases(["ada", "bob"], [0, 0]), context), *bound.finish(context)]
+    first = [True, True, False, True, True, False]
+    ada, bob = [False, False, False, False, True, False], [False, True, False, True, True, False]
+    assert found == [[user, *first] for user in ("ada", "ada", "bob", "bob")] + [
+        ["ada", *ada],
+        ["ada", *ada],
+        ["bob", *bob],
+        ["bob", *bob],
+    ]
 
 
 def test_no_map_key_is_none() -> None:

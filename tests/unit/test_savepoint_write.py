@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars
 import pyarrow as pa
@@ -300,6 +301,26 @@ def test_nan_and_null_stay_what_they_are_where_it_is_said_which_is_which(tmp_pat
     for name, table in (("arrow", given), ("pandas", frame)):
         made = written(tmp_path / name, {"weights": table}, processor=Numbers, key="user bigint")
         assert repr(made.read("kept", "weights").read_all()["value"].to_pylist()) == "[nan, None, 1.0]"
+
+
+def test_bytes_that_pandas_has_as_numpy_s_go_on_after_a_nul(tmp_path: Path) -> None:
+    """Arrow takes such a column's values up to the first NUL: two users became one."""
+
+    class Kept(hf.KeyedProcessor):
+        last = hf.ValueState(pa.binary())
+
+        def process(self, key: Any, rows: pa.Table, ctx: hf.Context) -> None: ...
+
+    digests = [b"a\0b", b"a\0c"]
+    frame = pd.DataFrame({"place": [1, 2]})
+    for name in ("user", "value"):
+        frame[name] = pd.Series(np.array(digests))
+    assert frame["user"].dtype.kind == "S"
+    made = written(tmp_path / "made", {"last": frame}, processor=Kept, key="user binary, place bigint")
+    assert made.read("kept", "last").read_all().select(["user", "value"]).to_pydict() == {
+        "user": digests,
+        "value": digests,
+    }
 
 
 def test_what_pandas_made_of_a_result_does_not_matter(tmp_path: Path) -> None:

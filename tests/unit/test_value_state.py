@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,70 @@ def test_no_values_are_of_any_type(nothing: Any) -> None:
     with bind(processor, USER):
         processor.names.put(nothing, nothing)
         assert len(processor.names.get(nothing)) == 0
+
+
+class Cut(hf.BatchProcessor):
+    """Bytes and text in each place where values of numpy's go."""
+
+    value = hf.ValueState(pa.binary())
+    texts = hf.ListState(pa.string())
+    entries = hf.MapState(pa.binary(), pa.string())
+    timers = hf.Timers("event")
+
+    def on_timers(self, batch: pa.RecordBatch, ctx: hf.Context) -> None: ...
+
+
+BYTES, TEXTS = [b"a\0b", b"a\0c", b"\0d"], ["a\0b", "a\0c", "\0d"]
+
+
+@pytest.mark.parametrize("form", [np.array, lambda values: pd.Series(np.array(values)).array, list])
+def test_text_and_bytes_of_numpy_go_on_after_a_nul(form: Callable[[list[Any]], Any]) -> None:
+    """Arrow cuts those of numpy's arrays at the first NUL, which one SHA-256 digest in eight has: keys became one."""
+    processor, places = Cut(), pa.schema([("place", pa.string()), ("digest", pa.binary())])
+    keys = [form(TEXTS), form(BYTES)]
+    with bind(processor, USER, make_store(places), places):
+        processor.value.put(keys, form(BYTES))
+        assert processor.value.get([TEXTS, BYTES]).to_pylist() == BYTES
+        processor.texts.add(keys, form(TEXTS))
+        assert processor.texts.get([TEXTS, BYTES]).to_pylist() == [[text] for text in TEXTS]
+        one = [np.array(["ada"] * 3), [b"\0"] * 3]
+        processor.entries.put(one, form(BYTES), form(TEXTS))
+        assert processor.entries.entries([["ada"], [b"\0"]]).to_pylist() == [sorted(zip(BYTES, TEXTS))]
+        processor.timers.register(one, pa.array([1] * 3, pa.timestamp("us", "UTC")), form(TEXTS))
+        [timers] = processor.timers.list([["ada"], [b"\0"]]).to_pylist()
+        assert [timer["namespace"] for timer in timers] == sorted(TEXTS)
+        scalar = np.array(BYTES)[0]
+        assert isinstance(scalar, np.bytes_)
+        processor.value.put(keys, scalar)
+        processor.texts.add(keys, np.array(TEXTS)[1])
+        assert processor.value.get([TEXTS, BYTES]).to_pylist() == [b"a\0b"] * 3
+        assert processor.texts.get([TEXTS, BYTES]).to_pylist() == [[text, "a\0c"] for text in TEXTS]
+
+
+@pytest.mark.parametrize("rows", [zip(np.array(TEXTS), np.array(BYTES)), {"user": TEXTS, "seen": np.array(BYTES)}])
+def test_output_of_numpy_goes_on_after_a_nul(rows: Any) -> None:
+    class Gives(hf.KeyedProcessor):
+        names = hf.MapState(pa.string(), pa.binary())
+        timers = hf.Timers("processing")
+
+        def process(self, key: tuple[Any, ...], _: pa.Table, ctx: hf.Context) -> Any:
+            self.names.put(np.str_("a\0b"), np.bytes_(b"\0b"))
+            self.names.put_all({np.str_("a\0c"): np.bytes_(b"\0c")})
+            assert self.names.items() == [("a\0b", b"\0b"), ("a\0c", b"\0c")]
+            self.timers.register(ctx.timestamp, np.str_("a\0b"))
+            assert [namespace for _, namespace in self.timers.list()] == ["a\0b"]
+            if not isinstance(rows, dict):
+                return list(rows)
+            frame = pd.DataFrame({"user": rows["user"]})
+            frame["seen"] = pd.Series(rows["seen"])
+            assert frame["seen"].dtype.kind == "S"
+            return frame
+
+        def on_timer(self, key: tuple[Any, ...], time: Any, namespace: str, ctx: hf.Context) -> None: ...
+
+    output = pa.schema([("user", pa.string()), ("seen", pa.binary())])
+    given = run(Gives(), [purchases(["ada"], [0])], output)
+    assert [tuple(row.values()) for row in given] == list(zip(TEXTS, BYTES))
 
 
 def test_missing_numbers_in_pandas_are_nulls(last: BatchValueState) -> None:
@@ -375,6 +439,49 @@ def test_extension_types_are_taken_where_they_were_declared() -> None:
         assert processor.id.get(["ada"]).to_pylist() == [b"0123456789abcdef"]
         with pytest.raises(InvalidRequest, match="expected fixed_size_binary"):
             processor.raw.put(["ada"], ids)
+
+
+def test_extension_types_are_taken_where_they_were_declared_at_any_depth() -> None:
+    """A state that was declared with them refused all that had them."""
+    pair = pa.struct([("id", pa.uuid()), ("n", pa.int64())])
+
+    class Keeps(hf.BatchProcessor):
+        ids = hf.ListState(pa.uuid())
+        pairs = hf.ValueState(pa.list_(pair))
+        entries = hf.ValueState(pa.map_(pa.uuid(), pair))
+        raw = hf.ListState(pa.binary(16))
+
+    processor, one, other = Keeps(), b"0123456789abcdef", b"fedcba9876543210"
+    ids = pa.array([one, other], pa.uuid())
+    lists = pa.ListArray.from_arrays([0, 0, 2], ids)
+    numbered = pa.StructArray.from_arrays([pa.array([1, 2], pa.int32()), ids], ["n", "id"])  # cast, too
+    with bind(processor, USER):
+        processor.ids.add_all(["ada", "bob"], lists)
+        processor.ids.update(["eve", "joe"], pa.chunked_array([lists.slice(1), lists.slice(0, 1)]))
+        assert processor.ids.get(["ada", "bob", "eve"]).to_pylist() == [[], [one, other], [one, other]]
+        found = [{"id": one, "n": 1}, {"id": other, "n": 2}]
+        processor.pairs.put(["ada"], pa.ListArray.from_arrays([0, 2], numbered))
+        assert processor.pairs.get(["ada"]).to_pylist() == [found]
+        processor.entries.put(["ada"], pa.MapArray.from_arrays([0, 2], ids, numbered))
+        assert processor.entries.get(["ada"]).to_pylist() == [[(one, found[0]), (other, found[1])]]
+        plain = lists.cast(pa.list_(pa.binary(16)))
+        processor.ids.add_all(["joe", "joe"], plain)
+        assert processor.ids.get(["joe"]).to_pylist() == [[one, other]]
+        with pytest.raises(InvalidRequest, match="expected list<.*fixed_size_binary.*>, found list<.*uuid>"):
+            processor.raw.add_all(["ada", "bob"], lists)
+
+
+@pytest.mark.parametrize("state", ["ids", "flags"])
+def test_another_extension_type_than_the_declared_one_is_refused(state: str) -> None:
+    class Keeps(hf.BatchProcessor):
+        ids = hf.ListState(pa.uuid())
+        flags = hf.ListState(pa.bool8())
+
+    processor = Keeps()
+    uuids = pa.array([b"0123456789abcdef"], pa.uuid())
+    given = uuids if state == "flags" else pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8()))
+    with bind(processor, USER), pytest.raises(InvalidRequest, match=f"state '{state}', lists: expected list<"):
+        getattr(processor, state).add_all(["ada"], pa.ListArray.from_arrays([0, 1], given))
 
 
 def test_a_time_that_python_has_no_value_for_is_said() -> None:

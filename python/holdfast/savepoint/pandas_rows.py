@@ -33,7 +33,9 @@ def of_pandas(frame: Any, schema: pa.Schema, where: str) -> pa.Table:
         A column that is no column of Arrow; or has NaN, where numbers are wanted, in a type that has no other null.
     """
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
+        # Bytes that a column has as numpy's, Arrow takes up to the first NUL, and does not tell.
+        in_numpy = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind in "SU"]
+        table = pa.Table.from_pandas(frame.astype(dict.fromkeys(in_numpy, object)), preserve_index=False)
         wanted = [name for name in table.schema.names if name in schema.names and _has_floats(schema.field(name).type)]
         # Types of pandas' own have nulls of their own, and a NaN of theirs stays one.
         doubtful = [name for name in wanted if isinstance(frame[name].dtype, np.dtype)]

@@ -15,6 +15,7 @@ from holdfast.state.batch_states import (
 from holdfast.state.bound import BoundProcessor
 from holdfast.state.changes import DroppedState, declared_changes, declared_field_marks, renamed_from
 from holdfast.state.context import Context, Counters
+from holdfast.state.copies import fresh_copy
 from holdfast.state.declarations import (
     AggregatingState,
     ListState,
@@ -35,7 +36,7 @@ from holdfast.state.live_operator_states import (
 )
 from holdfast.state.live_timers import BatchTimers, KeyedTimers
 from holdfast.state.operator_states import BroadcastState, OperatorState, check_broadcast
-from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states, fresh_copy
+from holdfast.state.processor import BatchProcessor, KeyedProcessor, Processor, declared_states
 from holdfast.state.side_outputs import MAIN, Outputs, SideOutput, TaggedRows, check_side_outputs
 from holdfast.state.timers import Timers, any_due, declared_timers
 from holdfast.state.ttl import TTL

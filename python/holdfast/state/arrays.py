@@ -66,9 +66,21 @@ def is_frame(values: Any) -> bool:
 def _in_arrow(values: Any, expected: pa.DataType, what: str) -> pa.Array:
     """The column as Arrow has it, of whatever type that is."""
     try:
-        return combined(pa.array(values))
+        return combined(_whole(values))
     except CONVERSION_ERRORS as error:
         found = f"{type(values).__name__} of {getattr(values, 'dtype', 'unknown type')}"
         raise InvalidRequest(
             f"{what}: expected {expected}, found {found}, which is nothing to Arrow: {error}"
         ) from None
+
+
+def _whole(values: Any) -> pa.Array:
+    """Text and bytes of numpy one by one: of its arrays Arrow takes each value up to the first NUL, and does not tell.
+    pandas keeps such arrays of bytes in its columns.
+    """
+    dtype = getattr(values, "dtype", None)
+    if hasattr(dtype, "pyarrow_dtype"):  # whose kind is text too, but Arrow's
+        return pa.array(values)
+    if getattr(dtype, "kind", None) == "S":
+        return pa.array(values.tolist(), pa.binary())
+    return pa.array(values.tolist(), pa.string()) if getattr(dtype, "kind", None) == "U" else pa.array(values)

@@ -44,9 +44,15 @@ def storage_type(type: pa.DataType) -> pa.DataType:
 
 
 def castable(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether a value of ``found`` means the same as ``expected``; single values may still not fit."""
+    """Whether a value of ``found`` means the same as ``expected``; single values may still not fit. An extension type
+    is found where it is expected only; what it is stored as means the same.
+    """
     if found.equals(expected) or is_type.is_null(found):
         return True
+    if isinstance(expected, pa.BaseExtensionType):
+        return castable(found, expected.storage_type)
+    if is_type.is_dictionary(expected):
+        return castable(found, expected.value_type)
     if is_type.is_dictionary(found) or is_type.is_run_end_encoded(found):
         return castable(found.value_type, expected)
     if is_type.is_struct(found) and is_type.is_struct(expected):
@@ -63,8 +69,8 @@ def castable(found: pa.DataType, expected: pa.DataType) -> bool:
     return any(family(found) and family(expected) for family in _FAMILIES)
 
 
-def cast(array: pa.Array, expected: pa.DataType, what: str) -> pa.Array:
-    """``array`` as ``expected``, which is its own :func:`storage_type`.
+def cast(array: pa.Array, expected: pa.DataType, what: str, declared: pa.DataType | None = None) -> pa.Array:
+    """``array`` as ``expected``, which is its own :func:`storage_type`, and that of what was ``declared``.
 
     Raises
     ------
@@ -73,7 +79,7 @@ def cast(array: pa.Array, expected: pa.DataType, what: str) -> pa.Array:
     """
     if array.type.equals(expected):
         return array
-    if not castable(array.type, expected):
+    if not castable(array.type, expected if declared is None else declared):
         raise InvalidRequest(f"{what}: expected {expected}, found {array.type}; cast it where it is made")
     try:
         return by_parts(array, expected, _cast_leaves)

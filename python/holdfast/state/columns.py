@@ -12,7 +12,7 @@ import pyarrow.types as is_type
 from holdfast.arrow.arrays import combined
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_column, is_frame, is_series, to_array
-from holdfast.state.casts import storage_type
+from holdfast.state.casts import cast, storage_type
 from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
 # RecordBatch, Table or DataFrame that has the key columns; struct array;
@@ -172,6 +172,7 @@ def arrow_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
             array = array.storage
         if array.type.equals(stored) or _is_variant(array.type, stored):
             return array
+        return cast(array, stored, what, expected)
     return to_array(array, stored, what)
 
 

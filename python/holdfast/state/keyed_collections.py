@@ -11,7 +11,7 @@ import pyarrow.types as is_type
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import storage_type
-from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
+from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope, TooMuch
 from holdfast.state.python_values import NotKept, detached, identity, keeper, verbatim
 
 # In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
@@ -138,6 +138,7 @@ class KeyedMapState(KeyedState):
         self._mutable = is_type.is_nested(self._key) or is_type.is_nested(self._value)
         # Each by identity, as (map key, value): all that the core has of a key, where it was read; and what changed.
         self._entries: list[Any] = []
+        self._counts: list[Any] = []  # of all that the core has of a key, where only that was asked
         self._changes: dict[int, dict[Any, tuple[Any, Any]]] = {}
         self._cleared: dict[int, None] = {}
         self._known: dict[Any, Any] = {}  # values of the current key's entries that were looked up one by one
@@ -213,8 +214,19 @@ class KeyedMapState(KeyedState):
         return [map_value for _, map_value in self.items()]
 
     def is_empty(self) -> bool:
-        """Whether there are no entries."""
-        return not self._all(self._index())
+        """Whether there are no entries. They are counted in the core, and stay there."""
+        index = self._index()
+        changes = self._changes.get(index, _NO_ENTRIES)
+        is_put = any(value is not _REMOVED for _, value in changes.values())
+        if index in self._cleared or (is_put and self.reads_ahead):  # otherwise asking is what keeps entries alive
+            return not is_put
+        if self._entries[index] is not UNREAD:
+            return not is_put and self._entries[index].keys() <= changes.keys()
+        if changes:
+            self._write_now(index)
+        if self._counts[index] is UNREAD:
+            self._read_ahead(self._table.count, self._counts)
+        return not self._counts[index]
 
     def clear(self) -> None:
         """Forgets all entries."""
@@ -238,7 +250,7 @@ class KeyedMapState(KeyedState):
         return iter(self.keys())
 
     def begin(self, size: int) -> None:
-        self._entries = [UNREAD] * size
+        self._entries, self._counts = [UNREAD] * size, [UNREAD] * size
         self._cleared, self._changes = {}, {}
         self._known, self._known_index = {}, NO_KEY
 
@@ -250,17 +262,21 @@ class KeyedMapState(KeyedState):
     def _all(self, index: int) -> dict[Any, tuple[Any, Any]]:
         """All entries by identity, in the order of the map keys, which is the core's to say."""
         if index in self._changes or index in self._cleared:
-            cleared = [index] if index in self._cleared else []
-            self._cleared.pop(index, None)
-            # What was known of the key is no more, also if the read fails and the processor catches that.
-            self._entries[index], self._known_index = UNREAD, NO_KEY
-            self._write(cleared, {index: self._changes.pop(index, {})})
+            self._write_now(index)
             self._entries[index] = self._by_identity(self._read(self._table.entries, self._scope.current())[0])
         elif self._entries[index] is UNREAD:
             found = self._read_ahead(self._table.entries, self._entries)
             self._entries[index : index + len(found)] = map(self._by_identity, found)
         entries: dict[Any, tuple[Any, Any]] = self._entries[index]
         return entries
+
+    def _write_now(self, index: int) -> None:
+        """Hands what the current key changed to the core, to be asked there."""
+        cleared = [index] if index in self._cleared else []
+        self._cleared.pop(index, None)
+        # What was known of the key is no more, also if the read fails and the processor catches that.
+        self._entries[index], self._counts[index], self._known_index = UNREAD, UNREAD, NO_KEY
+        self._write(cleared, {index: self._changes.pop(index, {})})
 
     def _by_identity(self, entries: list[tuple[Any, Any]]) -> dict[Any, tuple[Any, Any]]:
         same = self._identity
@@ -283,11 +299,20 @@ class KeyedMapState(KeyedState):
             self._known, self._known_index = {}, index
         missing = {same: map_key for same, map_key in wanted if same not in self._known}
         if missing:
-            indices = [index] * len(missing)
-            keys = self._scope.several(indices) if len(missing) > 1 else self._scope.current()
-            found = self._read(self._table.get, keys, self._asked_map_keys(list(missing.values()), indices))
+            found = self._fetched(index, list(missing.values()))
             self._known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
         return self._known
+
+    def _fetched(self, index: int, map_keys: list[Any]) -> list[Any]:
+        """Values of the current key's entries from the core, by halves where its key so many times is too much."""
+        indices = [index] * len(map_keys)
+        try:
+            keys = self._scope.several(indices) if len(map_keys) > 1 else self._scope.current()
+            in_arrow = self._asked_map_keys(map_keys, indices)
+        except TooMuch:
+            middle = len(map_keys) // 2
+            return self._fetched(index, map_keys[:middle]) + self._fetched(index, map_keys[middle:])
+        return self._read(self._table.get, keys, in_arrow)
 
     def _write(self, cleared: list[int], changes: dict[int, dict[Any, tuple[Any, Any]]]) -> None:
         """A key's entries are all different, so their order does not matter, but clearing comes first."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as is_type
 
 from holdfast import _core
 from holdfast.arrow.arrays import one_batch
@@ -200,9 +201,22 @@ class _Frames:
         # Otherwise a null of any key makes floats of all integers of the chunk, and past 2**53 others of them.
         self._frame = chunk.to_pandas(integer_object_nulls=True)
         self._index = pandas.RangeIndex
+        #: Columns of Python's objects for some keys' nulls, by position; other keys have them as numpy has them.
+        self._with_nulls = [
+            (at, column) for at, column in enumerate(chunk.columns) if column.null_count and _is_whole(column.type)
+        ]
 
     def slice(self, offset: int, length: int) -> Any:
         # A frame of its own: to pandas 2 a mere slice is a copy that had better not be changed, and it warns.
         frame = self._frame.iloc[offset : offset + length].copy(deep=False)
         frame.index = self._index(length)
+        for at, column in self._with_nulls:
+            own = column.slice(offset, length)
+            if not own.null_count:
+                frame.isetitem(at, own.to_numpy(zero_copy_only=False))  # which it copies
         return frame
+
+
+def _is_whole(type: pa.DataType) -> bool:
+    """Whether numpy has the type, but no null of it."""
+    return bool(is_type.is_integer(type) or is_type.is_boolean(type))

@@ -1,8 +1,8 @@
 """Which key is current, and what its states have in common: they read and write for a whole chunk of keys at once.
 
-A chunk is a run of distinct keys. The first read of a state in a chunk fetches that state for all keys that are still
-to come; writes are gathered and go to the core together when the chunk ends. Keys know nothing of each other, so
-neither can be noticed. Owner: the one thread that runs the processor.
+A chunk is a run of distinct keys. A read of a state fetches that state for keys of the chunk that are still to come as
+well: for few at first, for the more the more of them ask. Writes are gathered and go to the core together when the
+chunk ends. Keys know nothing of each other, so neither can be noticed. Owner: the one thread that runs the processor.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, r
 UNREAD: Final[Any] = object()  # in the place of a value that was not fetched yet
 NO_KEY: Final = -1
 CHUNK_KEYS_MAX = 4096
+AHEAD_KEYS_MIN = 64  # with the first that asks: others may never do
+AHEAD_GROWTH_MAX = 4
+AHEAD_BYTES = 8 << 20  # in Arrow, as much as a chunk is meant to move
 ARRAY_BYTES_MAX = (1 << 31) - 1  # of what is handed to the core at once
 
 
@@ -70,8 +73,11 @@ class KeyScope:
         return self.keys if len(indices) == len(self.keys) else self.keys.take(pa.array(indices, pa.int32()))
 
     def several(self, indices: list[int]) -> CoreKeys:
-        """The keys at these positions, any number of times."""
-        return self.keys.take(pa.array(indices, pa.int32()))
+        """The keys at these positions, any number of times; TooMuch where that is more than one array holds."""
+        try:
+            return self.keys.take(pa.array(indices, pa.int32()))
+        except pa.ArrowException as error:
+            raise TooMuch(f"{len(indices)} times the keys of so many changes: {error}") from None
 
     def from_current(self, count: int) -> CoreKeys:
         """The current key and others still to come, so many together."""
@@ -96,12 +102,14 @@ class KeyedState(LiveState, ABC):
         self._scope = scope
         #: False where reading is a write: of keys whose turn may never come, or that read nothing.
         self.reads_ahead = True
-        self._ahead_max = CHUNK_KEYS_MAX  # keys of this chunk whose values one array holds
+        self._ahead_max = AHEAD_KEYS_MIN  # keys whose values are read together
+        self._ahead_fitting = CHUNK_KEYS_MAX  # going by the last read
+        self._ahead_grows = False
         scope.enlist(self)
 
     def begin_reading_ahead(self) -> None:
-        """What was too much in one chunk may not be in the next."""
-        self._ahead_max = CHUNK_KEYS_MAX
+        """The first read of a chunk is for as many keys as the last one before; who reads again is read more for."""
+        self._ahead_grows = False
 
     @abstractmethod
     def begin(self, size: int) -> None:
@@ -144,8 +152,10 @@ class KeyedState(LiveState, ABC):
         A read that is refused is tried for fewer keys, at last for the current one alone: values of several may be more
         than one array holds, or one of theirs be none that Python has.
         """
-        index = self._scope.index
-        count = min(len(self._scope.tuples) - index, self._ahead_max) if self.reads_ahead else 1
+        index, moved_bytes = self._scope.index, self._scope.moved_bytes
+        most = min(self._ahead_max * (AHEAD_GROWTH_MAX if self._ahead_grows else 1), self._ahead_fitting)
+        self._ahead_grows = True
+        count = min(len(self._scope.tuples) - index, most) if self.reads_ahead else 1
         while True:
             try:
                 found = self._read(operation, self._scope.from_current(count))
@@ -153,7 +163,11 @@ class KeyedState(LiveState, ABC):
             except InvalidRequest:
                 if count == 1:
                     raise
-                count = self._ahead_max = count // 2
+                self._ahead_grows = False
+                count = most = count // 2
+        fitting = count * AHEAD_BYTES // max(self._scope.moved_bytes - moved_bytes, 1)
+        self._ahead_fitting = max(1, min(fitting, CHUNK_KEYS_MAX))
+        self._ahead_max = min(most, self._ahead_fitting)
         into[index : index + count] = found
         return found
 
@@ -178,16 +192,8 @@ class KeyedState(LiveState, ABC):
             except InvalidRequest as error:
                 raise self.failed(error) from None
 
-    def _arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str = "") -> pa.Array:
-        """Kept values of the keys at these positions as the core takes them, for a change."""
-        try:
-            return self._asked_arrow(kept, type, indices, role)
-        except TooMuch as error:  # here it is one change, which nobody divides
-            raise self.failed(InvalidRequest(str(error))) from None
-        except InvalidRequest as error:
-            raise self.failed(error) from None
-
     def _asked_arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str) -> pa.Array:
+        """Kept values of the keys at these positions as the core takes them; TooMuch where no array holds them."""
         try:
             array = arrow_of(kept, type, f"state {self.name!r}{role}")
         except InvalidRequest as error:

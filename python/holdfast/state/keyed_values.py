@@ -194,9 +194,15 @@ class FoldedByCore(KeyedAggregatingState):
             return self._fitting(result)
         mine = self._added[self._first :]
         self._drop(index)
-        indices = [index] * len(mine)
-        values = self._arrow(mine, self._type, indices)
-        return self._last_of(pa.array(self._run(self._table.add, self._scope.several(indices), values)))
+
+        def add(first: int, end: int) -> None:
+            nonlocal result
+            indices = [index] * (end - first)
+            values = self._asked_arrow(mine[first:end], self._type, indices, "")
+            result = self._last_of(pa.array(self._run(self._table.add, self._scope.several(indices), values)))
+
+        self._in_parts(add, len(mine))
+        return result
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""

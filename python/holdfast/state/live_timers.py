@@ -10,7 +10,8 @@ from __future__ import annotations
 import builtins
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,11 +172,13 @@ class KeyedTimers(KeyedState):
         changes, self._changes = self._changes, {}
         for change, wanted in ((self._table.register, True), (self._table.delete, False)):
             timers = [timer for timer, is_set in changes.items() if is_set is wanted]
-            if timers:
-                indices, times, namespaces = zip(*timers)
-                at, named = pa.array(times, pa.int64()), pa.array(namespaces, NAMESPACE)
-                self._scope.moved_bytes += at.nbytes + named.nbytes
-                self._run(change, self._scope.several([*indices]), at, named)
+            self._in_parts(partial(self._write, change, timers), len(timers))
+
+    def _write(self, change: Callable[..., Any], timers: Sequence[tuple[int, int, str]], first: int, end: int) -> None:
+        indices, times, namespaces = map(list, zip(*timers[first:end]))
+        at = self._asked_arrow(times, pa.int64(), indices, ", time")
+        named = self._asked_arrow(namespaces, NAMESPACE, indices, ", namespace")
+        self._run(change, self._scope.several(indices), at, named)
 
     def _timer(self, time: dt.datetime, namespace: str) -> tuple[int, int, str]:
         index = self._index()

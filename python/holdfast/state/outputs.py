@@ -6,18 +6,22 @@ nothing that is kept belongs to the processor any more, which may change a row a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import one_batch
+from holdfast.arrow.arrays import one_batch, size_bytes
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
 from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal, shown
+
+#: Rows of up to this much are in no array more than it holds, whatever they become: what is refused of them is wrong.
+UNDIVIDED_BYTES = 64 << 20
 
 
 def pieces_of(produced: Iterable[Any]) -> Iterable[Any]:
@@ -107,19 +111,35 @@ class OutputRows:
         if not pieces:
             return
         if self._kind is dict or self._kind is tuple:
-            self._keep(self._from_rows(pieces))
+            self._convert_by(self._from_rows, pieces)
         elif self._kind is pa.RecordBatch or self._kind is pa.Table:
             for same in _runs(pieces, lambda piece: piece.schema):
-                self._from_arrow(same)
+                self._convert_by(self._from_arrow, same)
         else:
             for same in _runs(pieces, lambda piece: (list(piece.columns), list(piece.dtypes))):
-                self._from_frames(same)
+                self._convert_by(self._from_frames, same)
 
-    def _keep(self, columns: list[pa.Array]) -> None:
+    def _convert_by(self, convert: Callable[[list[Any]], list[pa.RecordBatch]], pieces: list[Any]) -> None:
+        """All together, or by halves where that is refused and is so much that it may be more than one array holds."""
+        parts = [pieces]
+        while parts:
+            some = parts.pop()
+            try:
+                self._batches += convert(some)
+            except (InvalidRequest, pa.ArrowException) as error:
+                halves = _halves(some) if sum(map(_size_bytes, some)) > UNDIVIDED_BYTES else []
+                parts += reversed(halves)
+                if halves:
+                    continue
+                if isinstance(error, InvalidRequest):
+                    raise
+                raise InvalidRequest(f"{self._what}: expected rows that one array holds: {error}") from None
+
+    def _batch_of(self, columns: list[pa.Array]) -> list[pa.RecordBatch]:
         if columns and not len(columns[0]):
-            return
+            return []
         self._check_nulls(columns)
-        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
     def _check_nulls(self, columns: list[pa.Array]) -> None:
         for field, column in zip(self._schema, columns):
@@ -167,39 +187,44 @@ class OutputRows:
                 f"{len(row)}: {row!r}"
             )
 
-    def _from_rows(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
-        return [
-            arrow_of(column, storage_type(field.type), self._column(at))
-            if at in self._keepers
-            else from_python(column, field.type, self._column(at))
-            for at, (field, column) in enumerate(zip(self._schema, map(list, zip(*rows))))
-        ]
+    def _from_rows(self, rows: list[tuple[Any, ...]]) -> list[pa.RecordBatch]:
+        return self._batch_of(
+            [
+                arrow_of(column, storage_type(field.type), self._column(at))
+                if at in self._keepers
+                else from_python(column, field.type, self._column(at))
+                for at, (field, column) in enumerate(zip(self._schema, map(list, zip(*rows))))
+            ]
+        )
 
     def _column(self, at: int) -> str:
         return f"{self._what} column {self._names[at]!r}"
 
-    def _from_arrow(self, pieces: list[Any]) -> None:
+    def _from_arrow(self, pieces: list[Any]) -> list[pa.RecordBatch]:
         found: pa.Schema = pieces[0].schema
+        batches: list[pa.RecordBatch] = []
         if found.equals(self._schema):
             for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [one_batch(pieces)]:
                 for batch in _batches(piece):
                     if batch.num_rows:
                         self._check_nulls(batch.columns)
-                        self._batches.append(batch)
-            return
+                        batches.append(batch)
+            return batches
         self._check_names(found.names, "a batch")
         whole = pa.concat_tables(
             [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
         )
         for batch in _batches(whole):
-            self._keep(self._cast_columns([batch.column(found.get_field_index(name)) for name in self._names]))
+            columns = [batch.column(found.get_field_index(name)) for name in self._names]
+            batches += self._batch_of(self._cast_columns(columns))
+        return batches
 
-    def _from_frames(self, frames: list[Any]) -> None:
+    def _from_frames(self, frames: list[Any]) -> list[pa.RecordBatch]:
         import pandas
 
         whole = frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
         self._check_names([str(name) for name in whole.columns], "a frame")
-        self._keep(self._cast_columns([whole[name] for name in self._names]))
+        return self._batch_of(self._cast_columns([whole[name] for name in self._names]))
 
     def _cast_columns(self, columns: list[Any]) -> list[pa.Array]:
         return [
@@ -240,6 +265,39 @@ def _batches(piece: Any) -> list[pa.RecordBatch]:
         return [piece]
     batches: list[pa.RecordBatch] = piece.combine_chunks().to_batches()
     return batches
+
+
+def _halves(pieces: list[Any]) -> list[list[Any]]:
+    """Two lists of half the pieces each, or of half the rows of the only one; none of one row."""
+    if len(pieces) > 1:
+        return [pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]]
+    [piece] = pieces
+    if isinstance(piece, tuple) or len(piece) < 2:
+        return []
+    middle = len(piece) // 2
+    if is_frame(piece):
+        return [[piece.iloc[:middle]], [piece.iloc[middle:]]]
+    batches = _batches(piece)
+    return _halves(batches) if len(batches) > 1 else [[_own(batches[0][:middle])], [_own(batches[0][middle:])]]
+
+
+def _own(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A slice without the rows around it, which Arrow's casts refuse for their size."""
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in rows.columns], schema=rows.schema)
+
+
+def _size_bytes(value: Any) -> int:
+    """About how large a piece, or a value in it, will be in Arrow."""
+    if is_frame(value):
+        columns = [column for _, column in value.items()]
+        return sum(sum(map(_size_bytes, one)) if one.dtype == object else int(one.nbytes) for one in columns)
+    if isinstance(value, (pa.RecordBatch, pa.Table)):
+        return sum(map(size_bytes, value.to_batches() if isinstance(value, pa.Table) else [value]))
+    if isinstance(value, (list, tuple)):
+        return sum(map(_size_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(_size_bytes, value.values()))
+    return sys.getsizeof(value)
 
 
 def _runs(pieces: list[Any], shape: Any) -> Iterable[list[Any]]:

@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 import pyarrow as pa
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 Produced = Union[None, "dict[str, Any]", "tuple[Any, ...]", pa.RecordBatch, pa.Table, "pd.DataFrame", Iterable[Any]]
 
 ROW_FORMS = ("arrow", "pandas")
-Kind = TypeVar("Kind", bound="Processor")
 
 
 class Processor:
@@ -145,22 +143,6 @@ class KeyedProcessor(Processor):
         As of :meth:`process`.
         """
         raise NotImplementedError
-
-
-def fresh_copy(processor: Kind) -> Kind:
-    """A processor that shares nothing with this one but what cannot be copied where it is: an attribute that has a
-    module in it, or a broadcast variable, of which Spark's workers may read the value and no more.
-    """
-    fresh = object.__new__(type(processor))
-    done: dict[int, Any] = {id(processor): fresh}
-    for name, value in vars(processor).items():
-        tried = dict(done)  # of what fails there may be halves, which no other attribute shall get
-        try:
-            fresh.__dict__[name] = copy.deepcopy(value, tried)
-            done = tried
-        except Exception:
-            fresh.__dict__[name] = value
-    return fresh
 
 
 def declared_states(processor: Processor | type[Processor]) -> tuple[tuple[str, StateDeclaration[Any, Any]], ...]:

@@ -124,6 +124,8 @@ def _alone(value: Any) -> pa.Array:
         value = value.astimezone(dt.timezone.utc)
     elif isinstance(value, dt.time) and value.tzinfo is not None:
         raise NotKept("a time of day has no zone")
+    if isinstance(value, (np.bytes_, np.str_)):  # in an array of numpy's, Arrow takes them up to the first NUL
+        return pa.array([value.item()])
     return pa.array(np.array([value])) if isinstance(value, np.generic) else pa.array([value])
 
 
