@@ -472,5 +472,5 @@ def test_states_with_names_that_are_too_long_for_a_folder(tmp_path: Path) -> Non
         assert list(found.values()) == [[1], [2]]
     back = hf.Savepoint(tmp_path / "native").convert(tmp_path / "back")
     assert back.read("totals", LONG).read_all()["value"].to_pylist() == [1]
-    found = hf.Savepoint.dispose(tmp_path / "back", apply=True)
-    assert not found.others and not (tmp_path / "back").exists()
+    assert not hf.Savepoint.dispose(tmp_path / "back", apply=True).others
+    assert not (tmp_path / "back").exists()

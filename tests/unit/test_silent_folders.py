@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
 
 
 def test_a_folder_that_is_missing_is_empty(store: FileStore) -> None:
-    assert store.list("b/") == store.list("a/one/file/") == store.names("b/") == []
+    assert [store.list("b/"), store.list("a/one/file/"), store.names("b/")] == [[], [], []]
     assert store.sweep("b/", 1 << 60) == 0
 
 
