@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
 from holdfast.commit.epochs import Driver, Epochs
+from holdfast.commit.former_sinks import end_former_sinks, recorded_sinks
 from holdfast.commit.given_up import check_not_given_up
 from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
@@ -189,12 +190,21 @@ class Committer:
             recorded = record.batch_id
             self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
-            scope, newest = self.scope(name), _named_by(record, sink)
-            traces = self._retries.call(
-                f"looking at what sink {name!r} has",
-                lambda sink=sink, scope=scope, newest=newest: sink.traces(scope, newest),  # type: ignore[misc]
-            )
-            self._check_traces(name, traces)
+            self._look_at(name, sink, _named_by(record, sink))
+        for name, former in self._retries.call("reading the commit records", lambda: recorded_sinks(self._log)).items():
+            if not self._has(name, former.kind):
+                for sink in self._sinks.values():
+                    if sink.kind == former.kind:  # perhaps at the same other side
+                        self._look_at(name, sink, former.committables)
+
+    def _look_at(self, name: str, sink: Sink, newest: Sequence[Committable]) -> None:
+        """At what a sink has, or one of its kind had under another name."""
+        scope = self.scope(name)
+        traces = self._retries.call(f"looking at what sink {name!r} has", lambda: sink.traces(scope, newest))
+        self._check_traces(name, traces)
+
+    def _has(self, name: str, kind: str) -> bool:
+        return name in self._sinks and self._sinks[name].kind == kind
 
     def _claim_sinks(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
@@ -403,6 +413,8 @@ class Committer:
             if strays:
                 self._logger.info("sink %r: %d strays of earlier attempts were aborted", name, strays)
             reach("during_recover")
+        self._check_epoch()  # what a newer driver has under names of its own would look like a former sink's
+        end_former_sinks(self._sinks.values(), self.scope, record)
 
     def _sweep(self, record: CommitRecord | None) -> None:
         """Aborts what attempts left that nobody will commit, as far as that works now: the next start does the rest."""

@@ -7,7 +7,7 @@ docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
 from holdfast.commit.traces import Trace
-from holdfast.errors import Corrupt, Incompatible
+from holdfast.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.fault_points import reach
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.markers import Markers
@@ -32,6 +32,7 @@ from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readin
 from holdfast.kafka.wire import kafka_python
 from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place, place_of
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
+from holdfast.sink.kafka.former import EPOCHS_FENCED, FormerSinks
 from holdfast.sink.kafka.layout import Columns, Layout
 from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, WITNESS_TOPIC, SinkOptions, sink_client_config
 from holdfast.sink.kafka.outcomes import Ended, Outcomes
@@ -41,8 +42,6 @@ from holdfast.sink.kafka.witness import Place, Witnesses
 
 #: How long one call of commit, abort or recover goes on before it is the committer's turn to retry.
 PATIENCE_MS = 15_000.0
-#: Drivers, this one among them, whose tasks may have begun a transaction and not written yet: they are fenced too.
-EPOCHS_FENCED = 8
 
 
 @final
@@ -282,6 +281,26 @@ class KafkaSink:
             len(strays),
             _in_words(strays),
         )
+        return len(strays)
+
+    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: as far as this user may, since who never had
+        transactions needs no permission for any.
+        """
+        try:
+            strays = FormerSinks(self._options, self._transactions(), scope).abort(names)
+        except HoldfastError as error:
+            if self._transactional:
+                raise
+            logger.info("What sink %s had open in another mode is not looked for: %s", scope.sink, error)
+            return 0
+        if strays:
+            logger.warning(
+                "Query %s: aborted %d transactions of sinks that it no longer has: %s",
+                scope.query_id,
+                len(strays),
+                _in_words(strays),
+            )
         return len(strays)
 
     def _topics_of(self, prepared: Iterable[Prepared]) -> set[str]:
