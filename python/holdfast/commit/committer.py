@@ -90,6 +90,7 @@ class Committer:
         self._go_by(query_id)  # until it has started, and knows its timeline
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
+        self._has_copies = options.speculation  # whether each task of the newest batch may have had other attempts
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
         clock = options.retries.clock
         self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
@@ -267,6 +268,7 @@ class Committer:
         except BaseException:
             self._sweep(record)
             raise
+        self._has_copies = self._options.speculation or any(result.run_anew for result in results)
         partitions = [result.partition for result in results]
         if partitions != list(range(len(results))):
             self._sweep(record)
@@ -351,7 +353,7 @@ class Committer:
         self._tidy_up(record)
 
     def _note_doubted(self, record: CommitRecord) -> None:
-        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._options.speculation)
+        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
         if tried_again:
             self.doubted[record.batch_id] = tried_again
         while len(self.doubted) > 1 and sum(map(len, self.doubted.values())) > _DOUBTED_MAX:
@@ -363,7 +365,7 @@ class Committer:
             self._log.trim(max(2, self._options.retained_batches))
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
-        if self._options.speculation or any(task.attempt > 0 for task in record.tasks):
+        if self._has_copies or any(task.attempt > 0 for task in record.tasks):
             self._sweep(record)
             self._sweeps.attempts_failed()
         self._sweeps.between_batches()
