@@ -8,7 +8,8 @@ crash after it leaves work that the next run finishes first. Owner: the thread t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,20 +128,22 @@ class Committer:
             self.start()
         record, outcomes = self._recorded(batch_id)
         if record is None:
-            self._commit(self._new_record(batch_id, 0, self._run(run_job, None)))
+            self._commit_new(batch_id, 0, self._run(run_job, None), None)
             return
         self._check_offsets(record)
         replay = replay_of(record, outcomes)
         if replay is None:
             self._logger.warning("batch %d: all that its record names was lost; it runs anew", batch_id)
-            self._commit(self._new_record(batch_id, record.revision + 1, self._run(run_job, None, record)))
+            self._commit_new(batch_id, record.revision + 1, self._run(run_job, None, record), record)
             return
         results = self._run(run_job, replay, record)
         lost = replay.lost_partitions
         if lost:
             self._logger.warning("batch %d: partitions %s were lost and are written again", batch_id, sorted(lost))
-            _check_repeats(replay, results)
-            self._commit(self._next_revision(replay, results))
+            with self._or_nothing(results, record):
+                _check_repeats(replay, results)
+                revision = self._next_revision(replay, results)
+            self._commit(revision)
 
     def start(self) -> None:
         """Looks whether the sinks were written on without this checkpoint; takes it and them over; finishes what the
@@ -274,6 +277,26 @@ class Committer:
             self._sweep(record)
             raise InternalError(f"expected one result for each sink task, found results of partitions {partitions}")
         return results
+
+    def _commit_new(
+        self, batch_id: int, revision: int, results: Sequence[TaskResult], record: CommitRecord | None
+    ) -> None:
+        with self._or_nothing(results, record):
+            new = self._new_record(batch_id, revision, results)
+        self._commit(new)
+
+    @contextmanager
+    def _or_nothing(self, results: Sequence[TaskResult], record: CommitRecord | None) -> Iterator[None]:
+        """Between the job and its record: where there will be none, what the job prepared must not stay open, for
+        readers wait for it.
+        """
+        try:
+            yield
+        except HoldfastError:
+            for name, sink in self._sinks.items():
+                self._abort_of(name, sink, _committables(results, name))  # by what it is: storage may be away
+            self._sweep(record)
+            raise
 
     def _new_record(self, batch_id: int, revision: int, results: Sequence[TaskResult]) -> CommitRecord:
         """The record of a batch of which all output is this run's."""
@@ -440,10 +463,12 @@ class Committer:
         for name, sink in self._sinks.items():
             recorded = record.sinks.get(name)
             mine = [one for one in recorded.pending if one.partition in prepared_by_run] if recorded else []
-            if not mine:
-                continue
+            self._abort_of(name, sink, mine)
+
+    def _abort_of(self, name: str, sink: Sink, prepared: Sequence[Committable]) -> None:
+        if prepared:
             try:
-                sink.abort(self.scope(name), mine)
+                sink.abort(self.scope(name), prepared)
             except HoldfastError as error:
                 self._logger.warning("what sink %r prepared is aborted by the next start: %s", name, error)
 
