@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.commit_world import Run, World, WorldSink, WorldStore, after_the_first_record, drive, the_record
@@ -23,7 +24,7 @@ def with_sink(world: World, name: str, kind: type[WorldSink] = WorldSink) -> Run
     world.visible.setdefault(name, [])
     run = Run(world)
     run.sinks = [kind(world, name)]
-    run.committer._sinks = {name: run.sinks[0]}
+    run.committer._sinks = {name: run.sinks[0]}  # type: ignore[dict-item]
     return run
 
 
@@ -92,7 +93,8 @@ def test_the_last_kafka_sink_leaves_nobody_to_ask_and_that_is_told(
     drive(world, 1)
     record = the_record(world, 0)
     renamed = replace(record, sinks={"old": SinkRecord(kind, record.sinks["sink0"].committables)})
-    end_former_sinks([AnotherKind(world, "sink0")], lambda name: Scope("query", "run", 2, name), renamed)
+    sinks: list[Any] = [AnotherKind(world, "sink0")]
+    end_former_sinks(sinks, lambda name: Scope("query", "run", 2, name), renamed)
     told = [one.getMessage() for one in caplog.records]
     assert bool(told) is says_so
     assert all("`holdfast transactions abort --query query --sink old`" in one for one in told)

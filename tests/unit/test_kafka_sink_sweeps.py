@@ -203,6 +203,27 @@ def test_a_sink_ends_what_former_ones_have_open_and_leaves_that_of_all_others(
     assert found == len(ended) - (mode == "at-least-once")
 
 
+def test_after_a_batch_only_what_this_drivers_tasks_may_begin_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each failed attempt, all names of eight drivers were fenced anew, a write of the coordinator's for each."""
+    monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: {})
+    transactions = SeveralSinks()
+
+    def name(epoch: int, partition: int, attempt: int, state: str = EMPTY) -> str:
+        made = str(TransactionalId(QUERY, "kafka", epoch_in_name(epoch, witnessed=True), partition, 0, attempt))
+        transactions.found[made] = state
+        return made
+
+    opened = [name(39, 0, 0, ONGOING), name(40, 3, 1, ONGOING), name(28, 0, 0, ONGOING)]
+    begun = [name(40, 1, 0), name(40, 2, 1)]
+    ended = [name(40, 0, 0), name(40, 2, 0, "CompleteCommit"), name(40, 1, 1), name(39, 1, 0), name(38, 5, 1)]
+    sink, mine = sink_of(transactions, monkeypatch), scope(40, producer_epoch=5)
+    assert sink.recover_between(mine, (), {(0, 0), (1, 1), (2, 0), (3, 0)}) == 3
+    assert sorted(transactions.fenced) == sorted([*opened, *begun])
+    transactions.fenced.clear()
+    assert sink.recover(mine, ()) == 3
+    assert sorted(transactions.fenced) == sorted([*opened, *begun, *ended[:1], *ended[2:]])
+
+
 def test_who_never_had_transactions_needs_no_permission_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> list[tuple[str, str]]:
         raise Unavailable("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")

@@ -21,7 +21,7 @@ from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope, Sink
-from holdfast.commit.sweeps import LateStrays, LateSweeps
+from holdfast.commit.sweeps import LateStrays, LateSweeps, SweepsBetween
 from holdfast.commit.timeline import timeline_of
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
@@ -389,7 +389,7 @@ class Committer:
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
         if self._has_copies or any(task.attempt > 0 for task in record.tasks):
-            self._sweep(record)
+            self._sweep(record, goes_on=True)
             self._sweeps.attempts_failed()
         self._sweeps.between_batches()
 
@@ -441,12 +441,16 @@ class Committer:
         self._check_epoch()  # what a newer driver has under names of its own would look like a former sink's
         end_former_sinks(self._sinks.values(), self.scope, record)
 
-    def _sweep(self, record: CommitRecord | None) -> None:
+    def _sweep(self, record: CommitRecord | None, *, goes_on: bool = False) -> None:
         """Aborts what attempts left that nobody will commit, as far as that works now: the next start does the rest."""
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                sink.recover(self.scope(name), _named_by(record, sink))
+                scope, keep = self.scope(name), _named_by(record, sink)
+                if goes_on and record is not None and isinstance(sink, SweepsBetween):
+                    sink.recover_between(scope, keep, {(task.partition, task.attempt) for task in record.tasks})
+                else:
+                    sink.recover(scope, keep)
         except HoldfastError as error:
             self._logger.warning("strays of attempts that failed are aborted later: %s", error)
 

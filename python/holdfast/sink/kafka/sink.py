@@ -215,6 +215,20 @@ class KafkaSink:
         of what is open there says that it is of one long ago. Those of drivers long ago, in which nothing is open, are
         left alone: each touch would keep the broker from forgetting them.
         """
+        return self._recover(scope, keep, lambda name: True)
+
+    def recover_between(self, scope: Scope, keep: Sequence[Committable], recorded: Collection[tuple[int, int]]) -> int:
+        """See `holdfast.commit.sweeps.SweepsBetween`. Fencing is a write of the coordinator's for each id."""
+
+        def may_begin(name: str) -> bool:
+            parts = TransactionalId.parse(name)
+            is_mine = self._drivers_ago(name, scope) == 0
+            return is_mine and parts is not None and (parts.partition, parts.attempt) not in recorded
+
+        return self._recover(scope, keep, may_begin)
+
+    def _recover(self, scope: Scope, keep: Sequence[Committable], may_begin: Callable[[str], bool]) -> int:
+        """``may_begin``: which ids that have nothing open are fenced, as somebody may begin a transaction yet."""
         if not self._transactional:
             return 0
         transactions = self._transactions()
@@ -226,7 +240,7 @@ class KafkaSink:
             for name, state in all_states
             if ago[name] >= 0 and (state == ONGOING or ago[name] < EPOCHS_FENCED)
         ]
-        found = [(name, state) for name, state in listed if state in (ONGOING, EMPTY)]
+        found = [(name, state) for name, state in listed if state == ONGOING or (state == EMPTY and may_begin(name))]
         kept = set(_named(keep))
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.
