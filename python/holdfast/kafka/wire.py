@@ -178,6 +178,11 @@ class Wire:
             for partition in topic.partitions
         }
 
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """By name, of topics that exist; only inside of a question. One that was made again has another id."""
+        answer = await self.send(metadata(topics), await self._any_broker())
+        return {topic.name: str(topic.topic_id) for topic in answer.topics if not topic.error_code}
+
     async def ping(self, node: int) -> None:
         """Whether a broker answers; only inside of a question."""
         await self.know(node)

@@ -166,7 +166,8 @@ class KafkaSink:
             return {}
         kept = _named(newest)
         claim = Claim(self._options, self._transactions(), scope, driver)
-        return claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+        made = claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+        return {**made, "topic_ids": self._topic_ids()}
 
     def open(self, task: SinkTask) -> SinkWriter:
         """See `holdfast.commit.sink.Sink`."""
@@ -186,7 +187,8 @@ class KafkaSink:
         transactions = self._transactions()
         ready = transactions.wait_until_ready(prepared, driver_of(scope))
         check_is_owner(scope, ready.known, transactions.wire.servers)
-        lost = self._abort_what_is_gone(transactions, prepared, ready)
+        begun_in = {one: dict(body.get("topic_ids", {})) for one, body in bodies.items()}
+        lost = self._abort_what_is_gone(transactions, prepared, ready, begun_in)
         left = [one for one in prepared if one not in lost]
         answers = transactions.end(left[:1], commit=True, ready=True)
         # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
@@ -378,11 +380,23 @@ class KafkaSink:
     def _transactions(self) -> Transactions:
         return Transactions(self._options.client, PATIENCE_MS)
 
+    def _topic_ids(self) -> dict[str, str]:
+        """Of the topic that all rows go to, before any is written: of others nobody knows yet which they are."""
+        topic, transactions = self._options.topic, self._transactions()
+        if topic is None:
+            return {}
+        asked = f"tell the id of topic {topic}", transactions.patience_ms
+        return transactions.wire.call(*asked, lambda: transactions.wire.topic_ids([topic]))
+
     def _abort_what_is_gone(
-        self, transactions: Transactions, prepared: Sequence[Prepared], ready: Readiness
+        self,
+        transactions: Transactions,
+        prepared: Sequence[Prepared],
+        ready: Readiness,
+        begun_in: Mapping[Prepared, Mapping[str, str]],
     ) -> set[Prepared]:
         """Those whose rows are no longer there, once they are aborted: lost, whatever else anybody would say."""
-        gone = Presence(transactions).missing(prepared, ready)
+        gone = Presence(transactions).missing(prepared, ready, begun_in)
         for one, places in gone.items():
             logger.warning(
                 "Transaction %s wrote to %s, where its rows are gone: the topic was deleted, or made again, or has lost"
