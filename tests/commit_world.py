@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -296,6 +296,16 @@ class WorldSink:
         for stray in strays:
             stray.state = "aborted"
         self._world.step("recovered", answer=True)
+        return len(strays)
+
+    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+        assert scope.claim, "after it was claimed"
+        self._world.step("abort former")
+        mine = [f"{scope.query_id}-{name}-" for name in self._world.transactions if name not in names]
+        ids = [one for sink in self._world.transactions.values() for one in sink.values()]
+        strays = [one for one in ids if one.state in ("open", "prepared") and one.name.startswith(tuple(mine))]
+        for stray in strays:
+            stray.state = "aborted"
         return len(strays)
 
     def _transaction(self, one: Committable) -> Transaction | None:

@@ -314,3 +314,11 @@ def test_a_query_that_is_stopped_in_a_batch_ends_quietly(tmp_path: Path) -> None
     assert told.stdout.strip() == "ended quietly None"
     assert "StackOverflowError" not in told.stderr
     assert "stream execution thread" not in told.stderr
+
+
+def test_tasks_of_a_stage_that_runs_anew_count_as_tried_again(tmp_path: Path) -> None:
+    """Their attempts count from 0 again, and each was taken for the only one."""
+    told = json.loads(run_module("tests.integration.lost_shuffle_query", str(tmp_path), "1", timeout_s=300).stdout)
+    assert told["lost"]
+    assert [partition for partition, _ in told["doubted"]] == list(range(6))
+    assert 0 in {attempt for _, attempt in told["doubted"]}

@@ -532,18 +532,26 @@ def test_own_strays_are_looked_for_for_a_while_after_attempts_have_failed() -> N
     assert set(sink.looks) == {("sink0", 1, True)}
 
 
-def test_where_tasks_have_copies_each_may_have_left_something() -> None:
-    world = World(batches=1)
-    run = with_options(world, [WorldSink(world, "sink0")], speculation=True)
+@pytest.mark.parametrize("run_anew", [False, True])
+def test_where_tasks_have_copies_each_may_have_left_something(run_anew: bool) -> None:
+    """Also those of a stage that Spark ran anew, which count from 0 again: they were taken for the only ones."""
+    world = World(batches=2)
+    sink = LateSink(world, "sink0")
+    run = with_options(world, [sink], speculation=not run_anew, is_running=lambda: False)
 
     def copy(replay: Replay | None) -> list[TaskResult]:
         results = [run._task(0, partition, None, {}) for partition in range(2)]
         run.sinks[0].open_transaction(run.committer.scope("sink0"), 0, 0, 1)
-        return results
+        return [replace(one, run_anew=run_anew) for one in results]
 
     run.committer.run_batch(0, copy)
     assert [task.partition for task in run.committer.doubted[0]] == [0, 1]
     assert sorted(one.state for one in world.transactions["sink0"].values()) == ["aborted", "committed", "committed"]
+    world.spark_state[0] = [{}]
+    run.committer._retries.sleep(1)
+    run.play(1)
+    assert bool(sink.looks) is run_anew, "what they may open yet; under speculation each batch has swept by itself"
+    assert list(run.committer.doubted) == ([0] if run_anew else [0, 1])
 
 
 def test_two_records_are_kept_at_least() -> None:

@@ -14,7 +14,7 @@ from tests.offline_wire import OfflineWire
 from holdfast.commit.sink import Committable, Scope
 from holdfast.errors import Fenced, Unavailable
 from holdfast.kafka.transactional_ids import EPOCH_RING, TransactionalId, driver_id, epoch_in_name
-from holdfast.kafka.transactions import ONGOING, Prepared, Transaction, Transactions
+from holdfast.kafka.transactions import EMPTY, ONGOING, Prepared, Transaction, Transactions
 from holdfast.sink.kafka import KafkaSink
 from holdfast.sink.kafka.witness import Place, Witnesses
 
@@ -165,3 +165,74 @@ def test_witnesses_are_asked_for_only_where_there_was_such_a_driver(monkeypatch:
 def test_a_partition_of_others_witnesses_that_has_no_leader_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     transactions = KnownTransactions(14, "CompleteCommit")
     assert sink_of(transactions, monkeypatch).recover(scope(15, producer_epoch=5), ()) == 0
+
+
+class SeveralSinks(KnownTransactions):
+    """Names of several sinks, by (sink, epoch) and state; what is open has written to a topic."""
+
+    def __init__(self, **found: str) -> None:
+        super().__init__(40, ONGOING)
+        self.found = {}
+        for told, state in found.items():
+            sink, _, epoch = told.rpartition("_")
+            self.found[str(TransactionalId(QUERY, sink, epoch_in_name(int(epoch), witnessed=True), 0, 0, 0))] = state
+
+    def listing(self, pattern: str, states: Sequence[str] = (), prefix: str = "") -> list[tuple[str, str]]:
+        return sorted((name, state) for name, state in self.found.items() if not states or state in states)
+
+    def ended(self) -> list[str]:
+        return [name.removeprefix(f"holdfast-{QUERY}-").partition("-e")[0] for name in self.fenced]
+
+
+@pytest.mark.parametrize(
+    ("mode", "ended"), [("exactly-once", ["old", "old"]), ("at-least-once", ["kafka", "kafka", "old", "old"])]
+)
+def test_a_sink_ends_what_former_ones_have_open_and_leaves_that_of_all_others(
+    mode: Any, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the drivers before this one only: one after it may have sinks of its own. In another mode: its own, too."""
+    transactions = SeveralSinks(
+        old_39=ONGOING, old_29=ONGOING, old_37=EMPTY, old_30=EMPTY, old_38="CompleteCommit", old_41=ONGOING,
+        kafka_39=ONGOING, kafka_38=EMPTY, other_39=ONGOING,
+    )  # fmt: skip
+    monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: {})
+    sink = KafkaSink("broker:9092", "t", mode=mode)
+    monkeypatch.setattr(sink, "_transactions", lambda: transactions)
+    found = sink.abort_former(scope(40, producer_epoch=5), {"kafka", "other"})
+    assert transactions.ended() == sorted([*ended, "old"])
+    assert found == len(ended) - (mode == "at-least-once")
+
+
+def test_after_a_batch_only_what_this_drivers_tasks_may_begin_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each failed attempt, all names of eight drivers were fenced anew, a write of the coordinator's for each."""
+    monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: {})
+    transactions = SeveralSinks()
+
+    def name(epoch: int, partition: int, attempt: int, state: str = EMPTY) -> str:
+        made = str(TransactionalId(QUERY, "kafka", epoch_in_name(epoch, witnessed=True), partition, 0, attempt))
+        transactions.found[made] = state
+        return made
+
+    opened = [name(39, 0, 0, ONGOING), name(40, 3, 1, ONGOING), name(28, 0, 0, ONGOING)]
+    begun = [name(40, 1, 0), name(40, 2, 1)]
+    ended = [name(40, 0, 0), name(40, 2, 0, "CompleteCommit"), name(40, 1, 1), name(39, 1, 0), name(38, 5, 1)]
+    sink, mine = sink_of(transactions, monkeypatch), scope(40, producer_epoch=5)
+    assert sink.recover_between(mine, (), {(0, 0), (1, 1), (2, 0), (3, 0)}) == 3
+    assert sorted(transactions.fenced) == sorted([*opened, *begun])
+    transactions.fenced.clear()
+    assert sink.recover(mine, ()) == 3
+    assert sorted(transactions.fenced) == sorted([*opened, *begun, *ended[:1], *ended[2:]])
+
+
+def test_who_never_had_transactions_needs_no_permission_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> list[tuple[str, str]]:
+        raise Unavailable("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+
+    transactions = SeveralSinks()
+    monkeypatch.setattr(transactions, "listing", refused)
+    for mode in ("at-least-once", "none"):
+        sink = KafkaSink("broker:9092", "t", mode=mode)  # type: ignore[arg-type]
+        monkeypatch.setattr(sink, "_transactions", lambda: transactions)
+        assert sink.abort_former(Scope(QUERY, "run", 40, "kafka"), {"kafka"}) == 0
+    with pytest.raises(Unavailable, match="AUTHORIZATION"):
+        sink_of(transactions, monkeypatch).abort_former(scope(40, producer_epoch=5), {"kafka"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.commit_world import Run, World, after_the_first_record, drive, records, the_record
+from tests.commit_world import Run, World, WorldStore, after_the_first_record, drive, records, the_record
 
 from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.record_log import record_name
@@ -132,3 +132,52 @@ def test_a_damaged_record_is_told_and_not_guessed_at() -> None:
     end = drive(world, 2)
     assert isinstance(end, Corrupt)
     assert name in str(end)
+
+
+def open_in(world: World) -> list[str]:
+    return [one.name for one in world.transactions["sink0"].values() if one.state in ("open", "prepared")]
+
+
+def test_a_replay_that_is_refused_leaves_nothing_open() -> None:
+    """What it had prepared stayed so until the transaction timeout, and readers waited for it."""
+    world = World(batches=2, plan={lost_in_part(): "time out"})
+    drive(world, 2)
+    run = Run(world)
+
+    def other_rows(replay: Replay | None) -> list[TaskResult]:
+        return [TaskResult(0, 0, 0, 5), run._task(0, 1, replay, {})]
+
+    with pytest.raises(Incompatible, match="partition 0 has 5 rows now"):
+        run.committer.run_batch(0, other_rows)
+    assert open_in(world) == []
+    assert drive(world, 2) is None
+    world.check()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_batch_whose_offsets_cannot_be_read_leaves_nothing_open(lost: bool) -> None:
+    """The same, for a batch that runs for the first time and for one of which some output was lost."""
+    world = World(batches=2, plan={lost_in_part(): "time out"} if lost else {})
+    drive(world, 2 if lost else 1)
+    run, batch_id = Run(world), world.next_batch
+    world.files.setdefault(f"offsets/{batch_id}", b"offsets of %d" % batch_id)
+
+    def job(replay: Replay | None) -> list[TaskResult]:
+        results = [run._task(batch_id, partition, replay, {}) for partition in range(2)]
+        run.sinks[0].open_transaction(run.committer.scope("sink0"), batch_id, 1, 1)  # of an attempt that failed
+        run.committer._retries.sleep(1)
+        run.committer._store.get = away  # type: ignore[method-assign]
+        return results
+
+    def away(name: str) -> bytes | None:
+        if name.startswith("offsets/") or is_away:
+            raise Unavailable("away")
+        return WorldStore(world).get(name)
+
+    for is_away in (True, False):  # all of storage: then what failed attempts left is the next start's to abort
+        with pytest.raises(Unavailable, match="away"):
+            run.committer.run_batch(batch_id, job)
+        assert len(open_in(world)) == is_away
+        run = Run(world)
+    assert drive(world, 2) is None
+    world.check()

@@ -28,6 +28,7 @@ class LeadersWire(OfflineWire):
     def __init__(self, opened: dict[int, set[int]], codes: tuple[int, ...] = (0,)) -> None:
         super().__init__()
         self.opened, self.codes, self.looks = opened, list(codes), 0
+        self.ids = ["first"]  # of the topic, look by look; the last one stays
 
     def elapsed_ms(self) -> float:
         self.now_ms_ += 100
@@ -35,6 +36,11 @@ class LeadersWire(OfflineWire):
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         return {(topic, number): 1 for topic in topics for number in self.opened}
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        assert set(topics) == {"t"}
+        found = self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
+        return {"t": found} if found else {}
 
     async def know(self, node: int) -> None:
         assert node == 1
@@ -56,7 +62,9 @@ class LeadersWire(OfflineWire):
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)])
 
 
-def missing(wire: LeadersWire, *states: str, monkeypatch: pytest.MonkeyPatch) -> dict[Prepared, list[tuple[str, int]]]:
+def missing(
+    wire: LeadersWire, *states: str, monkeypatch: pytest.MonkeyPatch, begun_in: str | None = None
+) -> dict[Prepared, list[tuple[str, int]]]:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     prepared = (ONE, TWO)[: len(states)]
     known = {
@@ -66,7 +74,9 @@ def missing(wire: LeadersWire, *states: str, monkeypatch: pytest.MonkeyPatch) ->
         for one, state in zip(prepared, states)
     }
     transactions = Transactions({}, 10_000, wire)
-    return Presence(transactions, wire).missing(prepared, Readiness({}, known))
+    return Presence(transactions, wire).missing(
+        prepared, Readiness({}, known), {ONE: {"t": begun_in}} if begun_in else {}
+    )
 
 
 def test_what_is_open_with_all_its_leaders_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +117,20 @@ def test_a_leader_that_was_away_and_knows_of_nothing_when_it_is_back_is_asked_ag
     wire = LeadersWire({0: {7}, 1: {7}}, codes=(*[6] * 15, 3, 0))
     assert missing(wire, "Ongoing", monkeypatch=monkeypatch) == {}
     assert wire.now_ms_ > GONE_AFTER_MS
+
+
+@pytest.mark.parametrize("may_look", [True, False])
+def test_what_was_begun_in_a_topic_of_another_id_is_gone_though_it_is_open(
+    may_look: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic was made again while the task wrote, and its producer went on in the new one."""
+
+    def gone(*ids: str) -> dict[Prepared, list[tuple[str, int]]]:
+        wire = LeadersWire({0: {7, 8}, 1: {7, 8}}, codes=(0 if may_look else 29,))
+        wire.ids = list(ids)
+        return missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch, begun_in="first")
+
+    assert gone("first") == {}
+    assert gone("second") == {ONE: [("t", 0), ("t", 1)]}, "of the other one nobody knows where it was begun"
+    assert gone("second", "first") == {}, "a broker that has yet to learn"
+    assert gone("") == {}, "what there is not is told by its partitions"

@@ -1,12 +1,15 @@
-"""Looks for late strays: when, how often, how long; by a clock that the test moves."""
+"""Looks for late strays: when, how often, how long; by a clock that the test moves. What is swept after a batch."""
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Collection, Sequence
 
 import pytest
+from tests.commit_world import Run, World, WorldSink
 
+from holdfast.commit.sink import Committable, Scope
 from holdfast.commit.sweeps import FIRST_PAUSE_MS, PAUSE_MAX_MS, LateSweeps, Schedule
 from holdfast.errors import Unavailable
 
@@ -148,3 +151,26 @@ def test_no_error_is_the_last_look() -> None:
     for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
         clock.ms += pause_ms
     assert len(looks) > WATCH_MS / PAUSE_MAX_MS
+
+
+class BetweenSink(WorldSink):
+    """One that is told which attempts count."""
+
+    told: Collection[tuple[int, int]] = frozenset()
+
+    def recover_between(self, scope: Scope, keep: Sequence[Committable], recorded: Collection[tuple[int, int]]) -> int:
+        self.told = recorded
+        return self.recover(scope, keep)
+
+
+def test_a_sink_is_told_which_attempts_count_where_some_have_failed() -> None:
+    world = World(batches=2)
+    sink = BetweenSink(world, "sink0")
+    run = Run(world)
+    run.committer._sinks = {"sink0": sink}  # type: ignore[dict-item]
+    run.play(0)
+    assert not sink.told
+    world.fails_next_task = True
+    run.play(1)
+    assert sink.told == {(0, 1), (1, 0)}
+    world.check()

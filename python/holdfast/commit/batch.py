@@ -14,13 +14,24 @@ Outcomes = Mapping[str, Mapping[int, Outcome]]
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What the successful attempt at one partition gives back. ``committables``: by sink, of those that got rows."""
+    """What the successful attempt at one partition gives back.
+
+    Attributes
+    ----------
+    attempt
+        Among those of its stage's run: also 0 where Spark ran the stage anew.
+    committables
+        By sink, of those that got rows.
+    run_anew
+        Whether it was perhaps not the first attempt at its partition, whatever ``attempt`` says.
+    """
 
     partition: int
     attempt: int
     task_attempt_id: int
     rows: int
     committables: Mapping[str, Committable] = field(default_factory=dict)
+    run_anew: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,20 @@ crash after it leaves work that the next run finishes first. Owner: the thread t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
 from holdfast.commit.epochs import Driver, Epochs
+from holdfast.commit.former_sinks import end_former_sinks, recorded_sinks
 from holdfast.commit.given_up import check_not_given_up
 from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope, Sink
-from holdfast.commit.sweeps import LateStrays, LateSweeps
+from holdfast.commit.sweeps import LateStrays, LateSweeps, SweepsBetween
 from holdfast.commit.timeline import timeline_of
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
@@ -89,6 +91,7 @@ class Committer:
         self._go_by(query_id)  # until it has started, and knows its timeline
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
+        self._has_copies = options.speculation  # whether each task of the newest batch may have had other attempts
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
         clock = options.retries.clock
         self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
@@ -125,20 +128,22 @@ class Committer:
             self.start()
         record, outcomes = self._recorded(batch_id)
         if record is None:
-            self._commit(self._new_record(batch_id, 0, self._run(run_job, None)))
+            self._commit_new(batch_id, 0, self._run(run_job, None), None)
             return
         self._check_offsets(record)
         replay = replay_of(record, outcomes)
         if replay is None:
             self._logger.warning("batch %d: all that its record names was lost; it runs anew", batch_id)
-            self._commit(self._new_record(batch_id, record.revision + 1, self._run(run_job, None, record)))
+            self._commit_new(batch_id, record.revision + 1, self._run(run_job, None, record), record)
             return
         results = self._run(run_job, replay, record)
         lost = replay.lost_partitions
         if lost:
             self._logger.warning("batch %d: partitions %s were lost and are written again", batch_id, sorted(lost))
-            _check_repeats(replay, results)
-            self._commit(self._next_revision(replay, results))
+            with self._or_nothing(results, record):
+                _check_repeats(replay, results)
+                revision = self._next_revision(replay, results)
+            self._commit(revision)
 
     def start(self) -> None:
         """Looks whether the sinks were written on without this checkpoint; takes it and them over; finishes what the
@@ -189,12 +194,21 @@ class Committer:
             recorded = record.batch_id
             self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
-            scope, newest = self.scope(name), _named_by(record, sink)
-            traces = self._retries.call(
-                f"looking at what sink {name!r} has",
-                lambda sink=sink, scope=scope, newest=newest: sink.traces(scope, newest),  # type: ignore[misc]
-            )
-            self._check_traces(name, traces)
+            self._look_at(name, sink, _named_by(record, sink))
+        for name, former in self._retries.call("reading the commit records", lambda: recorded_sinks(self._log)).items():
+            if not self._has(name, former.kind):
+                for sink in self._sinks.values():
+                    if sink.kind == former.kind:  # perhaps at the same other side
+                        self._look_at(name, sink, former.committables)
+
+    def _look_at(self, name: str, sink: Sink, newest: Sequence[Committable]) -> None:
+        """At what a sink has, or one of its kind had under another name."""
+        scope = self.scope(name)
+        traces = self._retries.call(f"looking at what sink {name!r} has", lambda: sink.traces(scope, newest))
+        self._check_traces(name, traces)
+
+    def _has(self, name: str, kind: str) -> bool:
+        return name in self._sinks and self._sinks[name].kind == kind
 
     def _claim_sinks(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
@@ -257,11 +271,32 @@ class Committer:
         except BaseException:
             self._sweep(record)
             raise
+        self._has_copies = self._options.speculation or any(result.run_anew for result in results)
         partitions = [result.partition for result in results]
         if partitions != list(range(len(results))):
             self._sweep(record)
             raise InternalError(f"expected one result for each sink task, found results of partitions {partitions}")
         return results
+
+    def _commit_new(
+        self, batch_id: int, revision: int, results: Sequence[TaskResult], record: CommitRecord | None
+    ) -> None:
+        with self._or_nothing(results, record):
+            new = self._new_record(batch_id, revision, results)
+        self._commit(new)
+
+    @contextmanager
+    def _or_nothing(self, results: Sequence[TaskResult], record: CommitRecord | None) -> Iterator[None]:
+        """Between the job and its record: where there will be none, what the job prepared must not stay open, for
+        readers wait for it.
+        """
+        try:
+            yield
+        except HoldfastError:
+            for name, sink in self._sinks.items():
+                self._abort_of(name, sink, _committables(results, name))  # by what it is: storage may be away
+            self._sweep(record)
+            raise
 
     def _new_record(self, batch_id: int, revision: int, results: Sequence[TaskResult]) -> CommitRecord:
         """The record of a batch of which all output is this run's."""
@@ -341,7 +376,7 @@ class Committer:
         self._tidy_up(record)
 
     def _note_doubted(self, record: CommitRecord) -> None:
-        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._options.speculation)
+        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
         if tried_again:
             self.doubted[record.batch_id] = tried_again
         while len(self.doubted) > 1 and sum(map(len, self.doubted.values())) > _DOUBTED_MAX:
@@ -353,8 +388,8 @@ class Committer:
             self._log.trim(max(2, self._options.retained_batches))
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
-        if self._options.speculation or any(task.attempt > 0 for task in record.tasks):
-            self._sweep(record)
+        if self._has_copies or any(task.attempt > 0 for task in record.tasks):
+            self._sweep(record, goes_on=True)
             self._sweeps.attempts_failed()
         self._sweeps.between_batches()
 
@@ -403,13 +438,19 @@ class Committer:
             if strays:
                 self._logger.info("sink %r: %d strays of earlier attempts were aborted", name, strays)
             reach("during_recover")
+        self._check_epoch()  # what a newer driver has under names of its own would look like a former sink's
+        end_former_sinks(self._sinks.values(), self.scope, record)
 
-    def _sweep(self, record: CommitRecord | None) -> None:
+    def _sweep(self, record: CommitRecord | None, *, goes_on: bool = False) -> None:
         """Aborts what attempts left that nobody will commit, as far as that works now: the next start does the rest."""
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                sink.recover(self.scope(name), _named_by(record, sink))
+                scope, keep = self.scope(name), _named_by(record, sink)
+                if goes_on and record is not None and isinstance(sink, SweepsBetween):
+                    sink.recover_between(scope, keep, {(task.partition, task.attempt) for task in record.tasks})
+                else:
+                    sink.recover(scope, keep)
         except HoldfastError as error:
             self._logger.warning("strays of attempts that failed are aborted later: %s", error)
 
@@ -426,10 +467,12 @@ class Committer:
         for name, sink in self._sinks.items():
             recorded = record.sinks.get(name)
             mine = [one for one in recorded.pending if one.partition in prepared_by_run] if recorded else []
-            if not mine:
-                continue
+            self._abort_of(name, sink, mine)
+
+    def _abort_of(self, name: str, sink: Sink, prepared: Sequence[Committable]) -> None:
+        if prepared:
             try:
-                sink.abort(self.scope(name), mine)
+                sink.abort(self.scope(name), prepared)
             except HoldfastError as error:
                 self._logger.warning("what sink %r prepared is aborted by the next start: %s", name, error)
 

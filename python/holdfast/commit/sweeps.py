@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from holdfast.clock import Clock
-from holdfast.commit.sink import Scope
+from holdfast.commit.sink import Committable, Scope
 
 FIRST_PAUSE_MS = 500.0
 #: The longest that a stray may stall readers before it is found; a look takes some milliseconds.
@@ -42,6 +42,27 @@ class LateStrays(Protocol):
         ------
         Unavailable
             To be called again later.
+        """
+
+
+@runtime_checkable
+class SweepsBetween(Protocol):
+    """A sink that need not look after all that drivers before this one began, each time that an attempt has failed."""
+
+    def recover_between(self, scope: Scope, keep: Sequence[Committable], recorded: Collection[tuple[int, int]]) -> int:
+        """As `Sink.recover`, after a batch of a run that goes on. All that is open is aborted; of what tasks may open
+        yet only this driver's is fenced: a start has fenced that of others, and `LateSweeps` looks for it.
+
+        Parameters
+        ----------
+        recorded
+            Partition and attempt of the batch's tasks that count: they have come to their end, whether they had
+            anything to write or not.
+
+        Raises
+        ------
+        Unavailable
+            To be called again.
         """
 
 

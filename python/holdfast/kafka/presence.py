@@ -3,11 +3,13 @@
 Kafka's coordinator commits a transaction whose topic was deleted, or deleted and made again, or lost its log to an
 unclean election: there is nobody left to disagree, and it says "done". So each partition's leader is asked whether the
 producer has a transaction open there. Where it has none, its rows are gone, and the transaction must not be committed.
+One whose topic was made again while it was written goes on in the new one, and is open there with a part of its rows
+only: that is told by the topic's id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.kafka.open_ends import Place, look_into
@@ -26,13 +28,17 @@ class Presence:
         self._wire = transactions.wire
         self._clock = clock or SystemClock()
 
-    def missing(self, prepared: Sequence[Prepared], found: Readiness) -> dict[Prepared, list[Place]]:
+    def missing(
+        self, prepared: Sequence[Prepared], found: Readiness, begun_in: Mapping[Prepared, Mapping[str, str]]
+    ) -> dict[Prepared, list[Place]]:
         """Of those that are open at their coordinator, what they wrote to and is gone.
 
         Parameters
         ----------
         found
             What `Transactions.wait_until_ready` has just said of them.
+        begun_in
+            Of each, ids that topics had by name before it was begun, as far as they are known.
 
         Raises
         ------
@@ -43,16 +49,21 @@ class Presence:
         wanted = {place for each in places.values() for place in each}
         if not wanted:
             return {}
+        named = {topic for one in prepared for topic in begun_in.get(one, {})}
         since_ms: float | None = None
 
         async def ask() -> dict[Prepared, list[Place]]:
             nonlocal since_ms
             shown = await self._producers(wanted)
-            gone = {
-                one: lost
-                for one, each in places.items()
-                if (lost := sorted(p for p in each if shown[p] is not None and one.producer_id not in shown[p]))  # type: ignore[operator]
-            }
+            ids = await self._wire.topic_ids(named) if named else {}
+
+            def is_gone(one: Prepared, place: Place) -> bool:
+                producers, before = shown[place], begun_in.get(one, {}).get(place[0])
+                is_new = before is not None and ids.get(place[0], before) != before
+                return is_new or (producers is not None and one.producer_id not in producers)
+
+            found_gone = ((one, sorted(p for p in each if is_gone(one, p))) for one, each in places.items())
+            gone = {one: lost for one, lost in found_gone if lost}
             if not gone:
                 return {}
             # Since they first said so: before, a leader may have been away, and it begins with knowing of nothing.

@@ -26,6 +26,7 @@ _IN_FLIGHT_MAX = 256  # more are refused by the client itself
 # Questions at once. The first failures are then told early, and the brokers are not flooded.
 _SIDE_BY_SIDE = 64
 _BACKOFF_MS = 20.0
+_PAUSED_MS = 10.0
 _BACKOFF_MAX_MS = 500.0
 
 _lock = threading.Lock()
@@ -133,6 +134,7 @@ class Wire:
 
     async def send(self, request: Any, node: int) -> Any:
         """One request to one broker; only inside of a question of ``call``."""
+        await self._while(lambda: self._is_paused(node), f"broker {node}")
         return await self._live().send(request, node_id=node, request_timeout_ms=_REQUEST_MS)
 
     async def to_coordinator(self, transactional_id: str, request: Any) -> Any:
@@ -143,7 +145,7 @@ class Wire:
 
     async def find_coordinator(self, transactional_id: str) -> None:
         """Learns which broker answers for a transactional id; only inside of a question."""
-        answer = await self.send(find_coordinator(transactional_id), self._any_broker())
+        answer = await self.send(find_coordinator(transactional_id), await self._any_broker())
         if answer.error_code:
             refuse(answer.error_code, f"transactional id {transactional_id}")
         await self.know(answer.node_id)
@@ -156,7 +158,7 @@ class Wire:
     async def brokers(self) -> list[int]:
         """Ids of all brokers; only inside of a question of ``call``."""
         manager = self._live()
-        await manager.cluster.refresh_metadata(self._any_broker())
+        await manager.cluster.refresh_metadata(await self._any_broker())
         return [broker.node_id for broker in manager.cluster.brokers()]
 
     async def leaders(self, node: int, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -169,12 +171,17 @@ class Wire:
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         """The same for all partitions of topics."""
-        answer = await self.send(metadata(topics), self._any_broker() if node is None else node)
+        answer = await self.send(metadata(topics), await self._any_broker() if node is None else node)
         return {
             (topic.name, partition.partition_index): int(partition.leader_id)
             for topic in answer.topics
             for partition in topic.partitions
         }
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """By name, of topics that exist; only inside of a question. One that was made again has another id."""
+        answer = await self.send(metadata(topics), await self._any_broker())
+        return {topic.name: str(topic.topic_id) for topic in answer.topics if not topic.error_code}
 
     async def ping(self, node: int) -> None:
         """Whether a broker answers; only inside of a question."""
@@ -218,11 +225,40 @@ class Wire:
                 net.stop(timeout_ms=1000)
                 net.close()
 
-    def _any_broker(self) -> int:
+    async def _any_broker(self) -> int:
+        def all_are_paused() -> bool:
+            manager = self._live()
+            return manager.least_loaded_node() is None and any(
+                self._is_paused(broker.node_id) for broker in manager.cluster.brokers()
+            )
+
+        await self._while(all_are_paused, "each broker that can be reached")
         node = self._live().least_loaded_node()
         if node is None:
             raise Retry("no broker can be reached")
         return int(node)
+
+    def _is_paused(self, node: int) -> bool:
+        """Whether requests to a broker are refused for now: its quota of them is used up, as it says with an answer, or
+        too many are on their way. A connection that there is not, or not yet, is none that is paused.
+        """
+        try:
+            return bool(self._live().get_connection(node).paused)
+        except kafka_python()[1].NodeNotReadyError:
+            return False
+
+    async def _while(self, is_paused: Callable[[], bool], who: str) -> None:
+        """For no longer than a request may take. Else each answer under a quota would be a question's last one: the
+        client is paused before it gives the answer on.
+        """
+        deadline_ms = self._clock.elapsed_ms() + _REQUEST_MS
+        while is_paused():
+            if self._clock.elapsed_ms() >= deadline_ms:
+                raise Retry(f"{who} takes no requests (is its quota for this user, request_percentage, used up?)")
+            await self._pause(_PAUSED_MS)
+
+    async def _pause(self, ms: float) -> None:
+        await self._net.sleep(ms / 1000)
 
     async def know(self, node: int) -> None:
         """Learns a broker's address; only inside of a question."""

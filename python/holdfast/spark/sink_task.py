@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -63,14 +64,16 @@ def sink_function(plan: SinkPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterat
 
     def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         result = _write(plan, batches)
-        yield pa.record_batch([pa.array([encode_result(result)], pa.binary())], schema=_RESULT)
+        told = encode_result(result, _context().stageId())
+        yield pa.record_batch([pa.array([told], pa.binary())], schema=_RESULT)
 
     return write_partition
 
 
-def encode_result(result: TaskResult) -> bytes:
+def encode_result(result: TaskResult, stage: int) -> bytes:
     return json.dumps(
         {
+            "stage": stage,
             "partition": result.partition,
             "attempt": result.attempt,
             "task_attempt_id": result.task_attempt_id,
@@ -80,18 +83,36 @@ def encode_result(result: TaskResult) -> bytes:
     ).encode()
 
 
-def decode_result(data: bytes) -> TaskResult:
-    """What a task sent; JSON, because nothing that comes over the network is unpickled here."""
-    told = json.loads(data)
+def decode_results(data: Sequence[bytes], run_anew: Callable[[set[int]], set[int]]) -> list[TaskResult]:
+    """What tasks sent; JSON, because nothing that comes over the network is unpickled here.
+
+    Parameters
+    ----------
+    run_anew
+        Of the stages of the tasks, those that Spark ran more than once.
+    """
+    told = [json.loads(one) for one in data]
+    stages = [one.pop("stage") for one in told]
+    anew = run_anew(set(stages))
+    return [_result(one, stage in anew) for one, stage in zip(told, stages)]
+
+
+def _result(told: dict[str, Any], run_anew: bool) -> TaskResult:
     sinks = told.pop("sinks")
-    return TaskResult(**told, committables={name: committables_from_rows([row])[0] for name, row in sinks.items()})
+    found = {name: committables_from_rows([row])[0] for name, row in sinks.items()}
+    return TaskResult(**told, committables=found, run_anew=run_anew)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InternalError("a sink was opened outside a Spark task")
+    return context
 
 
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     prepare_worker_process()
-    context = TaskContext.get()
-    if context is None:
-        raise InternalError("a sink was opened outside a Spark task")
+    context = _context()
     partition, attempt, task_attempt_id = context.partitionId(), context.attemptNumber(), context.taskAttemptId()
     writers: dict[str, SinkWriter] = {}
     rows = 0

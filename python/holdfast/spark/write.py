@@ -35,7 +35,8 @@ from holdfast.spark.query import Query, check_checkpoint
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
-from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_result, sink_function
+from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
+from holdfast.spark.stages import run_anew
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.state import SideOutput
@@ -224,7 +225,7 @@ class BatchOutput:
             finally:
                 spark.setLocalProperty(REPLAY_PROPERTY, None)  # type: ignore[arg-type]
                 spark.setLocalProperty(RECORDED_PROPERTY, None)  # type: ignore[arg-type]
-            return [decode_result(bytes(row["result"])) for row in rows]
+            return decode_results([bytes(row["result"]) for row in rows], lambda stages: run_anew(spark, stages))
 
         committer.run_batch(batch_id, run_job)
 

@@ -34,7 +34,7 @@ from holdfast.commit.sink import SinkTask, SinkWriter
 from holdfast.errors import Fenced, Unavailable
 from holdfast.kafka.transactions import Transactions
 from holdfast.kafka.wire import Wire, wire_to
-from holdfast.sink.kafka.sink import EPOCHS_FENCED
+from holdfast.sink.kafka.former import EPOCHS_FENCED
 from holdfast.testing import KafkaBroker, KafkaCluster
 
 MakeQuery = Callable[..., KafkaQuery]

@@ -5,10 +5,14 @@ password is found nowhere afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from tests.integration.kafka.conftest import PASSWORD, STORE_PASSWORD
@@ -16,6 +20,9 @@ from tests.integration.kafka.kafka_world import KafkaWorld, eventually, values
 from tests.kafka_reading import read_committed
 
 import holdfast as hf
+from holdfast.commit.epochs import Driver
+from holdfast.commit.sink import Scope, SinkTask
+from holdfast.sink.kafka.fitness import Fitness
 from holdfast.testing import KafkaBroker
 
 if TYPE_CHECKING:
@@ -52,6 +59,50 @@ def guarded(certificate: Path) -> Iterator[KafkaBroker]:
         yield running
 
 
+def allow(world: KafkaWorld, permissions: Sequence[tuple[Any, str, Any, Any]]) -> None:
+    bindings = [
+        AclBinding(kind, name, pattern, "User:me", "*", operation, AclPermissionType.ALLOW)
+        for kind, name, pattern, operation in permissions
+    ]
+    for made in world.admin.create_acls(bindings).values():
+        made.result(120)
+
+
+def secure_options(certificate: Path) -> dict[str, str]:
+    return {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.ca.location": str(certificate / "broker.pem"),
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "me",
+        "kafka.sasl.password": PASSWORD,
+    }
+
+
+@pytest.mark.parametrize("witness_topic", ["holdfast-witness", None])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_topic_that_may_not_be_written_to_is_told_with_what_to_grant(
+    guarded: KafkaBroker, certificate: Path, witness_topic: str | None, at_once: bool
+) -> None:
+    """It was told as "Local: Purged in queue", which is what became of the records."""
+    world = KafkaWorld(guarded)
+    topic = world.topic()
+    described = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, AclOperation.DESCRIBE)
+    allow(world, [*PERMISSIONS, described])
+    servers, options = guarded.address("SECURE"), secure_options(certificate)
+    sink = hf.KafkaSink(servers, topic, witness_topic=witness_topic, options=options)
+    Fitness(sink.options).check()
+    scope = Scope(str(uuid.uuid4()), "run", 1, sink.name)
+    claim = sink.claim(scope, Driver("run", "localhost", 1, 0), (), lambda traces: None)
+    writer = sink.open(SinkTask(replace(scope, claim=claim), 0, 0, 0, 0))
+    row = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
+    with pytest.raises(hf.Unavailable, match=rf"authorization failed.*\. Grant .* WRITE on .*'{topic}'$"):
+        for _ in range(1 if at_once else 1_000):
+            writer.write(row)
+            time.sleep(0 if at_once else 0.02)
+        writer.prepare()
+    writer.abort()
+
+
 def test_a_secure_query_with_the_permissions_of_the_guide(
     guarded: KafkaBroker, certificate: Path, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,20 +110,9 @@ def test_a_secure_query_with_the_permissions_of_the_guide(
     caplog.set_level(logging.INFO, "py4j")  # PySpark's bridge to Java: at DEBUG it logs all that a program says
     world = KafkaWorld(guarded)
     world.topic(2, "guarded-in"), world.topic(2, "guarded-out")
-    bindings = [
-        AclBinding(kind, name, pattern, "User:me", "*", operation, AclPermissionType.ALLOW)
-        for kind, name, pattern, operation in PERMISSIONS
-    ]
-    for made in world.admin.create_acls(bindings).values():
-        made.result(120)
+    allow(world, PERMISSIONS)
     world.produce("guarded-in", values(0, 100))
-    secure = {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.ssl.ca.location": str(certificate / "broker.pem"),
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.username": "me",
-        "kafka.sasl.password": PASSWORD,
-    }
+    secure = secure_options(certificate)
     servers = guarded.address("SECURE")
 
     hf.register_sources(spark)

@@ -176,3 +176,19 @@ def test_a_newer_driver_that_takes_the_name_between_look_and_act_loses_nothing(d
     assert drivers.transactions.fence_as_found([seen.prepared]) == []
     assert drivers.sink.commit(newer, [found]) == [Outcome.DONE]
     assert drivers.transactions.fence_as_found([Prepared("holdfast-nobody", 1, 0)]) == []
+
+
+def test_a_topic_that_is_made_again_while_a_task_writes_is_not_taken_for_written(drivers: Drivers) -> None:
+    """The producer goes on in the new topic, so that its leader calls the transaction open there; the rows that were
+    acknowledged before are gone, and the commit said done.
+    """
+    now = drivers.start(NOW)
+    writer = drivers.opened(now, "gone with its topic")
+    drivers.kafka.delete_topic(drivers.topic)
+    drivers.kafka.topic(name=drivers.topic)
+    writer.write(row("there"))
+    prepared = writer.prepare()
+    assert prepared is not None and prepared.rows == 2
+    assert drivers.sink.commit(now, [prepared]) == [Outcome.LOST]
+    drivers.check_readers_go_on()
+    assert read_committed(drivers.kafka.servers, drivers.topic) == [b"of somebody else"]

@@ -347,3 +347,42 @@ def test_a_driver_that_was_overtaken_by_a_copy_is_fenced_before_it_commits(make:
     assert ends == [None], "the copy has the record, and commits it"
     assert isinstance(end, (Fenced, Unavailable)), repr(end)
     assert batches_in(query) == Counter({0: 10})
+
+
+def renamed(query: KafkaQuery, **given: Any) -> KafkaSink:
+    return KafkaSink(query.servers, query.topic, partition_column="to", **given)
+
+
+@pytest.mark.parametrize("changed", [{"name": "new"}, {"name": "new", "witness_topic": None}])
+def test_readers_do_not_wait_for_what_a_sink_of_another_name_left_open(
+    make: MakeQuery, changed: dict[str, Any]
+) -> None:
+    """They stood still for its transaction timeout, 15 minutes, also for what the new sink had committed."""
+    query = make()
+    query.strike("before_record", query.crash)
+    query.start()
+    query.sink = renamed(query, **changed)
+    query.run_to_the_end()
+    query.check()
+
+
+def test_readers_do_not_wait_for_what_a_sink_left_open_in_another_mode(make: MakeQuery) -> None:
+    query = make(batches=1)
+    query.strike("before_record", query.crash, batch=0)
+    query.start()
+    assert query.open_ends()
+    query.sink = renamed(query, mode="at-least-once")
+    query.run_to_the_end()
+    query.check_nothing_is_open()
+
+
+def test_a_copy_of_the_checkpoint_is_refused_under_another_name_too(make: MakeQuery, tmp_path: Path) -> None:
+    """It looked for its own name, found nothing, and wrote everything since the copy once more."""
+    query = make(batches=2)
+    query.run_to_the_end()
+    copy = copy_of(query, tmp_path / "copy")
+    query.batches = 3
+    query.run_to_the_end()
+    copy.sink, copy.batches = renamed(copy, name="new"), 4
+    assert isinstance(copy.start(), Incompatible)
+    query.check()

@@ -45,6 +45,7 @@ class SendingProducer:
         self._clock = clock
         self._failure: Any = None
         self._failed_topic: str | None = None
+        self._failed_topics: set[str] = set()  # of all records that failed, for whichever reason
         self._fatal: Any = None
         self.producer_id = -1
         self.producer_epoch = -1
@@ -55,7 +56,8 @@ class SendingProducer:
             "on_delivery": self._delivered,
             "error_cb": self._said,
         }
-        if "transactional.id" in config:
+        self._is_transactional = "transactional.id" in config
+        if self._is_transactional:
             full["stats_cb"] = self._counted
         try:
             self.client: Any = self._kafka.Producer(full, logger=logger)
@@ -173,6 +175,9 @@ class SendingProducer:
         if self._failure is not None:
             self._fail(self._failure)
         if self._state in _DEAD_STATES:
+            error = self._error_of_transaction()
+            if error is not None:
+                self._fail(error)
             raise Unavailable(f"{self._what}: the transaction cannot go on (librdkafka says {self._state})")
 
     def _poll(self, within_s: float) -> None:
@@ -210,6 +215,10 @@ class SendingProducer:
         if code in (codes.MSG_SIZE_TOO_LARGE, codes.INVALID_RECORD, codes._UNKNOWN_PARTITION, codes._INVALID_ARG):
             look_at = _LOOK_AT.get(error.name(), "the partition column")
             raise InvalidRequest(f"{self._what}{where}: a record cannot be written: {text}. See {look_at}")
+        if code == codes.TOPIC_AUTHORIZATION_FAILED:
+            # In a transaction partitions are added together, and all are refused: who is to blame is not told.
+            topics = ", ".join(map(repr, sorted(self._failed_topics)[:8])) or "the topics it writes to"
+            raise Unavailable(f"{self._what}: {text}. Grant the user of this query WRITE on {topics}")
         hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
         raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
 
@@ -226,7 +235,20 @@ class SendingProducer:
                 self.client.poll(0.01)
             except self._kafka.KafkaException as raised:
                 return raised.args[0]
-        return error
+        return self._error_of_transaction() or error
+
+    def _error_of_transaction(self) -> Any:
+        """What the transaction failed by, such as a partition that could not be added to it: librdkafka tells it only
+        who calls a function of transactions next. None: nothing that it tells.
+        """
+        if not self._is_transactional:
+            return None
+        try:
+            self.client.begin_transaction()  # nothing is sent by it, whatever the state
+        except self._kafka.KafkaException as raised:
+            error = raised.args[0]
+            return None if self._is_consequence(error) else error
+        return None
 
     def _is_consequence(self, error: Any) -> bool:
         """Whether it says only that something else went wrong before."""
@@ -236,6 +258,8 @@ class SendingProducer:
 
     def _delivered(self, error: Any, message: Any) -> None:
         # What waited behind a record that failed may be told before it.
+        if error is not None:
+            self._failed_topics.add(message.topic())
         if error is not None and (self._failure is None or self._is_consequence(self._failure)):
             self._failure, self._failed_topic = error, message.topic()
 

@@ -7,7 +7,7 @@ docs/guide/kafka_sink.md is for users, docs/guide/transactions.md for those who 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.commit.epochs import Driver
 from holdfast.commit.sink import CommitLimits, Committable, Outcome, Scope, SinkTask, SinkWriter
 from holdfast.commit.traces import Trace
-from holdfast.errors import Corrupt, Incompatible
+from holdfast.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.fault_points import reach
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.markers import Markers
@@ -32,6 +32,7 @@ from holdfast.kafka.transactions import EMPTY, ONGOING, Answer, Prepared, Readin
 from holdfast.kafka.wire import kafka_python
 from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_place, place_of
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
+from holdfast.sink.kafka.former import EPOCHS_FENCED, FormerSinks
 from holdfast.sink.kafka.layout import Columns, Layout
 from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, WITNESS_TOPIC, SinkOptions, sink_client_config
 from holdfast.sink.kafka.outcomes import Ended, Outcomes
@@ -41,8 +42,6 @@ from holdfast.sink.kafka.witness import Place, Witnesses
 
 #: How long one call of commit, abort or recover goes on before it is the committer's turn to retry.
 PATIENCE_MS = 15_000.0
-#: Drivers, this one among them, whose tasks may have begun a transaction and not written yet: they are fenced too.
-EPOCHS_FENCED = 8
 
 
 @final
@@ -167,7 +166,8 @@ class KafkaSink:
             return {}
         kept = _named(newest)
         claim = Claim(self._options, self._transactions(), scope, driver)
-        return claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+        made = claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+        return {**made, "topic_ids": self._topic_ids()}
 
     def open(self, task: SinkTask) -> SinkWriter:
         """See `holdfast.commit.sink.Sink`."""
@@ -187,7 +187,8 @@ class KafkaSink:
         transactions = self._transactions()
         ready = transactions.wait_until_ready(prepared, driver_of(scope))
         check_is_owner(scope, ready.known, transactions.wire.servers)
-        lost = self._abort_what_is_gone(transactions, prepared, ready)
+        begun_in = {one: dict(body.get("topic_ids", {})) for one, body in bodies.items()}
+        lost = self._abort_what_is_gone(transactions, prepared, ready, begun_in)
         left = [one for one in prepared if one not in lost]
         answers = transactions.end(left[:1], commit=True, ready=True)
         # A crash here leaves some visible and some not: the record has them all, and the next run goes on.
@@ -216,6 +217,20 @@ class KafkaSink:
         of what is open there says that it is of one long ago. Those of drivers long ago, in which nothing is open, are
         left alone: each touch would keep the broker from forgetting them.
         """
+        return self._recover(scope, keep, lambda name: True)
+
+    def recover_between(self, scope: Scope, keep: Sequence[Committable], recorded: Collection[tuple[int, int]]) -> int:
+        """See `holdfast.commit.sweeps.SweepsBetween`. Fencing is a write of the coordinator's for each id."""
+
+        def may_begin(name: str) -> bool:
+            parts = TransactionalId.parse(name)
+            is_mine = self._drivers_ago(name, scope) == 0
+            return is_mine and parts is not None and (parts.partition, parts.attempt) not in recorded
+
+        return self._recover(scope, keep, may_begin)
+
+    def _recover(self, scope: Scope, keep: Sequence[Committable], may_begin: Callable[[str], bool]) -> int:
+        """``may_begin``: which ids that have nothing open are fenced, as somebody may begin a transaction yet."""
         if not self._transactional:
             return 0
         transactions = self._transactions()
@@ -227,7 +242,7 @@ class KafkaSink:
             for name, state in all_states
             if ago[name] >= 0 and (state == ONGOING or ago[name] < EPOCHS_FENCED)
         ]
-        found = [(name, state) for name, state in listed if state in (ONGOING, EMPTY)]
+        found = [(name, state) for name, state in listed if state == ONGOING or (state == EMPTY and may_begin(name))]
         kept = set(_named(keep))
         named = {one.transactional_id for one in kept}
         # What is open under a name to keep may be another's: then what was to be kept is lost already.
@@ -282,6 +297,26 @@ class KafkaSink:
             len(strays),
             _in_words(strays),
         )
+        return len(strays)
+
+    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: as far as this user may, since who never had
+        transactions needs no permission for any.
+        """
+        try:
+            strays = FormerSinks(self._options, self._transactions(), scope).abort(names)
+        except HoldfastError as error:
+            if self._transactional:
+                raise
+            logger.info("What sink %s had open in another mode is not looked for: %s", scope.sink, error)
+            return 0
+        if strays:
+            logger.warning(
+                "Query %s: aborted %d transactions of sinks that it no longer has: %s",
+                scope.query_id,
+                len(strays),
+                _in_words(strays),
+            )
         return len(strays)
 
     def _topics_of(self, prepared: Iterable[Prepared]) -> set[str]:
@@ -345,11 +380,23 @@ class KafkaSink:
     def _transactions(self) -> Transactions:
         return Transactions(self._options.client, PATIENCE_MS)
 
+    def _topic_ids(self) -> dict[str, str]:
+        """Of the topic that all rows go to, before any is written: of others nobody knows yet which they are."""
+        topic, transactions = self._options.topic, self._transactions()
+        if topic is None:
+            return {}
+        asked = f"tell the id of topic {topic}", transactions.patience_ms
+        return transactions.wire.call(*asked, lambda: transactions.wire.topic_ids([topic]))
+
     def _abort_what_is_gone(
-        self, transactions: Transactions, prepared: Sequence[Prepared], ready: Readiness
+        self,
+        transactions: Transactions,
+        prepared: Sequence[Prepared],
+        ready: Readiness,
+        begun_in: Mapping[Prepared, Mapping[str, str]],
     ) -> set[Prepared]:
         """Those whose rows are no longer there, once they are aborted: lost, whatever else anybody would say."""
-        gone = Presence(transactions).missing(prepared, ready)
+        gone = Presence(transactions).missing(prepared, ready, begun_in)
         for one, places in gone.items():
             logger.warning(
                 "Transaction %s wrote to %s, where its rows are gone: the topic was deleted, or made again, or has lost"

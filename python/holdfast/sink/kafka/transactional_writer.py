@@ -96,6 +96,8 @@ class TransactionalWriter:
         }
         if self._witness is not None:
             body["witness"] = asdict(self._witness)
+        if self._task.scope.claim.get("topic_ids"):
+            body["topic_ids"] = dict(self._task.scope.claim["topic_ids"])
         return Committable(
             partition=self._task.partition,
             attempt=self._task.attempt,
