@@ -31,11 +31,13 @@ _state_folder = click.option(
     metavar="FOLDER",
     help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT.",
 )
-_limit = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows that are shown.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(1), help="Rows that are shown: 20 by default, all of them with --json."
+)
 _where = click.option(
     "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold."
 )
-_target = click.option("--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file.")
+target_option = click.option("--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file.")
 
 
 @click.group()
@@ -143,8 +145,8 @@ def verify(checkpoint: str, state_folder: str | None, as_json: bool) -> None:
 @click.option("--batch", "batch_id", type=int, help="The version at the end of this batch. Default: the newest.")
 @click.option("--columns", metavar="A,B", help="Only these.")
 @_where
-@_limit
-@_target
+@limit_option
+@target_option
 @_state_folder
 @_as_json
 def read(
@@ -154,7 +156,7 @@ def read(
     batch_id: int | None,
     columns: str | None,
     where: tuple[str, ...],
-    limit: int,
+    limit: int | None,
     target: str | None,
     state_folder: str | None,
     as_json: bool,
@@ -173,8 +175,8 @@ def read(
 @click.argument("state")
 @click.argument("old", type=int)
 @click.argument("new", type=int, required=False)
-@_limit
-@_target
+@limit_option
+@target_option
 @_state_folder
 @_as_json
 def diff(
@@ -183,7 +185,7 @@ def diff(
     state: str,
     old: int,
     new: int | None,
-    limit: int,
+    limit: int | None,
     target: str | None,
     state_folder: str | None,
     as_json: bool,
@@ -193,7 +195,7 @@ def diff(
         give(opened.diff(operator, state, old, new), limit, target, as_json)
 
 
-def give(rows: pa.RecordBatchReader, limit: int, target: str | None, as_json: bool) -> None:
+def give(rows: pa.RecordBatchReader, limit: int | None, target: str | None, as_json: bool) -> None:
     """Rows to the terminal, or all of them into a new Parquet file, which is there once it has them all."""
     if target is None:
         show_table(rows, limit, as_json)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import click
@@ -17,6 +18,9 @@ import pyarrow.compute as pc
 from holdfast.errors import InvalidRequest
 
 _CELL_WIDTH_MAX = 60
+#: Rows that a person is shown who says nothing of a limit.
+_SHOWN = 20
+_TAKEN = 1024
 
 
 def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -81,24 +85,25 @@ def condition(schema: pa.Schema, given: Sequence[str]) -> pc.Expression | None:
     return wanted
 
 
-def show_table(rows: Iterable[pa.RecordBatch], limit: int, as_json: bool) -> None:
-    """Prints the first rows."""
-    left = limit
+def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool) -> None:
+    """Prints the first rows; without a limit all of them for machines, some for people."""
+    if limit is None and not as_json:
+        limit = _SHOWN
+    parts = (batch[at : at + _TAKEN] for batch in rows for at in range(0, batch.num_rows, _TAKEN))
+    found = (row for part in parts for row in part.to_pylist())
     shown: list[dict[str, Any]] = []
-    for batch in rows:
-        found = batch.slice(0, left).to_pylist()
-        left -= len(found)
+    for number, row in enumerate(islice(found, limit if limit is None else limit + 1)):
+        if number == limit:
+            if not as_json:
+                click.echo(aligned([*shown[0]], [list(one.values()) for one in shown]))
+            click.echo(f"the first {limit} rows; --limit gives more, --to all of them into a file", err=True)
+            return
         if as_json:
-            for row in found:
-                click.echo(json_line(row))
+            click.echo(json_line(row))
         else:
-            shown += found
-        if left <= 0:
-            break
+            shown.append(row)
     if shown:
-        click.echo(aligned([*shown[0]], [list(row.values()) for row in shown]))
-    if left <= 0 and not as_json:
-        click.echo(f"the first {limit} rows; --limit gives more, --to all of them into a file", err=True)
+        click.echo(aligned([*shown[0]], [list(one.values()) for one in shown]))
 
 
 def size(count: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import click
 
-from holdfast.cli.checkpoints import give
+from holdfast.cli.checkpoints import give, limit_option, target_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.cli.rows import aligned, condition, instant, size
 from holdfast.inspect import Savepoint
@@ -125,14 +125,23 @@ def verify(folder: str, as_json: bool) -> None:
 @click.argument("operator")
 @click.argument("state")
 @click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows that are shown.")
+@limit_option
+@target_option
 @_as_json
-def read(folder: str, operator: str, state: str, where: tuple[str, ...], limit: int, as_json: bool) -> None:
+def read(
+    folder: str,
+    operator: str,
+    state: str,
+    where: tuple[str, ...],
+    limit: int | None,
+    target: str | None,
+    as_json: bool,
+) -> None:
     """The rows of STATE of OPERATOR, with --json an object a line."""
     with said_on_failure():
         opened = Savepoint(folder)
         wanted = condition(opened.read(operator, state).schema, where)
-        give(opened.read(operator, state, filter=wanted), limit, None, as_json)
+        give(opened.read(operator, state, filter=wanted), limit, target, as_json)
 
 
 @contextmanager
