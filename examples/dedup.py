@@ -1,11 +1,12 @@
 """Drops repeats from a topic that a KafkaSink writes with mode="at-least-once". Prints each record once.
 
 Every record has a header, the same in a replay: query id, sink, batch, partition of the batch, index in it. What one
-partition of a query writes to one partition of a topic comes in the order of (batch, index), and a replay begins again
-at a batch's start. So whatever is not higher than the highest so far is a repeat, and one pair of numbers for each
-(partition of the topic, query, sink, partition of the query) is all there is to remember.
+partition of a query writes to one partition of a topic comes batch after batch, and a replay writes a batch to the same
+partitions again, while it is the newest. So the newest batch and the indices in it, for each (partition of the topic,
+query, sink, partition of the query), are all there is to remember. Not the highest index: an attempt that failed may
+have brought a later record and not an earlier one.
 
-This program reads the topic from its start to its end. One that goes on where it was keeps `highest` with its offsets.
+This program reads the topic from its start to its end. One that goes on where it was keeps `newest` with its offsets.
 
     python examples/dedup.py --bootstrap-servers localhost:9092 --topic totals
 """
@@ -14,7 +15,7 @@ import argparse
 
 from confluent_kafka import Consumer, TopicPartition
 
-highest = {}
+newest = {}
 
 
 def is_repeat(message):
@@ -23,10 +24,13 @@ def is_repeat(message):
         return False  # somebody else wrote it
     query, sink, batch, partition, index = headers["holdfast-dedup"].decode().split(":")
     writer = (message.partition(), query, sink, partition)
-    position = (int(batch), int(index))
-    if position <= highest.get(writer, (-1, -1)):
+    known, indices = newest.get(writer, (-1, set()))
+    if int(batch) < known or (int(batch) == known and int(index) in indices):
         return True
-    highest[writer] = position
+    if int(batch) > known:
+        indices = set()
+        newest[writer] = (int(batch), indices)
+    indices.add(int(index))
     return False
 
 

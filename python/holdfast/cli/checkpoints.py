@@ -37,7 +37,9 @@ limit_option = click.option(
 _where = click.option(
     "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold."
 )
-target_option = click.option("--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file.")
+target_option = click.option(
+    "--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file."
+)
 
 
 @click.group()

@@ -391,6 +391,19 @@ def test_the_example_drops_what_is_there_twice(kafka: KafkaWorld) -> None:
     assert shown[-1] == "30 repeats dropped"
 
 
+def test_the_example_drops_what_is_there_twice_of_records_without_keys(kafka: KafkaWorld) -> None:
+    """Kafka's clients draw a partition for such; a replay must draw the same."""
+    topic = kafka.topic(partitions=4)
+    sink = make(kafka.servers, topic, mode="at-least-once", key=None)
+    for _ in range(3):
+        prepared(sink, rows(0, 50))
+    program = Path(__file__).resolve().parents[3] / "examples" / "dedup.py"
+    command = [sys.executable, str(program), "--bootstrap-servers", kafka.servers, "--topic", topic]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    assert sorted(shown[:-1]) == sorted(f" v{n}" for n in range(50))
+    assert {message.partition() for message in read_messages(kafka.servers, topic)} == {0, 1, 2, 3}
+
+
 def test_at_least_once_keeps_a_users_headers_behind_its_own(kafka: KafkaWorld) -> None:
     topic = kafka.topic()
     data = rows(count=1, heads=pa.array([[("h", b"1")]], pa.map_(pa.string(), pa.binary())))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -32,6 +33,7 @@ class PlainWriter:
         self._task = task
         self._layout: Layout | None = None
         self._rows = self._bytes = 0
+        self._counts: dict[str, int] = {}  # of partitions, by topic
         scope = task.scope
         self._dedup = f"{scope.query_id}:{scope.sink}:{task.batch_id}:{task.partition}:".encode()
         self._producer: SendingProducer | None = PRODUCERS.lease(options.producer(), clock or SystemClock())
@@ -43,8 +45,10 @@ class PlainWriter:
         if self._layout is None:
             self._layout = Layout(self._options.columns, self._options.value_format, batch.schema)
         for records in self._layout.records(batch):
-            headers = self._with_dedup(records) if self._options.mode == AT_LEAST_ONCE else None
-            self._producer.send(records, self._options.topic, headers)
+            if self._options.mode == AT_LEAST_ONCE:
+                self._producer.send(self._placed(records), self._options.topic, self._with_dedup(records))
+            else:
+                self._producer.send(records, self._options.topic, None)
             self._rows += len(records)
             self._bytes += records.size_bytes
 
@@ -67,6 +71,27 @@ class PlainWriter:
             self._producer.client.purge()
             self._producer.drop()
             self._producer = None
+
+    def _placed(self, records: Records) -> Records:
+        """With a partition for those without a key: the same in a replay, which the client would draw anew. Readers
+        tell repeats partition by partition.
+        """
+        keys = records.keys
+        if keys is not None and None not in keys:
+            return records
+        partitions = [-1] * len(records) if records.partitions is None else list(records.partitions)
+        for at, partition in enumerate(partitions):
+            if partition < 0 and (keys is None or keys[at] is None):
+                topic = self._options.topic if records.topics is None else records.topics[at]
+                count = self._partitions_of(topic) if topic is not None else 0
+                partitions[at] = (self._rows + at) % count if count else -1
+        return replace(records, partitions=partitions)
+
+    def _partitions_of(self, topic: str) -> int:
+        if topic not in self._counts:
+            assert self._producer is not None  # or it had not come so far
+            self._counts[topic] = self._producer.partitions_of(topic)
+        return self._counts[topic]
 
     def _with_dedup(self, records: Records) -> list[list[tuple[str, bytes | None]]]:
         lead, first = self._dedup, self._rows

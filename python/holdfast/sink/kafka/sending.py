@@ -17,6 +17,7 @@ from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.layout import Records
 
 _FULL_WAIT_S = 0.05
+_ASK_WITHIN_S = 30.0
 _FLUSH_STEP_S = 0.2
 _CAUSE_POLLS = 20
 # The codes that say: another producer has this id now.
@@ -123,6 +124,19 @@ class SendingProducer:
                 produce(name, value, key, partition, headers=of_record)
             except BufferError:
                 self._once_there_is_room(name, value, key, partition, headers=of_record)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0: it is not there, which whoever sends to it is told.
+
+        Raises
+        ------
+        Fenced, InvalidRequest, Unavailable
+            As for `send`.
+        """
+        try:
+            return len(self.client.list_topics(topic, _ASK_WITHIN_S).topics[topic].partitions)
+        except self._kafka.KafkaException as error:
+            self._fail(error.args[0])
 
     def send_one(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Hand over one record to one partition.
