@@ -298,7 +298,7 @@ class WorldSink:
         self._world.step("recovered", answer=True)
         return len(strays)
 
-    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+    def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
         assert scope.claim, "after it was claimed"
         self._world.step("abort former")
         mine = [f"{scope.query_id}-{name}-" for name in self._world.transactions if name not in names]

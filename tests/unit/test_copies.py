@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import functools
 import pickle
@@ -119,6 +120,41 @@ def test_what_cannot_be_copied_is_shared_and_leaves_no_halves() -> None:
     assert after.broken is before.broken and after.of_this_process is before.of_this_process
     assert after.inner == [1] and after.inner is not inner
     assert after.pair[0] is after.inner and after.pair[1] is after
+
+
+class Refuses:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise self.error
+
+
+def test_who_says_that_it_cannot_be_copied_is_shared_and_no_memory_is_no_memory() -> None:
+    before: Any = Holds()
+    before.held = Refuses(copy.Error("no"))
+    assert fresh_copy(before).held is before.held
+    before.held = Refuses(MemoryError())
+    with pytest.raises(MemoryError):
+        fresh_copy(before)
+
+
+def test_no_table_that_a_function_closes_over_is_gone_through() -> None:
+    """For each slot and batch, to see whether the processor is in it."""
+
+    class Table(list[Any]):
+        looked = 0
+
+        def __iter__(self) -> Any:
+            Table.looked += 1
+            return super().__iter__()
+
+    table, before = Table(range(100_000)), Holds()
+    before.look = lambda at: table[at]  # type: ignore[attr-defined]
+    before.mine = lambda at: (before, table[at])  # type: ignore[attr-defined]
+    after: Any = fresh_copy(before)
+    assert (after.look(7), after.mine(8)) == (7, (after, 8))
+    assert Table.looked == 0
 
 
 def test_what_fails_to_be_copied_is_said() -> None:

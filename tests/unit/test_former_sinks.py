@@ -37,7 +37,7 @@ class AnotherKind(WorldSink):
         assert scope.sink == self.name
         return super().traces(scope, newest)
 
-    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+    def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
         assert list(names) == [self.name]
         return 0
 
@@ -74,7 +74,7 @@ def test_what_a_former_sink_has_in_a_record_is_not_aborted() -> None:
 
 def test_former_sinks_that_cannot_be_looked_at_stop_no_query(caplog: pytest.LogCaptureFixture) -> None:
     class Away(WorldSink):
-        def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+        def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
             raise Unavailable("away")
 
     world = World(batches=1)

@@ -184,6 +184,10 @@ class SeveralSinks(KnownTransactions):
         return [name.removeprefix(f"holdfast-{QUERY}-").partition("-e")[0] for name in self.fenced]
 
 
+#: What a record has of a sink in the mode exactly-once.
+IN_TRANSACTIONS = [Committable(0, 0, 1, 1, {"transactional_id": "of a former batch"})]
+
+
 @pytest.mark.parametrize(
     ("mode", "ended"), [("exactly-once", ["old", "old"]), ("at-least-once", ["kafka", "kafka", "old", "old"])]
 )
@@ -198,7 +202,7 @@ def test_a_sink_ends_what_former_ones_have_open_and_leaves_that_of_all_others(
     monkeypatch.setattr(Witnesses, "epochs_of", lambda *_: {})
     sink = KafkaSink("broker:9092", "t", mode=mode)
     monkeypatch.setattr(sink, "_transactions", lambda: transactions)
-    found = sink.abort_former(scope(40, producer_epoch=5), {"kafka", "other"})
+    found = sink.abort_former(scope(40, producer_epoch=5), {"kafka", "other"}, IN_TRANSACTIONS)
     assert transactions.ended() == sorted([*ended, "old"])
     assert found == len(ended) - (mode == "at-least-once")
 
@@ -225,7 +229,10 @@ def test_after_a_batch_only_what_this_drivers_tasks_may_begin_is_fenced(monkeypa
 
 
 def test_who_never_had_transactions_needs_no_permission_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
     def refused(*_: object, **__: object) -> list[tuple[str, str]]:
+        asked.append(1)
         raise Unavailable("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
 
     transactions = SeveralSinks()
@@ -233,6 +240,9 @@ def test_who_never_had_transactions_needs_no_permission_for_any(monkeypatch: pyt
     for mode in ("at-least-once", "none"):
         sink = KafkaSink("broker:9092", "t", mode=mode)  # type: ignore[arg-type]
         monkeypatch.setattr(sink, "_transactions", lambda: transactions)
-        assert sink.abort_former(Scope(QUERY, "run", 40, "kafka"), {"kafka"}) == 0
+        for newest in ([], IN_TRANSACTIONS):  # asked only where there were transactions, and then as far as it may be
+            assert sink.abort_former(Scope(QUERY, "run", 40, "kafka"), {"kafka"}, newest) == 0
+            assert len(asked) == bool(newest)
+        asked.clear()
     with pytest.raises(Unavailable, match="AUTHORIZATION"):
-        sink_of(transactions, monkeypatch).abort_former(scope(40, producer_epoch=5), {"kafka"})
+        sink_of(transactions, monkeypatch).abort_former(scope(40, producer_epoch=5), {"kafka"}, [])

@@ -216,6 +216,26 @@ def test_a_leader_that_moves_ends_no_query(monkeypatch: pytest.MonkeyPatch, hang
     assert Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A, B]) == {A: 7, B: 7}
 
 
+def test_a_topic_that_may_not_be_described_any_more_is_left_out_of_those_that_are_named(
+    monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader
+) -> None:
+    """For a batch that is run again after it: else the query could never go on, whatever its options."""
+
+    def describe(names: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {"t": Future(), "u": Future()}
+        answers["t"].set_result(SimpleNamespace(partitions=[SimpleNamespace(id=0)], topic_id="of-t", is_internal=False))
+        answers["u"].set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+        return answers
+
+    monkeypatch.setattr(hanging, "describe_topics", describe, raising=False)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "t,u", "fetchOffset.numRetries": "1"}
+    cluster = Cluster(SourceOptions.parse(given, streaming=True), hanging)
+    found = cluster.topics_of({"t", "u"})
+    assert (found.partitions, found.topic_ids) == ([("t", 0)], {"t": "of-t"})
+    with pytest.raises(Unavailable, match="TOPIC_AUTHORIZATION_FAILED"):
+        cluster.topics()
+
+
 def test_what_is_refused_is_asked_for_a_few_times_only(monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader) -> None:
     asked = []
 

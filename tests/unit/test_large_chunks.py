@@ -18,6 +18,7 @@ from tests.unit.state_bench import bind, make_context, make_store, purchases
 import holdfast as hf
 from holdfast.errors import InvalidRequest
 from holdfast.state import keyed_scope, outputs
+from holdfast.state.keyed_values import FoldedByCore
 
 LIMIT = 1500
 USERS = [f"user-{number:02}" for number in range(23)]
@@ -224,6 +225,71 @@ def test_a_key_that_no_array_holds_as_often_as_it_has_changes(monkeypatch: pytes
     assert ran(small) == expected
     assert pa.record_batch(small.take_delta()).equals(pa.record_batch(plain.take_delta()))
     assert max(asked) > 40
+
+
+class Firsts(hf.KeyedProcessor):
+    first = hf.ReducingState(pa.struct([("a", pa.binary())]), "first")
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+        self.first.add({"a": b"." * 90})
+        for _ in range(40):
+            self.first.add({"a": b"x"})
+        found = self.first.get()
+        assert found is not None
+        yield {"user": key[0], "found": str(len(found["a"]))}
+
+
+def test_a_result_is_read_once_however_many_values_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as there were values: of a large first one and ten thousand small ones no array held so many."""
+    sizes: list[int] = []
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            given = method(*arguments)
+            if given is None:
+                return None
+            array = pa.array(given)
+            sizes.append(array.nbytes)
+            return array
+
+        return call
+
+    for name in ("_run", "_ask"):
+        monkeypatch.setattr(FoldedByCore, name, counted(getattr(FoldedByCore, name)))
+    out = pa.schema([("user", pa.string()), ("found", pa.string())])
+    context = make_context(1)
+    with bind(Firsts(), out, make_store()) as bound:
+        produced = [*bound.process(purchases(["ada"], [1]), context), *bound.finish(context)]
+    assert [row for _, rows in produced for row in rows.to_pylist()] == [{"user": "ada", "found": "90"}]
+    assert sizes and max(sizes) < 300
+
+
+def test_one_change_that_no_array_holds_is_refused_and_not_divided_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = keyed_scope.KeyScope.begin
+
+    class NoKeys:
+        def __init__(self, keys: Any) -> None:
+            self._keys = keys
+
+        def take(self, indices: Any) -> Any:
+            raise pa.ArrowInvalid("offset overflow")
+
+        def __len__(self) -> int:
+            return len(self._keys)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._keys, name)
+
+    def begin_limited(scope: Any, keys: Any, tuples: Any) -> None:
+        begin(scope, keys, tuples)
+        scope.keys = NoKeys(scope.keys)
+
+    monkeypatch.setattr(keyed_scope.KeyScope, "begin", begin_limited)
+    context = make_context(1)
+    with pytest.raises(InvalidRequest, match="offset overflow"):
+        with bind(Many(), OUT, make_store()) as bound:
+            for produced in (bound.process(purchases(["ada", "bob"], [1, 2]), context), bound.finish(context)):
+                list(produced)
 
 
 def limited(name: str) -> Callable[..., Any]:

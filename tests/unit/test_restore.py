@@ -35,15 +35,18 @@ def test_partitions_whose_loss_was_accepted_are_not_named_unless_they_are_back()
     assert _kept(json.dumps({"a": {"0": 5}})) == {"a": {"0": 5}}
 
 
+@pytest.mark.parametrize(("topic_id", "second"), [("first", 5), ("another", -2)])
 def test_a_partition_that_is_back_goes_on_where_it_was_and_a_new_one_at_its_start(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, topic_id: str, second: int
 ) -> None:
+    """And one that is back in another topic of that name."""
+
     class Brokers:
         def __init__(self, options: object) -> None:
             pass
 
         def topics(self) -> Topics:
-            return Topics([("b", 0), ("b", 1), ("b", 3)], {})
+            return Topics([("b", 0), ("b", 1), ("b", 3)], {"b": topic_id})
 
         def close(self) -> None:
             pass
@@ -51,8 +54,8 @@ def test_a_partition_that_is_back_goes_on_where_it_was_and_a_new_one_at_its_star
     monkeypatch.setattr(cluster, "Cluster", Brokers)
     read = {"b": {"0": 17, "1": 5, "2": 6}}
     options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "b"}
-    found = _with_new_partitions({"b": {"0": 17}}, read, options)
-    assert found == {"b": {"0": 17, "1": 5, "3": -2}}
+    found = _with_new_partitions({"b": {"0": 17}}, read, {"b": "first"}, options)
+    assert found == {"b": {"0": 17, "1": second, "3": -2}}
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,13 @@ def test_times_of_day_go_to_sinks_in_microseconds() -> None:
         assert conform(given, schema, "test").to_pylist() == values
 
 
+def test_times_of_day_of_more_digits_than_the_column_has_are_cut() -> None:
+    """Of a processor's own rows, in nanoseconds: Spark hands them on as they are."""
+    given = pa.record_batch([pa.array([1_999, None], pa.time64("ns"))], names=["at"])
+    found = conform(given, pa.schema([("at", pa.time64("us"))]), "test")
+    assert found["at"].cast(pa.int64()).to_pylist() == [1, None]
+
+
 def test_a_null_is_conformed_whatever_lies_below_it() -> None:
     """Spark puts nulls below a null. Arrow refuses to cast a struct with such to the type that it has already."""
     inner = pa.struct([pa.field("id", pa.int64(), False)])

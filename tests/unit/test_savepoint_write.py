@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import numpy as np
@@ -26,6 +27,7 @@ import holdfast as hf
 from holdfast import savepoint
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint import sorted_rows
+from holdfast.savepoint.manifest import table_folder
 from holdfast.testing.harness import QUERY_ID, Harness
 
 OPERATOR = "under-test"
@@ -460,6 +462,13 @@ class LongNames(hf.BatchProcessor):
 
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
         raise AssertionError("no batch")
+
+
+@pytest.mark.parametrize(("letters", "is_cut"), [(41, False), (42, False), (43, True)])
+def test_names_that_a_file_system_takes_are_the_folders_own(letters: int, is_cut: bool) -> None:
+    """Savepoints have them since version 1."""
+    state = "п" * letters
+    assert (table_folder("totals", state) == f"operators/totals/{quote(state)}") is not is_cut
 
 
 def test_states_with_names_that_are_too_long_for_a_folder(tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
         ask(store, tmp_path)
 
 
+def test_what_a_disk_has_at_its_root_for_its_own_repair_is_not_looked_at(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store" / "lost+found").mkdir()
+    refuse(monkeypatch, "scandir", errno.EACCES, "lost+found")
+    assert [file.name for file in store.list("")] == ["a/one/file", "a/two/file"]
+    refuse(monkeypatch, "scandir", errno.EACCES, "a/two")
+    with pytest.raises(Unavailable, match="failed: a/two: Permission denied; let this user read and write there"):
+        store.list("")
+
+
 def test_a_folder_that_is_missing_is_empty(store: FileStore) -> None:
     assert [store.list("b/"), store.list("a/one/file/"), store.names("b/")] == [[], [], []]
     assert store.sweep("b/", 1 << 60) == 0

@@ -44,7 +44,8 @@ target_option = click.option(
 
 @click.group()
 def checkpoints() -> None:
-    """What a query's checkpoint holds: list, verify, read it, while the query runs or not. Nothing is changed.
+    """What a query's checkpoint holds: list, verify, read it, while the query runs or not. Nothing is changed but by
+    gc and repair, with --yes.
 
     CHECKPOINT is the folder that was given as checkpoint=. A version is named by the batch whose end it is.
 

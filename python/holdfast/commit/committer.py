@@ -243,7 +243,8 @@ class Committer:
             if newest is not None and newest > batch_id:
                 raise Incompatible(
                     f"batch {batch_id} runs again, but {self._where()} has records of batches {self._log.batches[0]} "
-                    f"to {newest} only: Spark's checkpoint was rolled back further than records are kept, and what "
+                    f"to {newest} only: Spark's checkpoint was rolled back further than records are kept "
+                    f"(spark.holdfast.retainedBatches, by default spark.sql.streaming.minBatchesToRetain), and what "
                     f"of the batch is visible is not known. Roll back to batch {self._log.batches[0]} at most. Or, to "
                     f"write the output of all batches from {batch_id} on once more, under identities of its own, run "
                     f"`holdfast fork {self._store.uri}`"

@@ -8,24 +8,26 @@ other side. Owner: the driver's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from holdfast.commit.record import CommitRecord, SinkRecord
 from holdfast.commit.record_log import RecordLog
-from holdfast.commit.sink import Scope, Sink
+from holdfast.commit.sink import Committable, Scope, Sink
 from holdfast.errors import Corrupt, HoldfastError
 
 _LOGGER = logging.getLogger("holdfast.commit")
 #: The kind whose readers wait for what is open.
 _KAFKA = "kafka"
+#: One after the other, at each start.
+_READ_MAX = 16
 
 
 @runtime_checkable
 class EndsOthers(Protocol):
     """A sink that finds at its other side what sinks of its kind have open there under other names."""
 
-    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
+    def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
         """Abort what this query has open there under a name that no sink of it has now. Gives the number of strays.
 
         On the driver, once a run, when all that the newest record names has been committed.
@@ -36,6 +38,8 @@ class EndsOthers(Protocol):
             This sink's.
         names
             Of all sinks of this kind that the query has now: each looks after its own.
+        newest
+            What the newest record has of sinks of this kind.
 
         Raises
         ------
@@ -48,7 +52,8 @@ def recorded_sinks(log: RecordLog) -> Mapping[str, SinkRecord]:
     """All names of sinks in the records that are kept, each with what the newest of those that were read says of it.
 
     Not all are read: a driver has the same sinks in all of its batches, and between two records of one driver there are
-    no others. One that cannot be read is left out: an older one, which another driver may just have deleted.
+    no others. Where each batch had a driver of its own, only the newest are: a copy is of one of those. One that cannot
+    be read is left out: an older one, which another driver may just have deleted.
     """
     batches = log.batches
     read: dict[int, CommitRecord | None] = {}
@@ -64,10 +69,10 @@ def recorded_sinks(log: RecordLog) -> Mapping[str, SinkRecord]:
 
     def look(low: int, high: int) -> None:
         first, last = epoch_of(low), epoch_of(high)
-        if high - low > 1 and (first is None or first != last):
+        if high - low > 1 and len(read) < _READ_MAX and (first is None or first != last):
             middle = (low + high) // 2
-            look(low, middle)
             look(middle, high)
+            look(low, middle)
 
     if batches:
         look(0, len(batches) - 1)
@@ -89,8 +94,10 @@ def end_former_sinks(sinks: Collection[Sink], scope_of: Callable[[str], Scope], 
     for sink in sinks:
         if isinstance(sink, EndsOthers):
             reached.add(sink.kind)
+            recorded = record.sinks.values() if record is not None else ()
+            newest = [committable for one in recorded if one.kind == sink.kind for committable in one.committables]
             try:
-                sink.abort_former(scope_of(sink.name), {one.name for one in sinks if one.kind == sink.kind})
+                sink.abort_former(scope_of(sink.name), {one.name for one in sinks if one.kind == sink.kind}, newest)
             except HoldfastError as error:
                 _LOGGER.warning(
                     "what sinks that this query had under other names than %r may have open stays so until a time "

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.names import operator_prefix, query_folder
+from holdfast.checkpoint.names import operator_prefix, parse_version, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
 from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
@@ -430,10 +430,11 @@ class Checkpoint:
         return self._versions.slot(self.record(stored.operator), stored.slot).whole(stored)
 
     def _begun(self) -> list[str]:
-        """The names of operators that have stored a version; whether it was ever committed is not looked at."""
+        """The names of operators of which a version was committed: another one was made on top of it."""
         folder = query_folder(self.query_id) + "/"
         names = (file.name[len(folder) :] for file in self._state.list(folder) if "/delta/" in file.name)
-        return sorted({unquote(name.partition("/")[0]) for name in names})
+        versions = ((name.partition("/")[0], parse_version(name)) for name in names)
+        return sorted({unquote(name) for name, version in versions if version is not None and version[0] > 1})
 
     def _operator_names(self) -> list[str]:
         folder = operator_prefix(self.query_id, "x").rpartition("/")[0] + "/"

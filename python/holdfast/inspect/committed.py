@@ -38,8 +38,8 @@ class Committed:
     spark_reader
         Reads state that is not kept by Spark's default provider; None: such a checkpoint is refused.
     begun
-        The names of the query's operators that have stored something, each of which is one of Spark's stateful
-        operators; by default it is not known where they store it.
+        The names of the query's operators of which a version was committed, each of which is one of Spark's stateful
+        operators; by default it is not known where they store them.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Committed:
         if len(state.numbers) < len(begun):
             raise Corrupt(
                 f"{self.store.uri} has Spark's state of {len(state.numbers)} stateful operators, and the query has "
-                f"{len(begun)} that have stored versions: {', '.join(map(repr, begun))}. {CUT_OFF}"
+                f"{len(begun)} that have committed versions: {', '.join(map(repr, begun))}. {CUT_OFF}"
             )
 
 

@@ -171,7 +171,9 @@ class Restore(Beginning):
                 "sources go on: docs/guide/rescale.md"
             )
         kept = _kept(sources[source])
-        return json.dumps(kept if options is None else _with_new_partitions(kept, offsets, options))
+        if options is None:
+            return json.dumps(kept)
+        return json.dumps(_with_new_partitions(kept, offsets, _topic_ids(sources[source]), options))
 
     def plan(
         self, processor: Processor | type[Processor] | None = None, *, name: str | None = None, slots: int | None = None
@@ -255,20 +257,35 @@ def _kept(text: str | None) -> dict[str, dict[str, int]]:
     return {topic: partitions for topic, partitions in kept.items() if partitions}
 
 
+def _topic_ids(text: str | None) -> dict[str, str]:
+    """By name, as far as a source of ours has noted them."""
+    found = json.loads(text or "{}")
+    return dict(found.get("topic_ids", {})) if "format" in found else {}
+
+
 def _with_new_partitions(
-    kept: Mapping[str, Mapping[str, int]], all_read: Mapping[str, Mapping[str, int]], options: Mapping[str, object]
+    kept: Mapping[str, Mapping[str, int]],
+    all_read: Mapping[str, Mapping[str, int]],
+    topic_ids: Mapping[str, str],
+    options: Mapping[str, object],
 ) -> dict[str, dict[str, int]]:
-    """``kept``, and what there is now: what was gone and is back goes on where it was, what is new at its earliest."""
+    """``kept``, and what there is now: what was gone and is back goes on where it was, what is new at its earliest. So
+    does what is back as another topic of that name.
+    """
     from holdfast.source.kafka.bounds import EARLIEST_OFFSET  # loads the client, which not everybody has
     from holdfast.source.kafka.cluster import Cluster
+    from holdfast.source.kafka.doubt import differ
     from holdfast.source.kafka.options import SourceOptions
 
     found = {topic: dict(partitions) for topic, partitions in kept.items()}
     given = {name: str(value) for name, value in options.items() if not name.lower().startswith("starting")}
     cluster = Cluster(SourceOptions.parse(given, streaming=True))
     try:
-        for topic, number in cluster.topics().partitions:
-            start = all_read.get(topic, {}).get(str(number), EARLIEST_OFFSET)
+        topics = cluster.topics()
+        for topic, number in topics.partitions:
+            is_another = topic in topics.topic_ids and differ(topic_ids.get(topic), topics.topic_ids[topic])
+            read = {} if is_another else all_read.get(topic, {})
+            start = read.get(str(number), EARLIEST_OFFSET)
             found.setdefault(topic, {}).setdefault(str(number), start)
     finally:
         cluster.close()

@@ -196,7 +196,7 @@ class Manifest:
 
 
 #: Of the names of folders: file systems have 255 bytes for one, and letters outside of ASCII take six or nine each.
-_FOLDER_NAME_MAX = 240
+_FOLDER_NAME_MAX = 255
 _FOLDER_NAME_KEPT = 200
 
 

@@ -35,7 +35,8 @@ def of_pandas(frame: Any, schema: pa.Schema, where: str) -> pa.Table:
     try:
         # Bytes that a column has as numpy's, Arrow takes up to the first NUL, and does not tell.
         in_numpy = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind in "SU"]
-        table = pa.Table.from_pandas(frame.astype(dict.fromkeys(in_numpy, object)), preserve_index=False)
+        whole = frame.astype(dict.fromkeys(in_numpy, object)) if in_numpy else frame
+        table = pa.Table.from_pandas(whole, preserve_index=False)
         wanted = [name for name in table.schema.names if name in schema.names and _has_floats(schema.field(name).type)]
         # Types of pandas' own have nulls of their own, and a NaN of theirs stays one.
         doubtful = [name for name in wanted if isinstance(frame[name].dtype, np.dtype)]

@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from pyspark.errors import PySparkRuntimeError, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -74,8 +74,8 @@ def start(
         attempt that did not count are deleted from it; docs/rfcs/0020 says when that matters. In a bucket or HDFS both
         are done where ``spark.holdfast.checkpoint.dir`` is there too.
     session
-        By whose settings ``checkpoint`` is looked at: ``df.sparkSession``, where the program has several sessions. By
-        default the one that is active, or in a thread of the program's own, where none is, the program's first.
+        By whose settings ``checkpoint`` is looked at: ``df.sparkSession``, where the program has several sessions, or
+        in a thread of its own. By default the one that is active, and in a thread of the program's own none is.
 
     Returns
     -------
@@ -113,17 +113,16 @@ def start(
 
 
 def _session_here() -> SparkSession | None:
-    """The active session, or in a thread of the program's own, which has none, the first one: a writer does not tell
-    its own.
+    """The active session: a writer does not tell its own. In a thread of the program's own there is none, and another
+    query's would be no better: how many batches it retains decides what of Spark's must be left as it is.
     """
-    try:
-        return SparkSession.active()
-    except PySparkRuntimeError:
+    session = SparkSession.getActiveSession()
+    if session is None:
         _LOGGER.warning(
-            "no Spark session is active here: the checkpoint is looked at as if none of its settings were set; "
-            "give hf.start(session=df.sparkSession)"
+            "no Spark session is active in this thread: what Spark snapshotted of attempts that do not count is left "
+            "as it is, and settings for the checkpoint's place are not known; give hf.start(session=df.sparkSession)"
         )
-        return None
+    return session
 
 
 def _prepare(checkpoint: str, session: SparkSession | None) -> None:

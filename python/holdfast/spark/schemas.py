@@ -201,7 +201,8 @@ def _file_time(kind: Any) -> pa.DataType:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array.cast(kind)
+    # A processor may have given a time of day in more digits than the column has: they are cut, as Spark cuts them.
+    return array.cast(kind, safe=not pa.types.is_time(kind))
 
 
 def _arrow_type(kind: spark.DataType, where: str, times: _Times) -> pa.DataType:

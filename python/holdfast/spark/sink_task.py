@@ -92,9 +92,9 @@ def decode_results(data: Sequence[bytes], run_anew: Callable[[set[int]], set[int
         Of the stages of the tasks, those that Spark ran more than once.
     """
     told = [json.loads(one) for one in data]
-    stages = [one.pop("stage") for one in told]
-    anew = run_anew(set(stages))
-    return [_result(one, stage in anew) for one, stage in zip(told, stages)]
+    stages = [one.pop("stage", None) for one in told]  # executors of an earlier version tell none
+    anew = run_anew({stage for stage in stages if stage is not None})
+    return [_result(one, stage is None or stage in anew) for one, stage in zip(told, stages)]
 
 
 def _result(told: dict[str, Any], run_anew: bool) -> TaskResult:

@@ -79,8 +79,8 @@ def write_exactly_once(
     output_mode
         As for ``DataStreamWriter.outputMode``.
     settings
-        ``commit.retry.max`` and others, over the session's ``spark.holdfast.*``. Those of operators do nothing here:
-        they are for ``hf.keyed`` and ``hf.connect``.
+        ``commit.retry.max`` and others, over the session's ``spark.holdfast.*``. Those of operators do nothing here,
+        but for ``retainedBatches``: they are for ``hf.keyed`` and ``hf.connect``.
 
     Returns
     -------

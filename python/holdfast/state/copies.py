@@ -6,6 +6,7 @@ the processor that was copied, so here such functions are made anew, around the 
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ def _own_copier() -> Any:
     assert spec is not None and spec.loader is not None
     copier: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copier)
+    copier.Error = copy.Error  # of a class of the user's that says it cannot be copied
     copier._deepcopy_dispatch[FunctionType] = _copied_function
     copier._atomic_types = getattr(copier, "_atomic_types", frozenset()) - {FunctionType}  # since Python 3.14
     return copier
@@ -55,7 +57,7 @@ class _Memo(dict[int, Any]):
 
     def holds_processor(self, value: Any) -> bool:
         """Whether a function, or what it is in, leads to the processor by what functions close over, by their defaults,
-        by lists, dicts, tuples and sets.
+        by lists, dicts, tuples and sets that are not large.
         """
         waiting, seen = [value], dict[int, Any]()
         while waiting:
@@ -95,6 +97,8 @@ def fresh_copy(processor: Kind) -> Kind:
 def _attribute(processor: Processor, name: str, value: Any, memo: _Memo) -> Any:
     try:
         return memo.copied(value)
+    except MemoryError:
+        raise
     except Exception as error:
         if _says_uncopyable(error):
             return value
@@ -107,7 +111,7 @@ def _attribute(processor: Processor, name: str, value: Any, memo: _Memo) -> Any:
 
 def _says_uncopyable(error: Exception) -> bool:
     """Of locks, files, modules; and of what may not be pickled, as Spark's broadcast variables."""
-    if isinstance(error, (TypeError, RuntimeError, _copier.Error)):
+    if isinstance(error, (TypeError, RuntimeError, copy.Error)):
         return not isinstance(error, RecursionError)
     return any(one.__name__ == "PickleError" for one in type(error).__mro__)
 
@@ -154,10 +158,12 @@ def _parts(value: Any) -> Iterable[Any]:
         return (value.__self__, value.__func__)
     if isinstance(value, functools.partial):
         return (value.func, *value.args, *value.keywords.values())
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
+    if not isinstance(value, (dict, list, tuple, set, frozenset)) or len(value) > _SEARCHED_MAX:
+        return ()
+    return value.values() if isinstance(value, dict) else value
 
 
+#: Entries of a list or the like in which functions are looked for: tables that a function closes over have more.
+_SEARCHED_MAX = 1000
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _copier = _own_copier()

@@ -201,19 +201,29 @@ class _Frames:
         # Otherwise a null of any key makes floats of all integers of the chunk, and past 2**53 others of them.
         self._frame = chunk.to_pandas(integer_object_nulls=True)
         self._index = pandas.RangeIndex
-        #: Columns of Python's objects for some keys' nulls, by position; other keys have them as numpy has them.
+        #: Columns of Python's objects for some keys' nulls, by position, each with how many nulls there are before each
+        #: row. Other keys have them as numpy has them: in a frame without those nulls, which is for them.
         self._with_nulls = [
-            (at, column) for at, column in enumerate(chunk.columns) if column.null_count and _is_whole(column.type)
+            (at, np.concatenate([[0], np.cumsum(column.is_null().to_numpy(zero_copy_only=False))]))
+            for at, column in enumerate(chunk.columns)
+            if column.null_count and _is_whole(column.type)
         ]
+        self._without = self._frame.copy(deep=False)
+        for at, _ in self._with_nulls:
+            column = chunk.column(at)
+            nothing = pa.scalar(False if is_type.is_boolean(column.type) else 0, column.type)
+            self._without.isetitem(at, column.fill_null(nothing).to_numpy(zero_copy_only=False))
 
     def slice(self, offset: int, length: int) -> Any:
+        end = offset + length
+        whole = [at for at, nulls in self._with_nulls if nulls[offset] == nulls[end]]
+        source = self._without if len(whole) == len(self._with_nulls) else self._frame
         # A frame of its own: to pandas 2 a mere slice is a copy that had better not be changed, and it warns.
-        frame = self._frame.iloc[offset : offset + length].copy(deep=False)
+        frame = source.iloc[offset:end].copy(deep=False)
         frame.index = self._index(length)
-        for at, column in self._with_nulls:
-            own = column.slice(offset, length)
-            if not own.null_count:
-                frame.isetitem(at, own.to_numpy(zero_copy_only=False))  # which it copies
+        if source is self._frame:
+            for at in whole:
+                frame.isetitem(at, self._without.iloc[offset:end, at].to_numpy())  # which it copies
         return frame
 
 

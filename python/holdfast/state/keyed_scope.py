@@ -76,6 +76,8 @@ class KeyScope:
         """The keys at these positions, any number of times; TooMuch where that is more than one array holds."""
         try:
             return self.keys.take(pa.array(indices, pa.int32()))
+        except pa.ArrowMemoryError:
+            raise
         except pa.ArrowException as error:
             raise TooMuch(f"{len(indices)} times the keys of so many changes: {error}") from None
 
@@ -186,7 +188,9 @@ class KeyedState(LiveState, ABC):
             first, end = parts.pop()
             try:
                 change(first, end)
-            except TooMuch:
+            except TooMuch as error:
+                if end - first < 2:  # one change, which nobody divides
+                    raise self.failed(InvalidRequest(str(error))) from None
                 middle = (first + end) // 2
                 parts += [(middle, end), (first, middle)]
             except InvalidRequest as error:

@@ -196,13 +196,13 @@ class FoldedByCore(KeyedAggregatingState):
         self._drop(index)
 
         def add(first: int, end: int) -> None:
-            nonlocal result
             indices = [index] * (end - first)
             values = self._asked_arrow(mine[first:end], self._type, indices, "")
-            result = self._last_of(pa.array(self._run(self._table.add, self._scope.several(indices), values)))
+            self._run(self._table.add_only, self._scope.several(indices), values)
 
         self._in_parts(add, len(mine))
-        return result
+        # Read once: the core's own results are one for each value, each as large as the accumulator may be.
+        return self._last_of(pa.array(self._ask(self._table.get, self._scope.current()))) if mine else result
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""

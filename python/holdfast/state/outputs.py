@@ -126,6 +126,8 @@ class OutputRows:
             some = parts.pop()
             try:
                 self._batches += convert(some)
+            except MemoryError:
+                raise
             except (InvalidRequest, pa.ArrowException) as error:
                 halves = _halves(some) if sum(map(_size_bytes, some)) > UNDIVIDED_BYTES else []
                 parts += reversed(halves)

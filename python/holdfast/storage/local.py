@@ -275,8 +275,11 @@ def is_file(path: str) -> bool:
 
 
 def _unless_missing(error: OSError) -> None:
-    """A folder that cannot be listed is not an empty one; `os.walk` would take it for that."""
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    """A folder that cannot be listed is not an empty one; `os.walk` would take it for that. But for the one that a disk
+    has at its root for its own repair.
+    """
+    is_repair = os.path.basename(str(error.filename)) == "lost+found"
+    if not is_repair and not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
 
@@ -319,6 +322,8 @@ def _is_within(path: str, folder: str) -> bool:
 
 def _explain(error: OSError, root: str) -> str:
     text = error.strerror or str(error)
+    if isinstance(error.filename, str) and error.filename != root and _is_within(error.filename, root):
+        text = f"{os.path.relpath(error.filename, root)}: {text}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         with suppress(OSError):
             text += f" ({shutil.disk_usage(root).free} bytes are free there)"

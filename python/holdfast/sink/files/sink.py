@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +48,7 @@ _README = b"""Written by Holdfast. batches/ names the files that each batch comm
 """
 #: Files of a batch that get their names at once, where each takes some answers of a store that is elsewhere.
 _PUBLISH_THREADS = 8
+_COMPARING = threading.Lock()
 #: Files that are still being written have no name yet, whatever the clock says.
 _ALWAYS_MS = 1 << 62
 
@@ -283,7 +285,9 @@ def _publish(store: FileStore, one: Committable) -> Outcome:
     made = store.copy_if_absent(staged, published)
     if made is None:
         return Outcome.LOST
-    if not made and not _is_ours(store, one):  # it was made by an earlier call, or by whom?
+    with _COMPARING:  # one copy of a file on this disk at a time
+        is_strange = not made and not _is_ours(store, one)
+    if is_strange:  # made by whom? Not by an earlier call
         raise Undecided(
             f"{published} in {store.uri} is there, but is not what the commit record says was staged as {staged}: "
             f"expected checksum {one.body['checksum']}. If it is damaged, restore it; if nothing should be there, "

@@ -113,7 +113,8 @@ class FileWriter:
         raise InvalidRequest(
             f"{self._who()}: {self._store.uri} on host {socket.gethostname()} is not the folder that the driver has "
             f"under this name: what the driver left there is not here. Give FileSink a folder that the driver and all "
-            f"executors have mounted under one path (NFS or the like), or a prefix in a bucket"
+            f"executors have mounted under one path (NFS or the like), or a prefix in a bucket. If what was in it was "
+            f"deleted, start the query again"
         )
 
     def _refuse(self, is_fenced: bool) -> None:

@@ -299,10 +299,12 @@ class KafkaSink:
         )
         return len(strays)
 
-    def abort_former(self, scope: Scope, names: Collection[str]) -> int:
-        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: as far as this user may, since who never had
-        transactions needs no permission for any.
+    def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
+        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: where there were transactions at all, and as
+        far as this user may, since who never had any needs neither permission nor a topic for them.
         """
+        if not self._transactional and not any("transactional_id" in one.body for one in newest):
+            return 0
         try:
             strays = FormerSinks(self._options, self._transactions(), scope).abort(names)
         except HoldfastError as error:

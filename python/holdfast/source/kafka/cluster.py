@@ -77,8 +77,11 @@ class Cluster:
         return Topics(wanted, {name: topic_id for name, topic_id in found.topic_ids.items() if name in read})
 
     def topics_of(self, names: Set[str]) -> Topics:
-        """These topics with all their partitions, whatever the subscription names; what does not exist is left out."""
-        return _topics(self._ask("partitions", lambda within_s: self._describe(sorted(names), within_s)))
+        """These topics with all their partitions, whatever the subscription names; what does not exist, or may not be
+        described any more, is left out.
+        """
+        denied = self._kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+        return _topics(self._ask("partitions", lambda within_s: self._describe(sorted(names), within_s, denied)))
 
     def topic_id(self, topic: str) -> str | None:
         """The id of a topic as it is now; None: it does not exist."""
@@ -197,17 +200,18 @@ class Cluster:
             raise kafka.KafkaException(kafka.KafkaError(code, said))
         return offsets
 
-    def _describe(self, names: Sequence[str], within_s: float) -> dict[str, Any]:
+    def _describe(self, names: Sequence[str], within_s: float, *left_out: int) -> dict[str, Any]:
         futures = self._admin.describe_topics(self._kafka.TopicCollection(list(names)), request_timeout=within_s)
-        return dict(self._present(futures.items()))
+        return dict(self._present(futures.items(), *left_out))
 
-    def _present(self, futures: Iterable[tuple[Any, Future[Any]]]) -> list[tuple[Any, Any]]:
-        """The answers for what exists, and has a leader."""
+    def _present(self, futures: Iterable[tuple[Any, Future[Any]]], *left_out: int) -> list[tuple[Any, Any]]:
+        """The answers for what exists, and has a leader; and is refused with none of the codes that are left out."""
         error_codes = self._kafka.KafkaError
         # The last: none of all that were asked for exists, or has a leader, as when the brokers have just started.
         gone = (
             *(error_codes.UNKNOWN_TOPIC_OR_PART, error_codes._UNKNOWN_TOPIC, error_codes._UNKNOWN_PARTITION),
             error_codes._NOENT,
+            *left_out,
         )
         present = []
         for key, future in futures:

@@ -164,22 +164,24 @@ class _RangeReader:
                 # Time that the consumer of this generator took must not count.
                 before, self._progress_ms = reached, self._clock.elapsed_ms()
             elif self._clock.elapsed_ms() - self._progress_ms > self._options.poll_timeout_ms:
-                self._suspect(position)
+                is_cut_off = self._suspect(position)
                 self._progress_ms = self._clock.elapsed_ms()
-                continue
+                if is_cut_off:
+                    continue
             self._take(self._fetch(end - position))
 
-    def _suspect(self, position: int) -> None:
+    def _suspect(self, position: int) -> bool:
         """Nothing came for so long. A stretch of aborted records is skipped without a word: a client that counts what
-        it fetches takes over, and goes on for as long as it gets further. Where the log ends, none would.
+        it fetches takes over, and goes on for as long as it gets further. Where the log ends, none would: whether the
+        rest of the range is left out for that.
         """
         if self._consumer.cursor.is_at_end_of_log and self._is_cut_off(position):
             self._consumer.cursor.skip_to(self.wanted.end)
             self._consumer.place = None
-            return
+            return True
         if not self._consumer.is_watched:
             self._pool.watch(self._consumer, self.wanted, self._options.poll_timeout_ms)
-            return
+            return False
         raise Unavailable(
             f"Kafka at {self._options.client['bootstrap.servers']} handed over nothing for {self.wanted} at offset"
             f" {position}, and the client got no further, within {self._options.poll_timeout_ms} ms"
