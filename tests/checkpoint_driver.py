@@ -205,6 +205,14 @@ class SlotDriver:
         assert process.state.recovery is not None
         return process.state.recovery.way
 
+    def pass_time(self, ms: int) -> None:
+        """By the clock of the machine, and by that of the storage, whose files are older then."""
+        self.clock.ms += ms
+        for path in glob.glob(os.path.join(self.folder, "store", "**", "*"), recursive=True):
+            if os.path.isfile(path):
+                status = os.stat(path)
+                os.utime(path, ns=(status.st_atime_ns - ms * 1_000_000, status.st_mtime_ns - ms * 1_000_000))
+
     # --- files, for damage
     def stored(self, pattern: str) -> list[str]:
         return sorted(glob.glob(os.path.join(self.folder, "store", slot_prefix(PREFIX, self.slot), pattern)))

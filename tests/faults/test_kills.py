@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoint_crash_worker import load
 from tests.faults.program import FaultFile
+from tests.slot_checkpoint import age
 
 from holdfast.checkpoint import Host
 from holdfast.fault_points import POINTS
@@ -82,6 +83,7 @@ def test_what_killed_uploads_left_is_removed_after_the_grace_time(tmp_path):
             return driver_clock.elapsed_ms()
 
     driver_clock, driver.clock = driver.clock, Tomorrow()
+    age(tmp_path, days=1)  # storage has a clock of its own
     driver.play_some(driver.process(), 20)
     assert not strays & set(driver.stored("sst/*"))
     assert files_named(driver) <= set(driver.stored("sst/*"))

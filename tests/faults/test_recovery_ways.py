@@ -400,7 +400,7 @@ def test_storage_does_not_grow_without_end(driver):
     sizes = []
     for seed in range(6):
         driver.play_some(process, 25, seed=seed)
-        driver.clock.ms += 2 * 3_600_000
+        driver.pass_time(2 * 3_600_000)
         sizes.append(len(driver.stored("*/*")))
     assert sizes[-1] <= max(sizes[:3]) + 5, sizes
     assert len(driver.local("bases/*")) <= 2

@@ -240,9 +240,11 @@ def test_who_never_had_transactions_needs_no_permission_for_any(monkeypatch: pyt
     for mode in ("at-least-once", "none"):
         sink = KafkaSink("broker:9092", "t", mode=mode)  # type: ignore[arg-type]
         monkeypatch.setattr(sink, "_transactions", lambda: transactions)
-        for newest in ([], IN_TRANSACTIONS):  # asked only where there were transactions, and then as far as it may be
-            assert sink.abort_former(Scope(QUERY, "run", 40, "kafka"), {"kafka"}, newest) == 0
-            assert len(asked) == bool(newest)
-        asked.clear()
+        # Asked only where there may have been transactions, and then as far as it may be.
+        plain = [Committable(0, 0, 1, 1, {"mode": mode})]
+        for epoch, newest, asks in ((1, [], 0), (2, plain, 0), (2, [], 1), (2, IN_TRANSACTIONS, 1)):
+            asked.clear()
+            assert sink.abort_former(Scope(QUERY, "run", epoch, "kafka"), {"kafka"}, newest) == 0
+            assert len(asked) == asks
     with pytest.raises(Unavailable, match="AUTHORIZATION"):
         sink_of(transactions, monkeypatch).abort_former(scope(40, producer_epoch=5), {"kafka"}, [])

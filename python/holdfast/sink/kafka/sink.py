@@ -300,10 +300,12 @@ class KafkaSink:
         return len(strays)
 
     def abort_former(self, scope: Scope, names: Collection[str], newest: Sequence[Committable]) -> int:
-        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: where there were transactions at all, and as
-        far as this user may, since who never had any needs neither permission nor a topic for them.
+        """See `holdfast.commit.former_sinks.EndsOthers`. In another mode: where there may have been transactions, and
+        as far as this user may, since who never had any needs neither permission nor a topic for them.
         """
-        if not self._transactional and not any("transactional_id" in one.body for one in newest):
+        had_some = any("transactional_id" in one.body for one in newest)
+        is_unknown = not newest and scope.epoch > 1  # a batch may have been interrupted before the first record
+        if not self._transactional and not had_some and not is_unknown:
             return 0
         try:
             strays = FormerSinks(self._options, self._transactions(), scope).abort(names)
