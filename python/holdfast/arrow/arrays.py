@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
@@ -93,17 +94,21 @@ def list_lengths(lists: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return lengths
 
 
-def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Where the entries lie that belong to maps which are not null; and the offsets of these entries end to end, null
-    where a map is.
+def elements(offsets: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Where the elements, or entries, lie that belong to lists, or maps, which are there; and the offsets of these end
+    to end.
     """
-    offsets = maps.offsets.to_numpy()
-    valid = maps.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.where(valid, np.diff(offsets), 0)
     ends = np.cumsum(lengths)
     rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(offsets[:-1] - (ends - lengths), lengths)
-    starts = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.concatenate([~valid, [False]]))
-    return pa.array(rows, pa.int64()), starts
+    return pa.array(rows, pa.int64()), np.concatenate([[0], ends]).astype(np.int64)
+
+
+def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """As `elements`; offsets are null where a map is."""
+    valid = maps.is_valid().to_numpy(zero_copy_only=False)
+    rows, offsets = elements(maps.offsets.to_numpy(), valid)
+    return rows, pa.array(offsets, pa.int32(), mask=np.append(~valid, False))
 
 
 def _list_of(values: pa.Array, lists: pa.Array, expected: pa.DataType, mask: pa.Array | None) -> pa.Array:

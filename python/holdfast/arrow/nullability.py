@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import elements
 from holdfast.arrow.types import nested
 
 #: Rows that lie below a null.
@@ -35,7 +36,7 @@ def _settled(array: pa.Array, absent: Absent) -> pa.Array:
         fields = [_field(array.field(number), field, gone) for number, field in enumerate(kind)]
         mask = pa.array(_nulls(array)) if array.null_count else None
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
-    rows, offsets = _elements(array.offsets.to_numpy(), ~gone)
+    rows, offsets = elements(array.offsets.to_numpy(), ~gone)
     there = np.zeros(len(rows), np.bool_)
     starts = pa.array(offsets, array.offsets.type, mask=np.append(gone, False))
     if is_type.is_map(kind):
@@ -82,14 +83,6 @@ def _all_valid(array: pa.Array) -> pa.Array:
     if is_type.is_null(kind) or is_type.is_dictionary(kind) or nested(kind) or isinstance(kind, pa.BaseExtensionType):
         return array
     return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], 0, array.offset)
-
-
-def _elements(offsets: npt.NDArray[np.int64], valid: Absent) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Where the elements lie that belong to lists which are there; and the offsets of these end to end."""
-    lengths = np.where(valid, np.diff(offsets), 0)
-    ends = np.cumsum(lengths)
-    rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(offsets[:-1] - (ends - lengths), lengths)
-    return pa.array(rows, pa.int64()), np.concatenate([[0], ends]).astype(np.int64)
 
 
 def _nulls(array: pa.Array) -> Absent:
