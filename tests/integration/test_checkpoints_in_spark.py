@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,23 @@ def test_with_sparks_rocksdb_provider_spark_reads(query: Query, spark: SparkSess
         with query.open(spark) as checkpoint:
             for batch_id in (1, 3):
                 assert totals(checkpoint.read("running totals", "total", batch_id=batch_id)) == expected(batch_id + 1)
+    finally:
+        spark.conf.set(PROVIDER, before)
+
+
+@pytest.mark.parametrize("missing", [("1/1", "1/_metadata"), ("1",), ("0/1",), ("0/_metadata",)], ids=",".join)
+def test_a_copy_that_was_cut_off_is_no_less_refused_where_spark_reads(
+    query: Query, spark: SparkSession, missing: tuple[str, ...]
+) -> None:
+    before: Any = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, ROCKSDB)
+    try:
+        query.run(3)
+        for name in missing:
+            shutil.rmtree(query.stream.checkpoint / "state" / name)
+        with query.open(spark) as checkpoint, pytest.raises(Exception) as refused:
+            checkpoint.read("running totals", "total").read_all()
+        assert isinstance(refused.value, hf.Corrupt), refused.value
     finally:
         spark.conf.set(PROVIDER, before)
 

@@ -39,6 +39,7 @@ _OPERATOR = "applyInPandasWithState"
 HANDLE_FORMAT = b'"format":"holdfast.handle"'
 _FILE = re.compile(r"state/(\d+)/(\d+)/(\d+)\.(delta|snapshot)")
 _OF_OPERATOR = re.compile(r"state/(\d+)/")
+_OF_PARTITION = re.compile(r"state/(\d+)/(\d+)/")
 _DESCRIBED = re.compile(r"state/(\d+)/_metadata/(?:.+/)?[^./][^/]*")
 _METADATA = re.compile(r"state/(\d+)/_metadata/metadata")
 _ROWS_BYTES_MAX = 1 << 30
@@ -107,6 +108,13 @@ class SparkState:
     def numbers(self) -> Set[int]:
         """Of all stateful operators of which there is anything."""
         return {int(match.group(1)) for name in self._files if (match := _OF_OPERATOR.match(name))}
+
+    def lacking(self, operator: int, partitions: int) -> Set[int]:
+        """The partitions of an operator of which there is nothing. Spark writes each with every batch, and reads those
+        that it finds.
+        """
+        found = {int(m[2]) for name in self._files if (m := _OF_PARTITION.match(name)) and int(m[1]) == operator}
+        return set(range(partitions)) - found
 
     def unknown(self, *, readable: bool) -> Set[int]:
         """Those of which nothing tells what they are: Spark's description of them is not there, nor, where their state
