@@ -96,7 +96,7 @@ class Committed:
                 texts = list(self._state.texts(operator, batch.batch_id + 1, batch.partitions))
             else:
                 assert self._spark_reader is not None  # refused before
-                if lacking := self._state.lacking(operator.number, batch.partitions):
+                if lacking := self._state.lacking(operator, batch.partitions):
                     raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{min(lacking)}. {CUT_OFF}")
                 texts = self._spark_reader(batch, operator.number)
             if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):

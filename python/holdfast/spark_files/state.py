@@ -61,6 +61,10 @@ class SparkOperator:
     name: str
     partitions: int | None
 
+    def partition_numbers(self, otherwise: int) -> Set[int]:
+        """There are ``otherwise`` where Spark does not say it of the operator."""
+        return set(range(otherwise if self.partitions is None else self.partitions))
+
 
 def unreadable(conf: Mapping[str, Any]) -> str | None:
     """Why state that was written by this conf is not read here; None: it is."""
@@ -109,12 +113,13 @@ class SparkState:
         """Of all stateful operators of which there is anything."""
         return {int(match.group(1)) for name in self._files if (match := _OF_OPERATOR.match(name))}
 
-    def lacking(self, operator: int, partitions: int) -> Set[int]:
+    def lacking(self, operator: SparkOperator, partitions: int) -> Set[int]:
         """The partitions of an operator of which there is nothing. Spark writes each with every batch, and reads those
-        that it finds.
+        that it finds. ``partitions`` as in :meth:`texts`.
         """
-        found = {int(m[2]) for name in self._files if (m := _OF_PARTITION.match(name)) and int(m[1]) == operator}
-        return set(range(partitions)) - found
+        files = (_OF_PARTITION.match(name) for name in self._files)
+        found = {int(match[2]) for match in files if match and int(match[1]) == operator.number}
+        return operator.partition_numbers(partitions) - found
 
     def unknown(self, *, readable: bool) -> Set[int]:
         """Those of which nothing tells what they are: Spark's description of them is not there, nor, where their state
@@ -139,7 +144,7 @@ class SparkState:
         Incompatible
             The state is not laid out as that of applyInPandasWithState.
         """
-        for partition in range(partitions if operator.partitions is None else operator.partitions):
+        for partition in sorted(operator.partition_numbers(partitions)):
             for value in self.rows(operator.number, partition, version).values():
                 text = _handle_text(value, f"state/{operator.number}/{partition} in {self._store.uri}")
                 if text is not None:
@@ -185,7 +190,7 @@ class SparkState:
         if data is None:
             raise Corrupt(
                 f"{where} is missing: Spark's own state of the batch cannot be had. If a query runs on the checkpoint, "
-                "it may have cleaned away what it no longer retains: read a newer batch"
+                f"it may have cleaned away what it no longer retains: read a newer batch. Otherwise: {CUT_OFF}"
             )
         return parsed(data, where)
 
