@@ -81,11 +81,6 @@ def in_turns(ours: Sequence[float], theirs: Sequence[float]) -> Compared:
     return Compared(ours, theirs, IN_TURNS)
 
 
-def one_after_the_other(ours: Sequence[float], theirs: Sequence[float]) -> Compared:
-    """Measured in one run, the whole of one series before the other."""
-    return Compared(ours, theirs, ONE_AFTER_THE_OTHER)
-
-
 @dataclass(frozen=True)
 class Measured:
     """What stands behind a figure: the series by name, the spread of the figure itself, how it was compared."""

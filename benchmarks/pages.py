@@ -90,6 +90,10 @@ ROWS = (
     ),
     Row("rate at 10M stored keys ÷ at 100k", ["growth.10m_vs_100k"]),
     Row(
+        "the same batches ÷ Spark SQL, RocksDB tuned: over 100k stored keys, over 10M",
+        ["growth.100k_vs_spark_sql_tuned", "growth.10m_vs_spark_sql_tuned"],
+    ),
+    Row(
         "bytes uploaded ÷ bytes changed, 5 GB of state: between snapshots, over a cycle",
         ["upload.delta_ratio", "upload.cycle_ratio"],
     ),
@@ -99,8 +103,8 @@ ROWS = (
         "--only peers",
     ),
     Row(
-        "a state larger than the memory, rows/s ÷ Spark's RocksDB: keys uniform, as Zipf has them",
-        ["pressure.uniform.vs_spark", "pressure.zipf.vs_spark"],
+        "a state larger than the memory, rows/s ÷ the best of Spark's RocksDB: keys uniform, as Zipf has them",
+        ["pressure.uniform.vs_best", "pressure.zipf.vs_best"],
     ),
     Row("the same ÷ ours with all memory", ["pressure.uniform.vs_unlimited", "pressure.zipf.vs_unlimited"]),
     Row("memory of all processes at its peak ÷ what the settings allow", ["pressure.anonymous_of_promise"]),
@@ -111,6 +115,10 @@ ROWS = (
     Row(
         "the same ÷ Spark SQL, RocksDB tuned",
         [f"load.{part}.p99_vs_spark_sql_tuned" for part in (25, 50, 75, 90)],
+    ),
+    Row(
+        "the same ÷ Spark SQL, in memory",
+        [f"load.{part}.p99_vs_spark_sql_in_memory" for part in (25, 50, 75, 90)],
     ),
     Row("1 GB of state opened again, s: warm, cold", ["recovery.warm_s", "recovery.cold_s"]),
     Row("the same with nothing in the page cache", ["recovery.warm_uncached_s", "recovery.cold_uncached_s"]),
@@ -140,6 +148,7 @@ ROWS = (
         "the same ÷ a consumer process a core: tuned, as it comes",
         ["kafka_source.vs_tuned_client", "kafka_source.vs_bare_client"],
     ),
+    Row("the same ÷ Spark's own connector", ["kafka_source.vs_spark_connector"]),
     Row(
         "kill -9 from Kafka to Kafka: kills, pairs of step and who dies left out, rows lost, rows twice",
         ["exactly_once.kills", "exactly_once.pairs_missing", "exactly_once.lost", "exactly_once.twice"],
@@ -207,7 +216,8 @@ def readme_part(figures: Mapping[str, tuple[Figure, Record]]) -> str:
         found = [figures.get(name) for name in row.names]
         if not any(found):
             continue  # docs/figures.md names it among what has not been recorded
-        goals = ", ".join(str(one[0].goal) for one in found if one and one[0].goal)
+        wanted = [str(one[0].goal) if one and one[0].goal else "–" for one in found]
+        goals = "; ".join(wanted) if any(one != "–" for one in wanted) else ""
         how = dict.fromkeys(_HOW[one[0].measured.how] for one in found if one)
         values = "; ".join(map(cell, found))
         lines.append(f"| {row.text} | {goals} | {values} | {', '.join(how)} | {row.command} |")
@@ -217,6 +227,7 @@ def readme_part(figures: Mapping[str, tuple[Figure, Record]]) -> str:
 def _marks(figures: Mapping[str, tuple[Figure, Record]]) -> str:
     cells = " ".join(cell(one) for one in figures.values())
     said = [
+        _machines(figures),
         f"° others (processes and other virtual machines together) had more than {OTHERS_QUIET_MAX:.0%} of the machine."
         if "°" in cells
         else "",
@@ -257,6 +268,7 @@ def figures_page(records: Sequence[Record]) -> str:
         "",
     ]
     lines += _missing({figure.name for record in records for figure in record.figures})
+    lines += _missed(newest(list(records)))
     for record in sorted(records, key=lambda one: one.name):
         lines += _section(record)
     return "\n".join(lines)
@@ -272,6 +284,22 @@ def _missing(recorded: set[str]) -> list[str]:
     if not all(grid_name(many, keys) in recorded for many in GRID_ROWS for keys in GRID_KEYS):
         rows.append('- the running sum at all sizes: `make bench BENCH=keyed_sum ARGS="--only grid"`')
     return ["Not recorded yet:", "", *rows, ""] if rows else []
+
+
+def _missed(figures: Mapping[str, tuple[Figure, Record]]) -> list[str]:
+    """Those that do not reach their goals."""
+    rows = []
+    for name, (figure, record) in sorted(figures.items()):
+        if figure.goal is not None and not figure.goal.met(figure.value):
+            rows.append(f"- `{name}`: {cell((figure, record)).replace(', **missed**', '')}, wanted {figure.goal}")
+    where = "[where the time goes](../benchmarks/README.md#a-goal-that-is-missed)"
+    return [f"Goals that are missed; {where}:", "", *rows, ""] if rows else []
+
+
+def _machines(figures: Mapping[str, tuple[Figure, Record]]) -> str:
+    """On which the figures were measured."""
+    found = {f"{one.machine['processor']}, {one.machine['cores']} cores" for _, one in figures.values()}
+    return f"Measured on {' and '.join(sorted(found))}: which one, the page below says of each."
 
 
 def _section(record: Record) -> list[str]:

@@ -41,6 +41,8 @@ VERSION = 1
 FOLDER = ROOT / conditions.RECORDED
 #: More of the machine than this with other processes and other virtual machines together, and a figure is marked.
 OTHERS_QUIET_MAX = 0.05
+#: What others may have had of it for a run to be kept at all.
+OTHERS_KEPT_MAX = 0.25
 
 # Every key of a record, and what stands there.
 _KEYS: dict[str, type | tuple[type, ...]] = {
@@ -151,7 +153,8 @@ def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Pat
     Raises
     ------
     SystemExit
-        ``--record`` together with ``--short``: a small form shows that a benchmark runs, not how fast.
+        ``--record`` together with ``--short``: a small form shows that a benchmark runs, not how fast. Or others had
+        too much of the machine: nothing is recorded.
     """
     if given.record and given.short:
         raise SystemExit(
@@ -169,6 +172,11 @@ def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Pat
     print(f"# others took {others:.1%} of the machine, other virtual machines {stolen:.1%}", flush=True)
     if others + stolen > OTHERS_QUIET_MAX:
         print("# other work ran on this machine: these are no figures to keep", file=sys.stderr)
+    if given.record and others + stolen > OTHERS_KEPT_MAX:
+        raise SystemExit(
+            f"--record: others had {others + stolen:.0%} of the machine, more than {OTHERS_KEPT_MAX:.0%}: nothing is "
+            "recorded; run it again on a machine that does nothing else"
+        )
     if given.record:
         load = {"before": before, "after": conditions.load(), "others": round(others, 4), "stolen": round(stolen, 4)}
         record = Record(

@@ -76,7 +76,9 @@ def main_size(compare: Comparison) -> None:
     rates = {name: [rate(one) for one in rounds] for name, rounds in found.items()}
     ours = rates["holdfast"]
     against("keyed_sum.vs", ours, by_slug(rates), faster=max, best=at_least(1.5))
-    ratio("keyed_sum.vs_spark_sql_each_row", in_turns(rates["holdfast, a total for each row"], rates[SQL[0]]))
+    sql = best_of({name: rates[name] for name in SQL}, max)
+    each_row = in_turns(rates["holdfast, a total for each row"], rates[sql])
+    ratio("keyed_sum.vs_spark_sql_each_row", each_row, note=f"the best of three: {sql}")
     for suffix, name, goal in (("", pipes[1], at_most(0.25)), ("_hashmap", pipes[2], at_most(0.10))):
         cost(f"keyed_sum.state_cost{suffix}", found[pipes[0]], found[name], goal)
     middle("keyed_sum.rows_per_s", ours, how=IN_TURNS)

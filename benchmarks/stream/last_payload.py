@@ -1,9 +1,12 @@
-"""The last payload of each key, 96 bytes that do not compress, kept by Holdfast and by Spark's aggregation."""
+"""The last payload of each key, 96 bytes that do not compress, kept by Holdfast, by Spark's aggregation, and by its
+transformWithState in Scala.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -38,11 +41,18 @@ def spark_state(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg({"payload": "last"})
 
 
+def scala_state(rows: DataFrame) -> DataFrame:
+    """The same by transformWithState, which need not read what it replaces; the session needs scala_jar.py's jar."""
+    spark: Any = rows.sparkSession
+    return DataFrame(spark._jvm.holdfast.benchmarks.KeyedSums.lastPayloads(rows._jdf), spark)
+
+
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 OURS: Mapping[str, Way] = {"holdfast": Way(_holdfast, "update", TUNED)}
 #: New tables of each batch uploaded, as Flink's incremental checkpoints do it.
 BY_TABLES = Way(spark_state, "update", {**TUNED, _CHANGELOG: "false"})
 SPARK = Way(spark_state, "update", TUNED)
+SCALA = Way(scala_state, "update", TUNED)
 
 
 @dataclass(frozen=True)

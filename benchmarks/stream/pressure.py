@@ -2,8 +2,9 @@
 
 JVM, workers and the page cache of their files share a memory cgroup; the state is larger than all of it. It holds
 the last payload of each key: filled once, in order of keys, then each query is started again on its checkpoint, round
-after round, in turns: ours within the limit, ours without one, Spark's RocksDB provider, tuned, within it. Batches are
-by turns uniform and Zipf.
+after round, in turns: ours within the limit, ours without one, and within it Spark's RocksDB provider, tuned, twice:
+under Spark SQL's aggregation, which sorts for a last value that is no number, and under transformWithState in Scala,
+which reads none. Batches are by turns uniform and Zipf.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from statistics import median
 from benchmarks.figures import IN_TURNS, ROOT, arguments, at_least, at_most, figure, in_turns, middle, ratio
 from benchmarks.memory_group import run_within
 from benchmarks.records import recorded
-from benchmarks.stream.last_payload import OURS, SPARK, Stream
+from benchmarks.stream.last_payload import OURS, SCALA, SPARK, Stream
 from benchmarks.stream.long_run import KEYS
 from benchmarks.stream.workload import configured, start_session
-from benchmarks.turns import turns
+from benchmarks.turns import against, turns
 
 from holdfast.settings import Settings
 
@@ -29,9 +30,15 @@ MIB = 1 << 20
 #: Batches after each start that are not measured: caches fill, Spark fetches its snapshots.
 WARM_UP = 4
 HEAP_MIB = 1024
-ENGINES = {"holdfast": OURS["holdfast"], "spark": SPARK}
+#: The rivals by the end of their figures' names.
+RIVALS = {"spark_sql_tuned": SPARK, "scala_transform_with_state": SCALA}
+ENGINES = {"holdfast": OURS["holdfast"], **RIVALS}
 #: Each way: the engine, and whether it has the limit.
-WAYS = {"holdfast": ("holdfast", True), "holdfast, no limit": ("holdfast", False), "spark": ("spark", True)}
+WAYS = {
+    "holdfast": ("holdfast", True),
+    "holdfast, no limit": ("holdfast", False),
+    **{rival: (rival, True) for rival in RIVALS},
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Size:
 
 def run_engine(folder: Path, engine: str, size: Size, batches: int) -> None:
     """The role of the child process: so many batches more; prints the number and the milliseconds of each."""
-    spark = start_session(folder, spark__driver__memory=f"{HEAP_MIB}m")
+    spark = start_session(folder, scala=True, spark__driver__memory=f"{HEAP_MIB}m")
     way = ENGINES[engine]
     with configured(spark, way.conf):
         writer = way.build(size.stream().of(spark)).writeStream.format("noop").outputMode(way.output_mode)
@@ -122,7 +129,8 @@ def measure(folder: Path, size: Size, rounds: int) -> None:
     limit = f"{size.limit_mib:,} MiB for JVM, workers and page cache"
     for drawn in ("uniform", "zipf"):
         rates = {way: [getattr(one, drawn) for one in rounds] for way, rounds in found.items()}
-        ratio(f"pressure.{drawn}.vs_spark", in_turns(rates["holdfast"], rates["spark"]), at_least(1), limit)
+        rivals = {rival: rates[rival] for rival in RIVALS}
+        against(f"pressure.{drawn}.vs", rates["holdfast"], rivals, faster=max, best=at_least(1))
         ratio(f"pressure.{drawn}.vs_unlimited", in_turns(rates["holdfast"], rates["holdfast, no limit"]), note=limit)
         middle(f"pressure.{drawn}.rows_per_s", rates["holdfast"], how=IN_TURNS)
     figure("pressure.state_of_limit", state_bytes / (size.limit_mib * MIB), at_least(1), f"{state_bytes / 1e9:.2f} GB")
@@ -130,7 +138,7 @@ def measure(folder: Path, size: Size, rounds: int) -> None:
     figure("pressure.promised_mib", promised_bytes() / MIB, note=said)
     ours = [one.anonymous_bytes / promised_bytes() for one in found["holdfast"]]
     middle("pressure.anonymous_of_promise", ours, at_most(1), "anonymous memory of all processes at its peak", IN_TURNS)
-    for name, way in (("", "holdfast"), ("spark_", "spark")):
+    for name, way in (("", "holdfast"), *((f"{rival}_", rival) for rival in RIVALS)):
         peaks = [one.anonymous_bytes / MIB for one in found[way]]
         middle(f"pressure.{name}anonymous_mib", peaks, note="the peak of all processes together", how=IN_TURNS)
 
