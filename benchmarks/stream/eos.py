@@ -248,7 +248,7 @@ def main() -> None:
     parser = arguments(__doc__, rows=100_000, rounds=6, measured=12, seconds=150, batches=10_000)
     parser.add_argument("--only", choices=["throughput", "latency", "ids"], help="one part")
     given = parser.parse_args()
-    pace = Pace(given.seconds * 25, warm_up_s=15, per_s=25)
+    pace = Pace(given.seconds * 25, warm_up_s=60, per_s=25)
     rows, rounds, measured, batches = given.rows, given.rounds, given.measured, given.batches
     if given.short:
         rows, rounds, measured, batches, pace = 20_000, 1, 3, 120, Pace(100, warm_up_s=2, per_s=25)
