@@ -67,6 +67,8 @@ $(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py tests/
 # Files of tests side by side, each process with a JVM and a broker of its own where it needs them. The longest come first
 # (tests/file_times.py), where xdist would begin with the files that have many tests, and end with one process at work.
 PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+# Their files lie in memory where that is large, and wait for no disk: what a disk forgets, tests/forgetful_files.py says.
+IN_MEMORY = $(BIN)/python -m tests.in_memory
 
 # Folders whose tests start no JVM, but for those that are marked.
 JVM_FREE := tests/contract tests/golden tests/model tests/unit tests/tidy
@@ -81,18 +83,18 @@ demo-kafka: maven dev  ## flights through a real Kafka broker, exactly once, wit
 test: maven dev $(VENV)/spark-classes.stamp  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(IN_MEMORY) $(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
 python-test: maven dev $(VENV)/spark-classes.stamp  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(IN_MEMORY) $(PYTEST) -m "not slow" $(ARGS)
 
 file-times: maven dev $(VENV)/spark-classes.stamp  ## the Python tests, and how long each file took, by which `make test` begins with the longest
-	$(PYTEST) -m "not slow" --record-file-times $(ARGS)
+	$(IN_MEMORY) $(PYTEST) -m "not slow" --record-file-times $(ARGS)
 
 # For the loop of edit and run.
 test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
-	$(BIN)/python -m tests.in_memory $(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
+	$(IN_MEMORY) $(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
