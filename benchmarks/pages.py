@@ -267,8 +267,8 @@ def figures_page(records: Sequence[Record]) -> str:
         _PAGE_SAYS,
         "",
     ]
-    lines += _missing({figure.name for record in records for figure in record.figures})
     lines += _missed(newest(list(records)))
+    lines += _missing({figure.name for record in records for figure in record.figures})
     for record in sorted(records, key=lambda one: one.name):
         lines += _section(record)
     return "\n".join(lines)
