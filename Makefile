@@ -1,5 +1,5 @@
-# The habits of this house; `make help` lists them. Needs Python ≥ 3.10 (with venv and headers), a JDK ≥ 17, a C++20 compiler, make;
-# and Maven where a Kafka broker is run. Everything else comes from PyPI into .venv.
+# The habits of this house; `make help` lists them. Needs Linux with glibc, Python ≥ 3.10 (with venv and headers), a JDK 17
+# or 21, a C++20 compiler, make; and Maven where a Kafka broker is run. Everything else comes from PyPI into .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -5,6 +5,7 @@ Runs on any Python 3, with nothing installed.
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -35,6 +36,9 @@ def compiles_cpp20():
 
 def missing():
     """One line for each thing that is missing."""
+    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+        found = " ".join([platform.system(), *platform.libc_ver()]).strip()
+        yield f"Linux with glibc: this is {found}; on macOS and Windows take a container, or WSL 2"
     if sys.version_info < (3, 10):  # noqa: UP036  (an older one runs this file)
         yield f"Python 3.10 or newer: this is {sys.version.split()[0]}; run `make PYTHON=python3.11 dev`"
     try:
@@ -45,9 +49,9 @@ def missing():
         yield "Python's headers: Debian, `apt-get install python3-dev`"
     version = java_version()
     if version is None:
-        yield "a JDK, 17 or newer: Debian, `apt-get install openjdk-17-jdk-headless`; or set JAVA_HOME"
+        yield "a JDK, 17 or 21: Debian, `apt-get install openjdk-17-jdk-headless`; or set JAVA_HOME"
     elif version < 17:
-        yield f"a JDK, 17 or newer: found {version}; set JAVA_HOME to a newer one"
+        yield f"a JDK, 17 or 21: found {version}; set JAVA_HOME to a newer one"
     cpp = compiles_cpp20()
     if cpp is None:
         yield "a C++20 compiler: Debian, `apt-get install g++`"

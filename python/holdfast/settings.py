@@ -130,7 +130,7 @@ class Settings:
     checkpoint_dir: str | None = _setting(
         "checkpoint.dir",
         _PLACE,
-        "Where deltas and snapshots are kept: a folder that the driver and all executors reach under one path (a local disk for one machine; NFS or the like for several), or a prefix in a bucket: `s3://bucket/folder`, `gs://…`, `az://…`, `abfss://…` ([storage](storage.md)).",
+        "Where deltas and snapshots are kept: a folder that the driver and all executors reach under one path (a local disk for one machine; NFS or the like for several), or a prefix in a bucket or HDFS: `s3://bucket/folder`, `gs://…`, `az://…`, `abfss://…`, `hdfs://…` ([storage](storage.md)).",
         otherwise="none: must be set",
     )
     local_dir: str | None = _setting(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -31,8 +32,9 @@ PROJECT = PYPROJECT["project"]
 COMMANDS = [ROOT / "Makefile", ROOT / ".ci" / "run", *files(".py", under="tests/wheel")]
 
 
-def _requirements() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("requirements", ROOT / ".ci" / "requirements.py")
+def _program(program: str) -> ModuleType:
+    """Of .ci."""
+    spec = importlib.util.spec_from_file_location(program, ROOT / ".ci" / f"{program}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -78,7 +80,7 @@ def test_setuptools_is_not_asked_for_at_run_time() -> None:
 
 
 def test_the_list_of_requirements_is_that_of_the_project() -> None:
-    listed = _requirements().requirements(PYPROJECT, ["core", *PROJECT["optional-dependencies"]])
+    listed = _program("requirements").requirements(PYPROJECT, ["core", *PROJECT["optional-dependencies"]])
     assert len(listed) == len(set(listed))
     asked = [*PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"], *PYPROJECT["dependency-groups"]["core"]]
     for requirements in PROJECT["optional-dependencies"].values():
@@ -97,7 +99,7 @@ def test_an_extra_that_names_others_is_followed() -> None:
         },
         "dependency-groups": {"g": ["e"]},
     }
-    listing = _requirements()
+    listing = _program("requirements")
     assert listing.requirements(pyproject, ["z"]) == ["builder", "a>=1,<2", "b", "c", "d"]
     assert listing.requirements(pyproject, ["g"]) == ["builder", "a>=1,<2", "e"]
     with pytest.raises(SystemExit, match="no extra or group 'w'"):
@@ -168,6 +170,20 @@ def test_a_machine_without_maven_is_told_how_to_get_it(tmp_path: Path) -> None:
         assert subprocess.run(check, env=meant, check=False, capture_output=True).returncode == 1
         (cache / cached_folder(lock_of(version)).name).mkdir()
         assert subprocess.run(check, env=meant, check=False).returncode == 0, "the jars are in the cache"
+
+
+@pytest.mark.parametrize(
+    ("system", "library", "told"),
+    [("Linux", "glibc", []), ("Darwin", "", ["this is Darwin;"]), ("Linux", "musl", ["this is Linux musl 1.2;"])],
+)
+def test_a_machine_that_is_not_linux_with_glibc_is_told_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, system: str, library: str, told: list[str]
+) -> None:
+    """It was told by a compiler, or by a library that is not there, when all had been fetched."""
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "libc_ver", lambda: (library, "1.2" if library else ""))
+    missing = [line for line in _program("check_machine").missing() if line.startswith("Linux with glibc: ")]
+    assert [found in line for found, line in zip(told, missing)] == [True] * len(missing) == [True] * len(told)
 
 
 def test_the_pythons_of_this_machine_are_found() -> None:

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def _program(path: Path, script: str) -> Path:
     return path
 
 
+def _without_holdfast_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What Spark starts for its workers, where nobody has said what, is then another Python than this one."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    bare = _program(tmp_path / "path" / "python3", "echo No module named holdfast >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{bare.parent}:{os.environ['PATH']}")
+
+
 def _java(home: Path, version: str) -> dict[str, str]:
     _program(home / "bin" / "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
     return {"JAVA_HOME": str(home)}
@@ -62,7 +70,8 @@ def test_the_doctor_agrees_with_the_page_on_installing(monkeypatch: pytest.Monke
     assert f"| Python | {least} to {newest} |" in page
     spark = versions.dotted(versions.wanted()["pyspark"].least)
     assert f"| PySpark | {spark} to {versions.dotted(packages.PYSPARK_NEWEST)} |" in page
-    assert f"| JDK | {programs.JDK_LEAST} or newer" in page
+    assert f"| JDK | {programs.JDK_LEAST} or {programs.JDK_NEWEST}; newer ones" in page
+    assert f"25 from PySpark {versions.dotted(programs.SPARK_OF_NEWER_JDKS)} on" in page
     assert "| operating system | Linux with glibc, x86-64 or aarch64 |" in page
     assert machine.MACHINES == ("x86_64", "aarch64")
     monkeypatch.setattr(packages, "PYTHON_NEWEST", (3, 9))
@@ -99,7 +108,7 @@ def test_json_is_for_machines(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("well")
 def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.delenv("PYSPARK_PYTHON")
+    _without_holdfast_on_the_path(monkeypatch, tmp_path)
     ran = _run()
     assert ran.exit_code == 1
     lines = ran.output.splitlines()
@@ -111,7 +120,7 @@ def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatc
 
 
 def test_warnings_alone_are_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    _without_holdfast_on_the_path(monkeypatch, tmp_path)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     ran = _run("--json", "--local-dir", str(tmp_path))
     assert ran.exit_code == 0, ran.output
@@ -146,10 +155,35 @@ def test_as_a_user_runs_it(tmp_path: Path) -> None:
         ("1.8.0_402", Verdict.MISSING),
     ],
 )
-def test_the_jdk_must_be_17_or_later(tmp_path: Path, version: str, verdict: Verdict) -> None:
+def test_the_jdk_must_be_17_or_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(programs, "spark_version", lambda _: "4.3.0")
     finding = programs.check_jdk(_java(tmp_path / "jdk", version))
     assert finding.verdict == verdict
     assert version in finding.found
+
+
+@pytest.mark.parametrize(
+    ("version", "spark", "verdict"),
+    [
+        ("25.0.3", "4.0.1", Verdict.WARNING),
+        ("24", "4.1.1", Verdict.WARNING),
+        ("25.0.3", "4.2.0", Verdict.OK),
+        ("21.0.2", "4.0.1", Verdict.OK),
+        ("25.0.3", None, Verdict.OK),
+    ],
+)
+def test_a_jdk_that_sparks_release_is_not_for_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, spark: str | None, verdict: Verdict
+) -> None:
+    """Spark 4.0 and 4.1 do not start on JDK 24 and later ("getSubject is not supported"): all was called well."""
+    monkeypatch.setattr(programs, "spark_version", lambda _: spark)
+    finding = programs.check_jdk(_java(tmp_path / "jdk", version))
+    assert finding.verdict == verdict
+    if verdict == Verdict.WARNING:
+        assert f"{version} (" in finding.found and f"Spark {spark} is for JDK 17 and 21" in finding.found
+        assert finding.mend.startswith("install a JDK 17 or 21")
 
 
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
@@ -172,6 +206,7 @@ def test_no_jdk_at_all_is_missing(tmp_path: Path) -> None:
 
 def _with_package(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
     monkeypatch.setattr(packages, "version_of", versions.get)
+    monkeypatch.setattr(packages, "_importable_pyspark", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +229,61 @@ def test_no_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_spark_home_of_another_version_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.13-4.1.0.jar").touch()
+    _spark_home(tmp_path, "4.1.0")
     _with_package(monkeypatch, pyspark="4.3.0")
     finding = packages.check_pyspark({"SPARK_HOME": str(tmp_path)})
     assert finding.verdict == Verdict.WARNING
     assert "Spark 4.1.0" in finding.found
     _with_package(monkeypatch, pyspark="4.1.0")
     assert packages.check_pyspark({"SPARK_HOME": str(tmp_path)}).verdict == Verdict.OK
+
+
+def _spark_home(home: Path, version: str) -> dict[str, str]:
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return {"SPARK_HOME": str(home)}
+
+
+def test_a_pyspark_that_a_platform_brings_is_not_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The image apache/spark, EMR and Dataproc have it as a folder, of which pip knows nothing."""
+    _with_package(monkeypatch)
+    monkeypatch.setattr(packages, "_importable_pyspark", lambda: "4.0.1")
+    assert packages.check_pyspark({}).verdict == Verdict.OK
+    environment = _spark_home(tmp_path / "4.0", "4.0.1")
+    finding = packages.check_pyspark(environment)
+    assert finding.verdict == Verdict.OK
+    assert finding.found.startswith("4.0.1, which pip does not know") and str(tmp_path / "4.0") in finding.found
+    assert packages.spark_version(environment) == packages.spark_version({}) == "4.0.1"
+
+    finding = packages.check_pyspark(_spark_home(tmp_path / "4.1", "4.1.1"))
+    assert finding.verdict == Verdict.WARNING
+    assert "but Python finds pyspark 4.0.1" in finding.found
+    assert "pip install 'pyspark==4.1.1'" in finding.mend
+    assert packages.check_pyspark(_spark_home(tmp_path / "3.5", "3.5.6")).verdict == Verdict.MISSING
+
+    monkeypatch.setattr(packages, "_importable_pyspark", lambda: None)
+    finding = packages.check_pyspark(environment)
+    assert finding.verdict == Verdict.WARNING
+    assert "only under spark-submit" in finding.found
+    assert "pip install 'pyspark==4.0.1'" in finding.mend
+    vendors = _spark_home(tmp_path / "vendors", "4.0.1-amzn-0")
+    assert "pip install 'pyspark==4.0.1'" in packages.check_pyspark(vendors).mend
+    _with_package(monkeypatch, pyspark="4.0.1")
+    assert packages.check_pyspark(vendors).verdict == Verdict.OK, "what the doctor told to install"
+
+
+def test_the_pyspark_of_this_python_is_found_where_pip_knows_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import pyspark
+
+    assert packages._importable_pyspark() == pyspark.__version__
+    monkeypatch.delitem(sys.modules, "pyspark")
+    with zipfile.ZipFile(tmp_path / "pyspark.zip", "w") as archive:
+        archive.writestr("pyspark/__init__.py", "raise AssertionError('imported')\n")
+        archive.writestr("pyspark/version.py", '__version__: str = "4.0.1"\n')
+    monkeypatch.syspath_prepend(str(tmp_path / "pyspark.zip"))
+    assert packages._importable_pyspark() == "4.0.1"
 
 
 def test_a_package_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,9 +397,8 @@ def test_a_trial_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
     assert programs.check_workers({**os.environ, "PYSPARK_PYTHON": sys.executable}).verdict == Verdict.OK
-    assert programs.check_workers({}).verdict == Verdict.WARNING
 
-    other = _program(tmp_path / "python", "echo '[[3, 9], \"/usr/bin/python3.9\"]'")
+    other = _program(tmp_path / "python", 'echo \'[[3, 9], "/usr/bin/python3.9", "/usr"]\'')
     finding = programs.check_workers({"PYSPARK_PYTHON": str(other)})
     assert finding.verdict == Verdict.MISSING
     assert "3.9 (/usr/bin/python3.9), but this is" in finding.found
@@ -327,6 +408,30 @@ def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
     assert finding.verdict == Verdict.MISSING
     assert "cannot import holdfast: ModuleNotFoundError" in finding.found
     assert programs.check_workers({"PYSPARK_PYTHON": str(tmp_path / "none")}).verdict == Verdict.MISSING
+
+
+def test_the_python_that_spark_would_start_is_tried_where_none_is_named(tmp_path: Path) -> None:
+    """An environment that is activated was warned of as one that is not."""
+    here = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    path = tmp_path / "bin"
+    environment = {**here, "PATH": str(path)}
+    finding = programs.check_workers(environment)
+    assert finding.verdict == Verdict.WARNING
+    assert "PYSPARK_PYTHON is not set, python3 of the path cannot be run" in finding.found
+
+    _program(path / "python3", f'exec {sys.executable} "$@"')
+    assert programs.check_workers(environment).verdict == Verdict.OK
+
+    this = json.dumps(list(sys.version_info[:2]))
+    for answer, told in [
+        ("echo 'No module named holdfast' >&2; exit 1", "cannot import holdfast: No module named holdfast"),
+        ('echo \'[[3, 9], "/usr/bin/python3", "/usr"]\'', "3.9 (/usr/bin/python3), but this is"),
+        (f'echo \'[{this}, "/opt/other/bin/python3", "/opt/other"]\'', "of another environment than this one"),
+    ]:
+        _program(path / "python3", answer)
+        finding = programs.check_workers(environment)
+        assert (finding.verdict, finding.mend) == (Verdict.WARNING, f"export PYSPARK_PYTHON={sys.executable}")
+        assert told in finding.found
 
 
 def _machine(root: Path, files: dict[str, str]) -> Path:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import holdfast as hf
 from holdfast.commit.sink import CommitLimits
+from holdfast.source.kafka import KafkaDataSource
 
 ROWS = pa.schema([("key", pa.string()), ("value", pa.string())])
 LIMITS = CommitLimits(trigger_ms=1000, retry_max_ms=120_000, retry_backoff_ms=100)
@@ -34,15 +36,18 @@ def test_a_sink_without_its_clients_says_so_before_it_asks_a_broker(
         sink.check(ROWS, LIMITS)
 
 
-def test_a_source_without_its_client_says_so_when_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_its_client_says_so_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did so when it was registered, and with it, by the same call, the table of state, which needs no client."""
     registered: list[Any] = []
     session: Any = SimpleNamespace(dataSource=SimpleNamespace(register=registered.append))
-    hf.register_sources(session)
-    assert len(registered) == 2
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(hf.Unavailable, match=INSTALL.format("kafka")):
-        hf.register_sources(session)
-    assert len(registered) == 3  # the source of state needs no client
+    hf.register_sources(session)
+    assert [source.name() for source in registered] == ["holdfast-state", "holdfast-kafka"]
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "clicks"}
+    asked = KafkaDataSource(options)
+    for ask in (asked.schema, lambda: asked.reader(StructType()), lambda: asked.streamReader(StructType())):
+        with pytest.raises(hf.Unavailable, match=INSTALL.format("kafka")):
+            ask()
 
 
 def test_a_sketch_without_its_library_says_so_when_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ _state_folder = click.option(
     "--state",
     "state_folder",
     metavar="FOLDER",
-    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT.",
+    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT, a local folder.",
 )
 limit_option = click.option(
     "--limit", type=click.IntRange(1), help="Rows that are shown: 20 by default, all of them with --json."

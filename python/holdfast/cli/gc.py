@@ -23,7 +23,7 @@ from holdfast.inspect import Checkpoint, Garbage
     "--state",
     "state_folder",
     metavar="FOLDER",
-    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT.",
+    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT, a local folder.",
 )
 @click.option("--older-than", default="1 d", show_default=True, metavar="DURATION", help="Younger files stay.")
 @click.option("--abandoned", metavar="RUN,...", help="Runs that were given up for good.")

@@ -21,7 +21,7 @@ from holdfast.inspect import Checkpoint, Repairs
     "--state",
     "state_folder",
     metavar="FOLDER",
-    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT.",
+    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside CHECKPOINT, a local folder.",
 )
 @click.option("--backup", metavar="FOLDER", help="A copy of that folder, of any age.")
 @click.option(

@@ -25,7 +25,12 @@ def restore() -> None:
 @click.option("--checkpoint", help="The earlier query's checkpoint folder.")
 @click.option("--savepoint", help="A savepoint's folder, instead.")
 @click.option("--batch", "batch_id", type=int, help="Of the checkpoint. Default: the newest that is committed.")
-@click.option("--state", "state_dir", metavar="FOLDER", help="Of spark.holdfast.checkpoint.dir. Default: looked for.")
+@click.option(
+    "--state",
+    "state_dir",
+    metavar="FOLDER",
+    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside the checkpoint, a local folder.",
+)
 @click.option("--operator", help="Its name there. Default: all operators.")
 @click.option("--processor", metavar="MODULE:CLASS", help="That shall begin with the state; needs --operator.")
 @click.option("--dropped", multiple=True, metavar="STATE", help="A state there that is left behind.")

@@ -38,7 +38,10 @@ def savepoint() -> None:
 @click.option("--to", "target", required=True, help="A folder that does not exist, or is empty.")
 @click.option("--batch", "batch_id", type=int, help="At the end of this batch. Default: the newest that is committed.")
 @click.option(
-    "--state", "state_folder", metavar="FOLDER", help="Of spark.holdfast.checkpoint.dir. Default: looked for."
+    "--state",
+    "state_folder",
+    metavar="FOLDER",
+    help="Of spark.holdfast.checkpoint.dir. Default: looked for beside the checkpoint, a local folder.",
 )
 @click.option(
     "--format",

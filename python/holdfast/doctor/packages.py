@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -58,15 +60,15 @@ def check_holdfast() -> Finding:
 def check_pyspark(environment: Mapping[str, str]) -> Finding:
     bounds = wanted().get("pyspark", Bounds())
     mend = f"pip install 'pyspark{bounds}'"
-    version = version_of("pyspark")
+    version, client = version_of("pyspark"), version_of("pyspark-client")
+    if version is None and client is not None:
+        return Finding("pyspark", Verdict.MISSING, f"only pyspark-client {client}, which ships no Spark", mend)
     if version is None:
-        client = version_of("pyspark-client")
-        found = f"only pyspark-client {client}, which ships no Spark" if client else "not installed"
-        return Finding("pyspark", Verdict.MISSING, found, mend)
+        return _check_platforms_pyspark(environment.get("SPARK_HOME"), bounds)
     if not bounds.hold(version):
         return Finding("pyspark", Verdict.MISSING, f"{version}; supported is {bounds}", mend)
     other = _spark_version(environment.get("SPARK_HOME"))
-    if other is not None and other != version:
+    if other is not None and numbers(other) != numbers(version):  # a platform's has a suffix: 4.0.1-amzn-0
         return Finding(
             "pyspark",
             Verdict.WARNING,
@@ -74,6 +76,25 @@ def check_pyspark(environment: Mapping[str, str]) -> Finding:
             "unset SPARK_HOME, or install the pyspark of the same version",
         )
     return _newer_than_tried("pyspark", version, numbers(version)[:2], PYSPARK_NEWEST)
+
+
+def _check_platforms_pyspark(home: str | None, bounds: Bounds) -> Finding:
+    """One that pip does not know: images and services bring Spark as a folder, with pyspark in it."""
+    imported, of_home = _importable_pyspark(), _spark_version(home)
+    version = of_home or imported
+    if version is None:
+        return Finding("pyspark", Verdict.MISSING, "not installed", f"pip install 'pyspark{bounds}'")
+    found = f"{version}, which pip does not know" + (f" (SPARK_HOME is {home})" if of_home else "")
+    if not bounds.hold(version):
+        mend = f"take a Spark {bounds}, or pip install 'pyspark{bounds}' and unset SPARK_HOME"
+        return Finding("pyspark", Verdict.MISSING, f"{found}; supported is {bounds}", mend)
+    mend = f"pip install 'pyspark=={dotted(numbers(version))}'"
+    if imported is None:
+        found, mend = f"{found}: only under spark-submit does Python find it", f"{mend}, or start with spark-submit"
+        return Finding("pyspark", Verdict.WARNING, found, mend)
+    if numbers(imported) != numbers(version):
+        return Finding("pyspark", Verdict.WARNING, f"{found}; but Python finds pyspark {imported}", mend)
+    return _newer_than_tried("pyspark", found, numbers(version)[:2], PYSPARK_NEWEST)
 
 
 def _newer_than_tried(name: str, found: str, version: tuple[int, ...], newest: tuple[int, ...]) -> Finding:
@@ -106,6 +127,25 @@ def check_extra(extra: str, needed_for: str) -> Finding:
     if wrong:
         return Finding(name, Verdict.WARNING, f"{found}; {needed_for} need {' and '.join(wrong)}", mend)
     return Finding(name, Verdict.OK, found)
+
+
+def spark_version(environment: Mapping[str, str]) -> str | None:
+    """Of the Spark that pyspark runs: the one of SPARK_HOME, where that is set."""
+    return _spark_version(environment.get("SPARK_HOME")) or version_of("pyspark") or _importable_pyspark()
+
+
+def _importable_pyspark() -> str | None:
+    """The version of the pyspark that this Python finds, whoever brought it: found, not imported."""
+    package = importlib.util.find_spec("pyspark")
+    if package is None or importlib.util.find_spec("py4j") is None:  # a platform's py4j is an archive of its own
+        return None
+    folder = next(iter(package.submodule_search_locations or ()), "")
+    try:
+        text = package.loader.get_data(os.path.join(folder, "version.py"))  # type: ignore[union-attr]
+    except (AttributeError, OSError):  # something else of that name
+        return None
+    match = re.search(rb"^__version__[^=]*= *[\"']([\w.]+)", text, re.MULTILINE)
+    return match[1].decode() if match else None
 
 
 def _spark_version(home: str | None) -> str | None:

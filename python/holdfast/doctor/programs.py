@@ -14,16 +14,26 @@ from pathlib import Path
 
 from holdfast import rocksdb_library
 from holdfast.doctor.finding import Finding, Verdict
+from holdfast.doctor.packages import spark_version
 from holdfast.doctor.versions import dotted, numbers
 from holdfast.errors import HoldfastError
 from holdfast.testing.kafka_jars import VERSION_VARIABLE, cached_folder, lock_of
 from holdfast.trials import last_line, run_trial
 
-JDK_LEAST = 17
+#: What all of Spark 4 is for; docs/guide/install.md says the same.
+JDK_LEAST, JDK_NEWEST = 17, 21
+#: Spark 4.2 is for JDK 25 too. Hadoop as earlier ones ship it asks for what JDK 24 has no more (Subject.getSubject).
+SPARK_OF_NEWER_JDKS = (4, 2)
+
+# What Spark starts for its workers where PYSPARK_PYTHON does not say it.
+_PYTHON_OF_THE_PATH = "python3"
+_WORKER_TRIAL = (
+    "import json, sys, holdfast, pyarrow; print(json.dumps([list(sys.version_info[:2]), sys.executable, sys.prefix]))"
+)
 
 
 def check_jdk(environment: Mapping[str, str]) -> Finding:
-    mend = f"install a JDK {JDK_LEAST} or later, and set JAVA_HOME to its folder"
+    mend = f"install a JDK {JDK_LEAST} or {JDK_NEWEST}, and set JAVA_HOME to its folder"
     home = environment.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH"))
     if java is None:
@@ -41,6 +51,10 @@ def check_jdk(environment: Mapping[str, str]) -> Finding:
     found = f"{match[1]} ({java})"
     if major < JDK_LEAST:
         return Finding("JDK", Verdict.MISSING, f"{found}; needed is {JDK_LEAST} or later", mend)
+    spark = spark_version(environment)
+    if major > JDK_NEWEST and spark is not None and numbers(spark)[:2] < SPARK_OF_NEWER_JDKS:
+        found = f"{found}: Spark {spark} is for JDK {JDK_LEAST} and {JDK_NEWEST}, and may not start"
+        return Finding("JDK", Verdict.WARNING, found, mend)
     return Finding("JDK", Verdict.OK, found)
 
 
@@ -86,26 +100,22 @@ def try_rocksdb(directory: str) -> None:
 
 def check_workers(environment: Mapping[str, str]) -> Finding:
     named = environment.get("PYSPARK_PYTHON")
-    if not named:
-        return Finding(
-            "workers",
-            Verdict.WARNING,
-            "PYSPARK_PYTHON is not set: Spark may start another Python for its workers than this one",
-            f"export PYSPARK_PYTHON={sys.executable}",
-        )
-    mend = f"export PYSPARK_PYTHON={sys.executable}, or install Holdfast for {named}"
-    code = "import json, sys, holdfast; print(json.dumps([list(sys.version_info[:2]), sys.executable]))"
+    python, bad = named or _PYTHON_OF_THE_PATH, Verdict.MISSING if named else Verdict.WARNING
+    what = f"PYSPARK_PYTHON={named}" if named else f"PYSPARK_PYTHON is not set, {python} of the path"
+    mend = f"export PYSPARK_PYTHON={sys.executable}" + (f", or install Holdfast for {named}" if named else "")
     try:
-        ran = run_trial([named, "-c", code], environment)
+        ran = run_trial([python, "-c", _WORKER_TRIAL], environment)
     except OSError as error:
-        return Finding("workers", Verdict.MISSING, f"PYSPARK_PYTHON={named} cannot be run: {error.strerror}", mend)
+        return Finding("workers", bad, f"{what} cannot be run: {error.strerror}", mend)
     if ran.returncode != 0:
         said = last_line(ran.stderr) or _ended(ran)
-        return Finding("workers", Verdict.MISSING, f"PYSPARK_PYTHON={named} cannot import holdfast: {said}", mend)
-    version, executable = json.loads(last_line(ran.stdout))
-    found = f"PYSPARK_PYTHON={named}: Python {dotted(version)} ({executable})"
+        return Finding("workers", bad, f"{what} cannot import holdfast: {said}", mend)
+    version, executable, prefix = json.loads(last_line(ran.stdout))
+    found = f"{what}: Python {dotted(version)} ({executable})"
     if tuple(version) != sys.version_info[:2]:
-        return Finding("workers", Verdict.MISSING, f"{found}, but this is {dotted(sys.version_info[:2])}", mend)
+        return Finding("workers", bad, f"{found}, but this is {dotted(sys.version_info[:2])}", mend)
+    if not named and prefix != sys.prefix:  # who names another one means it
+        return Finding("workers", bad, f"{found}, of another environment than this one, {sys.prefix}", mend)
     return Finding("workers", Verdict.OK, found)
 
 

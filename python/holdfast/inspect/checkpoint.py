@@ -63,7 +63,7 @@ class Checkpoint:
         The query's checkpoint folder, as given to ``hf.start`` or ``hf.write_exactly_once``.
     state
         The folder of ``spark.holdfast.checkpoint.dir``. By default it is looked for in the checkpoint folder and
-        beside it.
+        beside it, where that is a local one; of a checkpoint in a bucket or HDFS it must be given.
     spark
         A SparkSession, which reads Spark's own state where that is not kept by Spark's default provider. By default a
         local one is started if it is needed.
@@ -386,7 +386,7 @@ class Checkpoint:
         return Repairs(tuple(one for one in files if one.mended or one.name not in deleted), verification)
 
     def _backup(self, given: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
-        return find_state_folder(self._committed.store, self.query_id, given, storage, "backup")
+        return find_state_folder(self._committed.store, self.query_id, given, storage, "backup=")
 
     @contextmanager
     def retained(self, batch_id: int) -> Iterator[None]:

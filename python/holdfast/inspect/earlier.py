@@ -152,7 +152,8 @@ class EarlierQuery(Earlier):
             return open_file_store(self._state_dir, self._storage)
         if own_store is not None:
             return own_store
-        return find_state_folder(self._committed.store, self._committed.query_id, None, self._storage, "state_dir")
+        told = "state_dir= (--state at a shell)"
+        return find_state_folder(self._committed.store, self._committed.query_id, None, self._storage, told)
 
 
 class EarlierSavepoint(Earlier):

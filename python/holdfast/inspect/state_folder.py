@@ -17,16 +17,17 @@ def find_state_folder(
     query_id: str,
     given: str | os.PathLike[str] | None,
     options: StorageOptions | None,
-    parameter: str = "state",
+    given_as: str = "state= (--state at a shell, option folder of a table in Spark)",
 ) -> FileStore:
     """The store of the operators' state.
 
     Parameters
     ----------
     given
-        As told by the caller. None: looked for in the checkpoint's folder, in those below it and in those beside it.
-    parameter
-        As which the caller's caller tells it, for the message.
+        As told by the caller. None: where the checkpoint is a folder of this machine, looked for in it, in those below
+        it and in those beside it.
+    given_as
+        How a user tells it, for the message.
 
     Raises
     ------
@@ -45,9 +46,11 @@ def find_state_folder(
     found = _below(os.path.dirname(root), query_id) if root is not None else []
     if len(found) != 1:
         among = f"found {', '.join(found)}" if found else "found none in it or beside it"
+        if root is None:
+            among = "it is looked for in local folders only"
         raise InvalidRequest(
             f"which folder has the state of {checkpoint.uri}? {among}: give the folder of "
-            f"spark.holdfast.checkpoint.dir as {parameter}="
+            f"spark.holdfast.checkpoint.dir as {given_as}"
         )
     return open_file_store(found[0])
 

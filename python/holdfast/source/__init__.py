@@ -11,12 +11,8 @@ def register(spark: SparkSession) -> None:
     Parameters
     ----------
     spark
-        The session.
-
-    Raises
-    ------
-    Unavailable
-        Kafka's client is not installed; says how to install it. What needs no Kafka is registered all the same.
+        The session. Whether Kafka's client is installed is asked by ``load()`` of "holdfast-kafka"; a table of state
+        needs none.
     """
     from holdfast.source.kafka import register as register_kafka
     from holdfast.source.state.source import StateDataSource

@@ -349,7 +349,8 @@ def _checkpoint_dir(settings: Settings, where: str) -> str:
     if uri is None:
         raise InvalidRequest(
             f"{where} has nowhere to keep its state: set {PREFIX}checkpoint.dir to a folder that the driver and all "
-            'executors reach, or to s3://bucket/folder; or give settings={"checkpoint.dir": …}'
+            "executors reach, to s3://bucket/folder or to hdfs://namenode:8020/folder; or give "
+            'settings={"checkpoint.dir": …}'
         )
     place = _checkpoint_uri(uri, where)
     try:

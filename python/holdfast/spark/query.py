@@ -75,7 +75,8 @@ def start(
         are done where ``spark.holdfast.checkpoint.dir`` is there too.
     session
         By whose settings ``checkpoint`` is looked at: ``df.sparkSession``, where the program has several sessions, or
-        in a thread of its own. By default the one that is active, and in a thread of the program's own none is.
+        in a thread of its own. By default the one that is active, which need not be the writer's: no public call of
+        Spark tells that. In a thread of the program's own none is active.
 
     Returns
     -------

@@ -47,7 +47,8 @@ class KafkaDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Spark: the columns."""
+        """Spark: the columns. The first that it asks for, at ``load()``: Unavailable without Kafka's client."""
+        confluent_kafka()
         texts = {name.lower(): value for name, value in self.options.items()}
         include_headers = texts.get("includeheaders", "false").strip().lower() == "true"
         return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
@@ -78,11 +79,5 @@ def register(spark: SparkSession) -> None:
     ----------
     spark
         The session.
-
-    Raises
-    ------
-    Unavailable
-        Kafka's client is not installed; says how to install it.
     """
-    confluent_kafka()
     spark.dataSource.register(KafkaDataSource)
