@@ -86,6 +86,11 @@ def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in memory of their own: a slice, or one column of a batch, keeps alive all that it was cut from."""
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in rows.columns], schema=rows.schema)
+
+
 def list_lengths(lists: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """How many elements each list has; a null one has none, whatever its offsets say."""
     lengths: np.ndarray[Any, np.dtype[np.int64]] = (

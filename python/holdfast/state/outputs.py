@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import one_batch, size_bytes
+from holdfast.arrow.arrays import copied, one_batch, size_bytes
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
@@ -206,17 +206,13 @@ class OutputRows:
         found: pa.Schema = pieces[0].schema
         batches: list[pa.RecordBatch] = []
         if found.equals(self._schema):
-            for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [one_batch(pieces)]:
-                for batch in _batches(piece):
-                    if batch.num_rows:
-                        self._check_nulls(batch.columns)
-                        batches.append(batch)
+            for batch in _batches(_together(pieces)):
+                if batch.num_rows:
+                    self._check_nulls(batch.columns)
+                    batches.append(batch)
             return batches
         self._check_names(found.names, "a batch")
-        whole = pa.concat_tables(
-            [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
-        )
-        for batch in _batches(whole):
+        for batch in _batches(_together(pieces)):
             columns = [batch.column(found.get_field_index(name)) for name in self._names]
             batches += self._batch_of(self._cast_columns(columns))
         return batches
@@ -262,6 +258,13 @@ def _is_mutable(type: pa.DataType) -> bool:
     return any(family(storage_type(type)) for family in families)
 
 
+def _together(pieces: list[Any]) -> pa.RecordBatch | pa.Table:
+    """Batches, or tables, of one schema as one; the only one as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else one_batch(pieces)
+
+
 def _batches(piece: Any) -> list[pa.RecordBatch]:
     if isinstance(piece, pa.RecordBatch):
         return [piece]
@@ -280,12 +283,9 @@ def _halves(pieces: list[Any]) -> list[list[Any]]:
     if is_frame(piece):
         return [[piece.iloc[:middle]], [piece.iloc[middle:]]]
     batches = _batches(piece)
-    return _halves(batches) if len(batches) > 1 else [[_own(batches[0][:middle])], [_own(batches[0][middle:])]]
-
-
-def _own(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A slice without the rows around it, which Arrow's casts refuse for their size."""
-    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in rows.columns], schema=rows.schema)
+    if len(batches) > 1:
+        return _halves(batches)
+    return [[copied(batches[0][:middle])], [copied(batches[0][middle:])]]  # casts refuse the rows around for their size
 
 
 def _size_bytes(value: Any) -> int:
