@@ -115,10 +115,19 @@ def test_what_may_be_given(produced: Any) -> None:
         [None],
         pa.table({"user": [], "amount": [], "total": []}),
         pd.DataFrame({"user": [], "amount": [], "total": []}),
+        pa.Table.from_pylist([]),
+        pa.RecordBatch.from_pylist([]),
+        pd.DataFrame([]),
     ],
 )
 def test_nothing_may_be_given(produced: Any) -> None:
     assert giving(produced) == []
+
+
+@pytest.mark.parametrize("nothing", [pa.Table.from_pylist([]), pa.RecordBatch.from_pylist([]), pd.DataFrame([])])
+def test_rows_made_of_an_empty_list_are_nothing_among_others(nothing: Any) -> None:
+    """Who has no rows has no columns: their absence stopped the query."""
+    assert giving([ROW, nothing, ROW]) == giving(iter([nothing, ROW, ROW])) == [ROW, ROW]
 
 
 def test_pieces_of_several_kinds_keep_their_order() -> None:
@@ -190,6 +199,9 @@ def test_frames_of_different_types_are_not_mixed_up() -> None:
             pd.DataFrame({"user": [7], "amount": [1], "total": [2]}),
             "output column 'user': expected string, found int64",
         ),
+        (pa.table({"user": []}), "output column 'amount' is missing: .*found a batch of user"),
+        (pd.DataFrame({"user": []}), "output column 'amount' is missing: .*found a frame of user"),
+        (pd.DataFrame(index=[0, 1]), "output column 'user' is missing: .*found a frame of no columns"),
         ("ada", "output: expected a dict, a tuple, .*found str 'ada'"),
         (7, "output: expected a dict, a tuple, .*found int 7"),
         ([7], "output: expected a dict, a tuple, .*found int 7"),

@@ -99,7 +99,10 @@ class OutputRows:
             self._kind = kind
         if kind is dict or kind is tuple:
             self._pieces.append(self._row(piece, kind))
-        elif kind is pa.RecordBatch or kind is pa.Table:
+            return
+        if not len(piece) and not len(piece.columns):
+            return  # made of an empty list: there was no row to say which columns there are
+        if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:
             self._pieces.append(piece.copy())
