@@ -22,6 +22,8 @@ from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper,
 
 #: Rows of up to this much are in no array more than it holds, whatever they become: what is refused of them is wrong.
 UNDIVIDED_BYTES = 64 << 20
+#: Rows that wait as Python values at once; and of which, in whatever form, it is time to hand over what there is.
+ROWS_WAITING_MAX = 10_000
 
 
 def pieces_of(produced: Iterable[Any]) -> Iterable[Any]:
@@ -55,6 +57,12 @@ class OutputRows:
         self._kind: type | None = None
         self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
         self._batches: list[pa.RecordBatch] = []
+        self._rows = 0  # since the last drain
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is so much that it should be drained before more comes."""
+        return self._rows >= ROWS_WAITING_MAX
 
     def add(self, produced: Any) -> None:
         """Takes one piece, or an iterable of pieces.
@@ -82,7 +90,7 @@ class OutputRows:
     def drain(self) -> list[pa.RecordBatch]:
         """All rows since the last call, in the output schema, in batches that are not empty."""
         self._convert()
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._rows = self._batches, [], 0
         return batches
 
     def _kind_of(self, piece: Any) -> type | None:
@@ -94,14 +102,16 @@ class OutputRows:
         return tuple if isinstance(piece, tuple) else dict if isinstance(piece, dict) else None
 
     def _add_piece(self, piece: Any, kind: type) -> None:
-        if kind is not self._kind:
+        if kind is not self._kind or len(self._pieces) >= ROWS_WAITING_MAX:
             self._convert()
             self._kind = kind
         if kind is dict or kind is tuple:
             self._pieces.append(self._row(piece, kind))
+            self._rows += 1
             return
         if not len(piece) and not len(piece.columns):
             return  # made of an empty list: there was no row to say which columns there are
+        self._rows += len(piece)
         if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:
