@@ -230,6 +230,58 @@ def test_nulls_where_none_may_be(produced: Any) -> None:
         giving(produced, ONLY_USERS)
 
 
+REQUIRED = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+DEEP = pa.struct([pa.field("inner", pa.list_(pa.field("element", REQUIRED, nullable=False)))])
+OPTIONAL = pa.struct([("id", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "value", "path"),
+    [
+        (REQUIRED, REQUIRED, {"id": None}, "found null in column.id"),
+        (REQUIRED, OPTIONAL, {"id": None}, "found null in column.id"),
+        (pa.list_(REQUIRED), pa.list_(REQUIRED), [{"id": 1}, {"id": None}], "found null in column.item.id"),
+        (DEEP, DEEP, {"inner": [None]}, "found null in column.inner.element"),
+        (DEEP, DEEP, {"inner": [{"id": None}]}, "found null in column.inner.element.id"),
+        (
+            pa.map_(pa.string(), REQUIRED),
+            pa.map_(pa.string(), REQUIRED),
+            [("a", {"id": None})],
+            "found null in column.value.id",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["batch", "table", "rows"])
+def test_nulls_where_none_may_be_within_a_column(
+    type: pa.DataType, given: pa.DataType, value: Any, path: str, form: str
+) -> None:
+    """In Arrow they came through, and a FileSink told of them without a word of which operator gave them."""
+    output = pa.schema([pa.field("column", type)])
+    batch = pa.record_batch([pa.array([value, value], given).slice(1)], names=["column"])
+    produced = {"batch": batch, "table": pa.Table.from_batches([batch] * 2), "rows": batch.to_pylist()}[form]
+    told = path if form != "rows" else "is null where a value must be|found null in"
+    with pytest.raises(InvalidRequest, match=f"output column 'column': expected .*({told})"):
+        giving(produced, output)
+
+
+@pytest.mark.parametrize("type", [REQUIRED, pa.list_(REQUIRED), DEEP, pa.map_(pa.string(), REQUIRED)], ids=str)
+def test_nulls_below_nulls_may_be_within_a_column(type: pa.DataType) -> None:
+    """Spark and Arrow have them there; so has a slice's array before and behind it."""
+    there = {"id": 1}
+    value = {str(REQUIRED): there, str(DEEP): {"inner": [there]}}.get(str(type))
+    if value is None:
+        value = [("a", there)] if pa.types.is_map(type) else [there]
+    wrong = pa.array([None, {"id": None}], pa.struct([("id", pa.int64())]))
+    column = pa.array([None, value, None], type)
+    if type.equals(REQUIRED):
+        column = pa.concat_arrays([pa.StructArray.from_arrays(wrong.flatten(), fields=list(REQUIRED)), column]).slice(2)
+    output = pa.schema([pa.field("column", type)])
+    batch = pa.record_batch([column], schema=output)
+    expected = [{"column": None}, {"column": value}, {"column": None}]
+    for produced in (batch, pa.Table.from_batches([batch]), expected):
+        assert giving(produced, output) == expected
+
+
 def test_types_of_output() -> None:
     output = pa.schema(
         [

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast.arrow.arrays import copied, one_batch, size_bytes
+from holdfast.arrow.nullability import has_required_fields, misplaced_null
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
@@ -54,6 +55,7 @@ class OutputRows:
         self._width = len(schema)
         #: Of the columns whose values Python can change: what the type keeps of a value is a copy.
         self._keepers = {at: keeper(field.type) for at, field in enumerate(schema) if _is_mutable(field.type)}
+        self._required = {at for at, field in enumerate(schema) if has_required_fields(field.type)}
         self._kind: type | None = None
         self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
         self._batches: list[pa.RecordBatch] = []
@@ -157,11 +159,16 @@ class OutputRows:
         return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
     def _check_nulls(self, columns: list[pa.Array]) -> None:
-        for field, column in zip(self._schema, columns):
+        for at, (field, column) in enumerate(zip(self._schema, columns)):
             if not field.nullable and column.null_count:
                 raise InvalidRequest(
-                    f"{self._what} column {field.name!r}: expected {field.type} without nulls, found "
-                    f"{column.null_count} nulls"
+                    f"{self._column(at)}: expected {field.type} without nulls, found {column.null_count} nulls"
+                )
+            inner = misplaced_null(column) if at in self._required else None
+            if inner is not None:
+                raise InvalidRequest(
+                    f"{self._column(at)}: expected {field.type}, found null in {field.name}.{inner}, which has none by "
+                    "its type"
                 )
 
     def _row(self, piece: Any, kind: type) -> tuple[Any, ...]:
