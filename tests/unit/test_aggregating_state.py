@@ -336,3 +336,19 @@ def test_a_class_that_takes_no_dicts_for_structs_fails_at_its_first_row(form: in
     """It was right in the first batch, and died in the second."""
     with pytest.raises(KeyError, match="0"):
         added(form, OfTuples, MEAN, [[1]])
+
+
+def test_merge_may_be_left_out() -> None:
+    """Nothing asks for it."""
+
+    class Longest:
+        def create(self) -> float:
+            return 0.0
+
+        def add(self, accumulator: float, value: float) -> float:
+            return max(accumulator, value)
+
+        def result(self, accumulator: float) -> float:
+            return accumulator
+
+    assert added(0, Longest, pa.float64(), [[3, 1], [2], [4]]) == [3.0, 3.0, 4.0]
