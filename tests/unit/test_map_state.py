@@ -260,3 +260,44 @@ def test_any_steps_of_any_keys_are_those_of_python_dicts(batches: list[list[tupl
         run(Steps(), [purchases([key for key, _ in batch], list(range(len(batch))))], USER, store)
     steps = [[("items",)]]
     run(Steps(), [purchases(list("abc"), [0, 0, 0])], USER, store)
+
+
+VIEWS = [
+    (pa.string_view(), pa.string(), ["a", "b" * 20, "a", "c"]),
+    (pa.binary_view(), pa.binary(), [b"a", b"b" * 20, b"a", b"c"]),
+]
+
+
+@pytest.mark.parametrize(("view", "plain", "leaves"), VIEWS, ids=["string", "binary"])
+@pytest.mark.parametrize("depth", ["keys and items", "structs", "lists"])
+def test_views_in_maps_are_taken(view: pa.DataType, plain: pa.DataType, leaves: list[Any], depth: str) -> None:
+    """Arrow takes no rows of them, so the map was refused."""
+    views = pa.array(leaves, plain).cast(view)
+    items, kept = {
+        "keys and items": (views, leaves),
+        "structs": (pa.StructArray.from_arrays([views], ["v"]), [{"v": leaf} for leaf in leaves]),
+        "lists": (pa.ListArray.from_arrays([0, 1, 2, 3, 4], views), [[leaf] for leaf in leaves]),
+    }[depth]
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, None, 2, 3, 4], pa.int32()), views, items)
+    below = pa.Array.from_buffers(  # its null has an entry all the same
+        maps.type,
+        4,
+        [pa.py_buffer(b"\x0d"), pa.array([0, 1, 2, 3, 4], pa.int32()).buffers()[1]],
+        children=[pa.StructArray.from_arrays([views, items], fields=[maps.type.key_field, maps.type.item_field])],
+    )
+    value = {"keys and items": plain, "structs": pa.struct([("v", plain)]), "lists": pa.list_(plain)}[depth]
+
+    class Keeps(hf.BatchProcessor):
+        state = hf.ValueState(pa.map_(plain, value))
+
+    entries = [[pair] for pair in zip(leaves, kept)]
+    for whole, expected in (
+        (maps, [entries[0], entries[1], [], None, entries[2], entries[3]]),
+        (below, [entries[0], None, entries[2], entries[3]]),
+    ):
+        for at in (0, 1):
+            some, wanted = whole.slice(at), expected[at:]
+            processor, users = Keeps(), [f"u{number}" for number in range(len(wanted))]
+            with bind(processor, USER):
+                processor.state.put(users, some)
+                assert processor.state.get(users).to_pylist() == wanted
