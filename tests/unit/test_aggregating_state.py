@@ -18,6 +18,7 @@ from tests.unit.test_declarations import MEAN, Mean
 import holdfast as hf
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.state import Processor
+from holdfast.testing import Harness
 
 
 class Mixed(NamedTuple):
@@ -246,3 +247,108 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "datasketches", None)
     with pytest.raises(Unavailable, match=r"pip install 'holdfast-spark\[sketch\]'"):
         bind(processor, USER)
+
+
+class OfTuples(hf.AggregateFunction[Any]):
+    def create(self) -> Any:
+        return 0.0, 0
+
+    def add(self, accumulator: Any, value: float) -> Any:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def result(self, accumulator: Any) -> float:
+        return accumulator[0]
+
+
+class OfEither(hf.AggregateFunction[Any]):
+    """Says of what class the accumulator was that it was given."""
+
+    def create(self) -> Any:
+        return Mixed(0, 0.1)
+
+    def add(self, accumulator: Any, value: float) -> Any:
+        assert type(accumulator) is dict
+        return Mixed(accumulator["n"] + 1, accumulator["sum"] + value)
+
+    def result(self, accumulator: Any) -> float:
+        return accumulator["sum"]
+
+
+class OfSets(hf.AggregateFunction[Any]):
+    def create(self) -> Any:
+        return set()
+
+    def add(self, accumulator: Any, value: float) -> Any:
+        return {*accumulator, value}
+
+    def result(self, accumulator: Any) -> float:
+        return accumulator[0]
+
+
+class Exact(hf.AggregateFunction[Any]):
+    def create(self) -> Any:
+        return 0.1
+
+    def add(self, accumulator: Any, value: float) -> Any:
+        return accumulator + value / 3
+
+    def result(self, accumulator: Any) -> float:
+        return accumulator
+
+
+def added(form: int, function: Any, accumulator: pa.DataType, batches: list[list[int]]) -> list[float]:
+    """The last result of each batch."""
+
+    class Adds(hf.BatchProcessor):
+        state = hf.AggregatingState(pa.float64(), function, accumulator=accumulator, result=pa.float64())
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+            return {"result": self.state.add(batch, batch["amount"])[-1].as_py()}
+
+    keyed = aggregating(pa.float64(), function, accumulator=accumulator, result=pa.float64())[1]
+    output = "user string, result double" if form else "result double"
+    with Harness(keyed() if form else Adds(), "user", "user string, amount long", output) as harness:
+        return [
+            harness.process([{"user": "ada", "amount": one} for one in amounts])["result"][-1].as_py()
+            for amounts in batches
+        ]
+
+
+FLOATS = pa.struct([("sum", pa.float32()), ("n", pa.int64())])
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["batch", "keyed"])
+@pytest.mark.parametrize(
+    ("function", "accumulator"),
+    [(OfEither, MEAN), (OfEither, FLOATS), (OfSets, pa.list_(pa.float64())), (Exact, pa.float32())],
+)
+def test_an_accumulator_is_the_same_within_a_batch_as_in_the_next(
+    function: Any, accumulator: pa.DataType, form: int
+) -> None:
+    """A tuple was one in its batch, and a dict in the next; a float32 was exact in its batch, and then rounded."""
+    together = added(form, function, accumulator, [[1, 2], [3, 4]])
+    one_by_one = added(form, function, accumulator, [[1], [2], [3], [4]])
+    assert together == one_by_one[1::2]
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["batch", "keyed"])
+def test_a_class_that_takes_no_dicts_for_structs_fails_at_its_first_row(form: int) -> None:
+    """It was right in the first batch, and died in the second."""
+    with pytest.raises(KeyError, match="0"):
+        added(form, OfTuples, MEAN, [[1]])
+
+
+def test_merge_may_be_left_out() -> None:
+    """Nothing asks for it."""
+
+    class Longest:
+        def create(self) -> float:
+            return 0.0
+
+        def add(self, accumulator: float, value: float) -> float:
+            return max(accumulator, value)
+
+        def result(self, accumulator: float) -> float:
+            return accumulator
+
+    assert added(0, Longest, pa.float64(), [[3, 1], [2], [4]]) == [3.0, 3.0, 4.0]

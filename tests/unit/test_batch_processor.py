@@ -115,10 +115,19 @@ def test_what_may_be_given(produced: Any) -> None:
         [None],
         pa.table({"user": [], "amount": [], "total": []}),
         pd.DataFrame({"user": [], "amount": [], "total": []}),
+        pa.Table.from_pylist([]),
+        pa.RecordBatch.from_pylist([]),
+        pd.DataFrame([]),
     ],
 )
 def test_nothing_may_be_given(produced: Any) -> None:
     assert giving(produced) == []
+
+
+@pytest.mark.parametrize("nothing", [pa.Table.from_pylist([]), pa.RecordBatch.from_pylist([]), pd.DataFrame([])])
+def test_rows_made_of_an_empty_list_are_nothing_among_others(nothing: Any) -> None:
+    """Who has no rows has no columns: their absence stopped the query."""
+    assert giving([ROW, nothing, ROW]) == giving(iter([nothing, ROW, ROW])) == [ROW, ROW]
 
 
 def test_pieces_of_several_kinds_keep_their_order() -> None:
@@ -190,6 +199,9 @@ def test_frames_of_different_types_are_not_mixed_up() -> None:
             pd.DataFrame({"user": [7], "amount": [1], "total": [2]}),
             "output column 'user': expected string, found int64",
         ),
+        (pa.table({"user": []}), "output column 'amount' is missing: .*found a batch of user"),
+        (pd.DataFrame({"user": []}), "output column 'amount' is missing: .*found a frame of user"),
+        (pd.DataFrame(index=[0, 1]), "output column 'user' is missing: .*found a frame of no columns"),
         ("ada", "output: expected a dict, a tuple, .*found str 'ada'"),
         (7, "output: expected a dict, a tuple, .*found int 7"),
         ([7], "output: expected a dict, a tuple, .*found int 7"),
@@ -216,6 +228,58 @@ def test_nulls_where_none_may_be(produced: Any) -> None:
     """Spark ends with an IllegalStateException of its JVM."""
     with pytest.raises(InvalidRequest, match="output column 'user': expected string without nulls, found 1"):
         giving(produced, ONLY_USERS)
+
+
+REQUIRED = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+DEEP = pa.struct([pa.field("inner", pa.list_(pa.field("element", REQUIRED, nullable=False)))])
+OPTIONAL = pa.struct([("id", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "value", "path"),
+    [
+        (REQUIRED, REQUIRED, {"id": None}, "found null in column.id"),
+        (REQUIRED, OPTIONAL, {"id": None}, "found null in column.id"),
+        (pa.list_(REQUIRED), pa.list_(REQUIRED), [{"id": 1}, {"id": None}], "found null in column.item.id"),
+        (DEEP, DEEP, {"inner": [None]}, "found null in column.inner.element"),
+        (DEEP, DEEP, {"inner": [{"id": None}]}, "found null in column.inner.element.id"),
+        (
+            pa.map_(pa.string(), REQUIRED),
+            pa.map_(pa.string(), REQUIRED),
+            [("a", {"id": None})],
+            "found null in column.value.id",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["batch", "table", "rows"])
+def test_nulls_where_none_may_be_within_a_column(
+    type: pa.DataType, given: pa.DataType, value: Any, path: str, form: str
+) -> None:
+    """In Arrow they came through, and a FileSink told of them without a word of which operator gave them."""
+    output = pa.schema([pa.field("column", type)])
+    batch = pa.record_batch([pa.array([value, value], given).slice(1)], names=["column"])
+    produced = {"batch": batch, "table": pa.Table.from_batches([batch] * 2), "rows": batch.to_pylist()}[form]
+    told = path if form != "rows" else "is null where a value must be|found null in"
+    with pytest.raises(InvalidRequest, match=f"output column 'column': expected .*({told})"):
+        giving(produced, output)
+
+
+@pytest.mark.parametrize("type", [REQUIRED, pa.list_(REQUIRED), DEEP, pa.map_(pa.string(), REQUIRED)], ids=str)
+def test_nulls_below_nulls_may_be_within_a_column(type: pa.DataType) -> None:
+    """Spark and Arrow have them there; so has a slice's array before and behind it."""
+    there = {"id": 1}
+    value = {str(REQUIRED): there, str(DEEP): {"inner": [there]}}.get(str(type))
+    if value is None:
+        value = [("a", there)] if pa.types.is_map(type) else [there]
+    wrong = pa.array([None, {"id": None}], pa.struct([("id", pa.int64())]))
+    column = pa.array([None, value, None], type)
+    if type.equals(REQUIRED):
+        column = pa.concat_arrays([pa.StructArray.from_arrays(wrong.flatten(), fields=list(REQUIRED)), column]).slice(2)
+    output = pa.schema([pa.field("column", type)])
+    batch = pa.record_batch([column], schema=output)
+    expected = [{"column": None}, {"column": value}, {"column": None}]
+    for produced in (batch, pa.Table.from_batches([batch]), expected):
+        assert giving(produced, output) == expected
 
 
 def test_types_of_output() -> None:

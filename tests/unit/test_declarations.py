@@ -154,7 +154,7 @@ def test_a_type_must_be_an_arrow_type() -> None:
 def test_a_function_must_be_a_name_or_a_function() -> None:
     with pytest.raises(InvalidRequest, match="expected a name"):
         hf.ReducingState(pa.int64(), 7)  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="has no create and no add and no merge and no result"):
+    with pytest.raises(InvalidRequest, match="has no create and no add and no result; expected a name"):
         hf.AggregatingState(pa.int64(), int, accumulator=pa.int64(), result=pa.int64())
     with pytest.raises(InvalidRequest, match="needs accumulator= and result="):
         hf.AggregatingState(pa.float64(), Mean)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -111,3 +112,33 @@ def test_nan_is_one_key_of_those_that_came_in() -> None:
         for _ in range(2):
             harness.process([{"at": float("nan"), "amount": 1}, {"at": float("nan"), "amount": 2}])
         assert list(harness.state("total").values()) == [6]
+
+
+def test_what_pandas_has_no_value_of_is_null() -> None:
+    """A column of integers was refused for its NaN, and of doubles a processor got NaN where a query has null."""
+    schema = "user string, n long, x double, at timestamp, tags array<string>"
+    frame = pd.DataFrame(
+        {
+            "x": [1.5, None, float("nan")],
+            "n": [1, None, 2],
+            "user": ["ada", "bob", "eve"],
+            "at": pd.to_datetime(["2027-01-15", "NaT", "2027-01-16"], utc=True),
+            "tags": [["a"], None, []],
+        }
+    )
+    at = [datetime(2027, 1, 15, tzinfo=UTC), None, datetime(2027, 1, 16, tzinfo=UTC)]
+    with Harness(Echo(), "user", schema, schema) as harness:
+        found = harness.process(frame, frame[:0])
+        assert found["n"].to_pylist() == [1, None, 2]
+        assert found["x"].to_pylist() == [1.5, None, None]
+        assert found["at"].to_pylist() == at
+        assert found["tags"].to_pylist() == [["a"], None, []]
+        for wrong, told in (
+            (frame.drop(columns="n"), "expected the columns user, n, x, at, tags, found x, user, at, tags"),
+            (pd.concat([frame, frame[["n"]]], axis=1), "expected the columns .*, found x, n, user, at, tags, n"),
+            (pd.DataFrame(), "found none"),
+            (frame.assign(n=[1, 2.5, 3]), "column 'n'"),
+            (frame.assign(user=1), "column 'user'"),
+        ):
+            with pytest.raises(hf.InvalidRequest, match=told):
+                harness.process(wrong)

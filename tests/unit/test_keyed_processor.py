@@ -497,3 +497,89 @@ def test_an_integer_that_is_too_large_is_named_with_its_key() -> None:
         keyed(hf.ValueState(pa.int8()), lambda state: (state.update(300), state.clear()))
     with pytest.raises(InvalidRequest, match=r"state 'state': expected int8, found 300 \(int\).*key \('ada',\)"):
         keyed(hf.ReducingState(pa.int8(), "sum"), lambda state: (state.add(300), state.clear()))
+
+
+@pytest.mark.parametrize("form", ["rows", "tables", "frames"])
+@pytest.mark.parametrize("method", ["process", "on_timer"])
+def test_a_keys_output_leaves_while_it_is_made(form: str, method: str) -> None:
+    """All rows of one key waited in memory, as Python values."""
+    made: list[int] = []
+
+    class Much(hf.KeyedProcessor):
+        due = hf.Timers("processing")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            self.due.register(ctx.timestamp)
+            return self.output(key[0]) if method == "process" else None
+
+        def on_timer(self, key: tuple[Any, ...], time: dt.datetime, namespace: str, ctx: hf.Context) -> Any:
+            return self.output(key[0]) if method == "on_timer" else None
+
+        def output(self, user: str) -> Iterator[Any]:
+            rows = 1 if form == "rows" else 100
+            table = pa.table({"user": [user] * rows})
+            one = {"rows": {"user": user}, "tables": table, "frames": table.to_pandas()}[form]
+            for _ in range(30_000 // rows):
+                made.append(rows)
+                yield one
+
+    ctx = make_context()
+    found: list[str] = []
+    with bind(Much(), USER) as bound:
+        assert not list(bound.process(purchases(["ada", "bob"], [1, 2]), ctx))
+        for _, rows in bound.finish(ctx):
+            assert sum(made) - len(found) <= 10_000
+            found += rows["user"].to_pylist()
+    assert found == ["ada"] * 30_000 + ["bob"] * 30_000
+
+
+def test_many_rows_aside_wait_in_arrow() -> None:
+    """One call of ctx.output takes all there is: as Python values that is ten times as much."""
+    waiting: list[int] = []
+
+    class Aside(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> None:
+            ctx.output(hf.SideOutput("side"), self.rows_of(key[0]))
+
+        def rows_of(self, user: str) -> Iterator[dict[str, Any]]:
+            before = pa.total_allocated_bytes()
+            for _ in range(50_000):
+                yield {"user": user * 100}
+            waiting.append(pa.total_allocated_bytes() - before)
+
+    found = 0
+    ctx = make_context()
+    with bind(Aside(), USER, side_outputs={"side": USER}) as bound:
+        for _, rows in [*bound.process(purchases(["ada"], [1]), ctx), *bound.finish(ctx)]:
+            found += rows.num_rows
+    assert found == 50_000
+    assert waiting[0] > 30_000 * 300
+
+
+def test_a_state_that_fails_after_output_left_loses_the_batch() -> None:
+    class Catches(hf.KeyedProcessor):
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[Any]:
+            for number in range(25_000):
+                if number == 24_000:
+                    with pytest.raises(InvalidRequest):
+                        self.total.add("much")
+                yield {"user": f"{key[0]} {number}"}
+
+    ctx, left = make_context(), 0
+    with bind(Catches(), USER) as bound, pytest.raises(InvalidRequest, match="expected int64, found 'much'"):
+        list(bound.process(purchases(["ada"], [1]), ctx))
+        for _, rows in bound.finish(ctx):
+            left += rows.num_rows
+    assert left == 20_000
+
+
+def test_a_value_that_is_refused_with_many_others_is_put_down_to_no_other_key() -> None:
+    class Wrong(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Any:
+            return [{"user": 7}] if key[0] == "ada" else ({"user": key[0]} for _ in range(30_000))
+
+    with pytest.raises(InvalidRequest, match="output column 'user': expected string, found 7") as caught:
+        run(Wrong(), [purchases(["ada", "bob"], [1, 2])], USER)
+    assert "key" not in users_error(caught.value)[1]

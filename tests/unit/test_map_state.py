@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases, run
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
-from holdfast.state import BatchMapState
+from holdfast.state import BatchMapState, Input
 
 
 class Carts(hf.BatchProcessor):
@@ -260,3 +261,84 @@ def test_any_steps_of_any_keys_are_those_of_python_dicts(batches: list[list[tupl
         run(Steps(), [purchases([key for key, _ in batch], list(range(len(batch))))], USER, store)
     steps = [[("items",)]]
     run(Steps(), [purchases(list("abc"), [0, 0, 0])], USER, store)
+
+
+VIEWS = [
+    (pa.string_view(), pa.string(), ["a", "b" * 20, "a", "c"]),
+    (pa.binary_view(), pa.binary(), [b"a", b"b" * 20, b"a", b"c"]),
+]
+
+
+@pytest.mark.parametrize(("view", "plain", "leaves"), VIEWS, ids=["string", "binary"])
+@pytest.mark.parametrize("depth", ["keys and items", "structs", "lists"])
+def test_views_in_maps_are_taken(view: pa.DataType, plain: pa.DataType, leaves: list[Any], depth: str) -> None:
+    """Arrow takes no rows of them, so the map was refused."""
+    views = pa.array(leaves, plain).cast(view)
+    items, kept = {
+        "keys and items": (views, leaves),
+        "structs": (pa.StructArray.from_arrays([views], ["v"]), [{"v": leaf} for leaf in leaves]),
+        "lists": (pa.ListArray.from_arrays([0, 1, 2, 3, 4], views), [[leaf] for leaf in leaves]),
+    }[depth]
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, None, 2, 3, 4], pa.int32()), views, items)
+    below = pa.Array.from_buffers(  # its null has an entry all the same
+        maps.type,
+        4,
+        [pa.py_buffer(b"\x0d"), pa.array([0, 1, 2, 3, 4], pa.int32()).buffers()[1]],
+        children=[pa.StructArray.from_arrays([views, items], fields=[maps.type.key_field, maps.type.item_field])],
+    )
+    value = {"keys and items": plain, "structs": pa.struct([("v", plain)]), "lists": pa.list_(plain)}[depth]
+
+    class Keeps(hf.BatchProcessor):
+        state = hf.ValueState(pa.map_(plain, value))
+
+    entries = [[pair] for pair in zip(leaves, kept)]
+    for whole, expected in (
+        (maps, [entries[0], entries[1], [], None, entries[2], entries[3]]),
+        (below, [entries[0], None, entries[2], entries[3]]),
+    ):
+        for at in (0, 1):
+            some, wanted = whole.slice(at), expected[at:]
+            processor, users = Keeps(), [f"u{number}" for number in range(len(wanted))]
+            with bind(processor, USER):
+                processor.state.put(users, some)
+                assert processor.state.get(users).to_pylist() == wanted
+
+
+def test_a_tuple_is_one_struct_where_it_is_no_row_of_them() -> None:
+    """It was taken for a column of values, of which none was a struct."""
+    rule = pa.struct([("name", pa.string()), ("number", pa.int64())])
+
+    class Named(NamedTuple):
+        number: Any
+        name: Any
+
+    class Rules(hf.BatchProcessor):
+        rules = hf.BroadcastState(rule, rule)
+        last = hf.ValueState(rule)
+
+        def process_rules(self, rows: pa.Table, ctx: hf.Context) -> None:
+            self.rules.put(("a", 1), ("b", None))
+            self.rules.put((("c", 3), {"name": "d", "number": 4}), ("e", 5))
+            self.rules.put(("gone", 1), None)
+            self.rules.remove(("gone", 1))
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            b, e = {"name": "b", "number": None}, {"name": "e", "number": 5}
+            assert self.rules.get(("a", 1)) == self.rules.get(Named(1, "a")) == b
+            assert self.rules.get({"name": "c", "number": 3}) == self.rules.get(Row(name="c", number=3)) == e
+            assert self.rules.get((("a", 1), ("d", 4), ("x", 0))).to_pylist() == [b, e, None]
+            assert self.rules.get([("a", 1), ("d", 4)]).to_pylist() == [b, e]
+            assert (self.rules.contains(("a", 1)), self.rules.contains(("gone", 1))) == (True, False)
+            self.last.put(["ada", "bob", "eve"], ("a", 1))
+            self.last.put(["bob", "eve"], (None, ("c", 3)))
+            found = self.last.get(["ada", "bob", "eve"]).to_pylist()
+            assert found == [{"name": "a", "number": 1}, None, {"name": "c", "number": 3}]
+            done.append(True)
+
+    done: list[bool] = []
+    inputs = (Input("rules", (), broadcast=True), Input())
+    with bind(Rules(), USER, inputs=inputs) as bound:
+        for number in (0, 1):
+            assert not list(bound.process(purchases(["ada"], [1]), make_context(), number))
+        assert not list(bound.finish(make_context()))
+    assert done

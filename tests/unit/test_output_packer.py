@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 from tests.unit.test_pack import batches, plan, slot_rows
@@ -55,3 +57,27 @@ def test_one_row_that_no_array_holds_is_refused_before_spark_sees_it() -> None:
     packer = OutputPacker(3, blob_max_bytes=4_000, arrow_rows_max=100)
     with pytest.raises(InvalidRequest, match="output of slot 3: a row has 3.* bytes packed; at most 20000"):
         list(packer.add(output(0, 1, text_bytes=30_000)))
+
+
+def in_one_buffer(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """As a batch comes out of a packed row: each column is a part of one buffer."""
+    return pa.ipc.read_record_batch(rows.serialize(), rows.schema)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        lambda: output(0, 10_000, text_bytes=1_000).slice(9_999),
+        lambda: in_one_buffer(output(0, 10_000, text_bytes=1_000)).slice(9_999),
+        lambda: in_one_buffer(output(0, 10, text_bytes=1_000_000)).select(["number"]),
+    ],
+    ids=["slice", "slice of a packed row", "column of a packed row"],
+)
+def test_rows_that_wait_keep_nothing_else_in_memory(piece: Callable[[], pa.RecordBatch]) -> None:
+    """The last row of each key waited with the 64 MiB that it had been cut from, of each call of the processor."""
+    packer = OutputPacker(3, blob_max_bytes=1 << 20, arrow_rows_max=100)
+    before = pa.total_allocated_bytes()
+    for _ in range(3):
+        assert not list(packer.add(piece()))
+    assert pa.total_allocated_bytes() - before < 100_000
+    assert sum(len(frame) for frame in packer.finish())

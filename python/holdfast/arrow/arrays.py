@@ -32,9 +32,9 @@ def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array,
         children = [by_parts(columns[found.get_field_index(field.name)], field.type, leaves) for field in expected]
         return pa.StructArray.from_arrays(children, fields=list(expected), mask=mask)
     if is_type.is_map(found):
-        rows, offsets = _map_rows(array)
-        keys = by_parts(decoded(array.keys).take(rows), expected.key_type, leaves)
-        items = by_parts(decoded(array.items).take(rows), expected.item_type, leaves)
+        entries, offsets = _map_entries(array)
+        keys = by_parts(entries.field(0), expected.key_type, leaves)
+        items = by_parts(entries.field(1), expected.item_type, leaves)
         return pa.MapArray.from_arrays(offsets, keys, items, expected)
     if is_list(found):
         return _list_of(by_parts(array.flatten(), expected.value_type, leaves), array, expected, mask)
@@ -42,7 +42,7 @@ def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array,
 
 
 def decoded(array: pa.Array) -> pa.Array:
-    """The array itself, without the storage variants that Arrow cannot take rows of or look into."""
+    """The array itself, without the storage variants that Arrow cannot look into."""
     if is_type.is_run_end_encoded(array.type):
         return decoded(pc.run_end_decode(array))
     if is_type.is_dictionary(array.type):
@@ -86,6 +86,11 @@ def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in memory of their own: a slice, or one column of a batch, keeps alive all that it was cut from."""
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in rows.columns], schema=rows.schema)
+
+
 def list_lengths(lists: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """How many elements each list has; a null one has none, whatever its offsets say."""
     lengths: np.ndarray[Any, np.dtype[np.int64]] = (
@@ -104,11 +109,16 @@ def elements(offsets: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> tuple[p
     return pa.array(rows, pa.int64()), np.concatenate([[0], ends]).astype(np.int64)
 
 
-def _map_rows(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """As `elements`; offsets are null where a map is."""
-    valid = maps.is_valid().to_numpy(zero_copy_only=False)
-    rows, offsets = elements(maps.offsets.to_numpy(), valid)
-    return rows, pa.array(offsets, pa.int32(), mask=np.append(~valid, False))
+def _map_entries(maps: pa.MapArray) -> tuple[pa.StructArray, pa.Array]:
+    """The entries of maps that are there, end to end, and where each map begins: null where there is none.
+
+    As lists, since Arrow takes no rows of views or of runs, which may be anywhere in the entries.
+    """
+    offsets, nulls = maps.offsets.to_numpy(), maps.is_null().to_numpy(zero_copy_only=False)
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, mask=pa.array(nulls))
+    ends = np.cumsum(np.where(nulls, 0, np.diff(offsets)))
+    return lists.flatten(), pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.append(nulls, False))
 
 
 def _list_of(values: pa.Array, lists: pa.Array, expected: pa.DataType, mask: pa.Array | None) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast.arrow.arrays import elements
-from holdfast.arrow.types import nested
+from holdfast.arrow.types import children, nested
 
 #: Rows that lie below a null.
 Absent = npt.NDArray[np.bool_]
@@ -27,22 +27,57 @@ def without_nulls_below_nulls(array: pa.Array) -> pa.Array:
     return _settled(array, np.zeros(len(array), np.bool_))
 
 
+def has_required_fields(kind: pa.DataType) -> bool:
+    """Whether a field within the type, at any depth, is never null."""
+    return any(not field.nullable or has_required_fields(field.type) for field in children(kind))
+
+
+def misplaced_null(array: pa.Array) -> str | None:
+    """Where a null stands that is no value of its field, though all that is around it is there: the field's path, names
+    with dots between them; None where there is no such null.
+    """
+    return _misplaced(array, np.zeros(len(array), np.bool_))
+
+
+def _misplaced(array: pa.Array, absent: Absent) -> str | None:
+    if not _is_broken(array):
+        return None
+    for field, values, below in _there(array, absent | _nulls(array))[0]:
+        if not field.nullable and values.null_count and (_nulls(values) & ~below).any():
+            return str(field.name)
+        deeper = _misplaced(values, below)
+        if deeper is not None:
+            return f"{field.name}.{deeper}"
+    return None
+
+
 def _settled(array: pa.Array, absent: Absent) -> pa.Array:
     if not _is_broken(array):
         return array
     kind = array.type
     gone = absent | _nulls(array)
+    found, offsets = _there(array, gone)
+    parts = [_field(values, field, below) for field, values, below in found]
     if is_type.is_struct(kind):
-        fields = [_field(array.field(number), field, gone) for number, field in enumerate(kind)]
         mask = pa.array(_nulls(array)) if array.null_count else None
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
-    rows, offsets = elements(array.offsets.to_numpy(), ~gone)
-    there = np.zeros(len(rows), np.bool_)
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     starts = pa.array(offsets, array.offsets.type, mask=np.append(gone, False))
     if is_type.is_map(kind):
-        keys, items = _settled(array.keys.take(rows), there), _field(array.items.take(rows), kind.item_field, there)
-        return pa.MapArray.from_arrays(starts, keys, items, kind)
-    return type(array).from_arrays(starts, _field(array.values.take(rows), kind.value_field, there), type=kind)
+        return pa.MapArray.from_arrays(starts, *parts, kind)
+    return type(array).from_arrays(starts, *parts, type=kind)
+
+
+def _there(
+    array: pa.Array, gone: Absent
+) -> tuple[list[tuple[pa.Field, pa.Array, Absent]], npt.NDArray[np.int64] | None]:
+    """What is in an array that is broken, each with the rows of it that lie below a null: the fields of structs; the
+    elements of lists and maps that are there, end to end, and where each begins.
+    """
+    if is_type.is_struct(array.type):
+        return [(field, values, gone) for field, values in _below(array)], None
+    rows, offsets = elements(array.offsets.to_numpy(), ~gone)
+    none = np.zeros(len(rows), np.bool_)
+    return [(field, values.take(rows), none) for field, values in _below(array)], offsets
 
 
 def _field(array: pa.Array, field: pa.Field, absent: Absent) -> pa.Array:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from holdfast.arrow.arrays import one_batch
+from holdfast.arrow.arrays import copied, one_batch
 from holdfast.errors import Corrupt
 from holdfast.spark import blobs
 from holdfast.spark.pack import BALLAST_EVERY_BYTES, messages
@@ -28,7 +28,8 @@ _ROWS_MAX = 65536
 
 
 class OutputPacker:
-    """Packs the record batches of one output of one slot and batch. Small ones are gathered, large ones split.
+    """Packs the record batches of one output of one slot and batch. Small ones are gathered, as copies: a slice would
+    keep alive what it was cut from. Large ones are split.
 
     ``number``: of the output, 0 being the main one.
     """
@@ -47,11 +48,13 @@ class OutputPacker:
         """Frames that are ready to go, if any."""
         if batch.num_rows == 0:
             return
-        self._gathered.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _ROWS_MAX or self._bytes >= self._blob_max_bytes:
+            self._gathered.append(batch)
             yield from self._frames()
+        else:
+            self._gathered.append(copied(batch))
 
     def finish(self) -> Iterator[pd.DataFrame]:
         """The rest."""

@@ -8,11 +8,13 @@ Accumulator = TypeVar("Accumulator")
 
 
 class AggregateFunction(Generic[Accumulator]):
-    """An aggregate by four methods, as Flink's.
-    Deriving from this class is not required: any class with the four will do.
+    """An aggregate by its methods, as Flink's.
+    Deriving from this class is not required: any class with ``create``, ``add`` and ``result`` will do.
 
     Accumulators are kept as Arrow values of the declared ``accumulator`` type, never pickled,
     so they are what Arrow makes of that type: numbers, text, bytes, lists, and dicts for structs.
+    What ``create`` and ``add`` return becomes that at once, also within a batch: a tuple for a struct comes back as a
+    dict, a set for a list as a list, a ``float32`` rounded.
     One object serves many keys: keep nothing in ``self``.
     """
 
@@ -28,9 +30,9 @@ class AggregateFunction(Generic[Accumulator]):
         raise NotImplementedError
 
     def merge(self, a: Accumulator, b: Accumulator) -> Accumulator:
-        """The accumulator of the values of both.
+        """The accumulator of the values of both. Not asked for: a state adds value by value, so this may be left out.
 
-        Asked for where two accumulators become one, as when session windows meet.
+        It has its place in Flink where session windows meet; a class that comes from there keeps it.
         """
         raise NotImplementedError
 
@@ -39,4 +41,5 @@ class AggregateFunction(Generic[Accumulator]):
         raise NotImplementedError
 
 
-AGGREGATE_METHODS = ("create", "add", "merge", "result")
+#: That a class must have. Nothing here makes one accumulator of two.
+AGGREGATE_METHODS = ("create", "add", "result")

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as is_type
 
 from holdfast.arrow.arrays import combined
 from holdfast.errors import InvalidRequest
-from holdfast.state.casts import CONVERSION_ERRORS, cast
+from holdfast.state.casts import CONVERSION_ERRORS, cast, storage_type
 from holdfast.state.python_values import from_python
+
+#: What a struct may be in a column of Python's.
+_STRUCTS = (dict, tuple, pa.StructScalar)
 
 
 def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
@@ -38,10 +42,15 @@ def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
     return from_python(values, expected, what)
 
 
-def is_column(values: Any) -> bool:
-    """Whether this is an array or a sequence of values rather than one value."""
+def is_column(values: Any, of: pa.DataType | None = None) -> bool:
+    """Whether this is an array or a sequence of values rather than one value, ``of`` being their type: a tuple may be a
+    struct by position.
+    """
     if isinstance(values, np.ndarray):
         return values.ndim > 0
+    if isinstance(values, tuple) and of is not None and is_type.is_struct(storage_type(of)):
+        named = hasattr(values, "_fields") or hasattr(values, "__fields__")
+        return not named and all(value is None or isinstance(value, _STRUCTS) for value in values)
     return (
         isinstance(values, (pa.Array, pa.ChunkedArray, list, tuple, range))
         or is_series(values)

@@ -142,7 +142,7 @@ class ValueColumns:
         InvalidRequest
             Another type, or another number of values.
         """
-        if not is_column(values):
+        if not is_column(values, self._stored):
             return pa.repeat(self._scalar(values), rows)
         array = arrow_column(values, self._type, f"{self._state}, {self._role}")
         if len(array) != rows:

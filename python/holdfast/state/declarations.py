@@ -327,7 +327,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
                 function,
                 (*AGGREGATING_FUNCTIONS, SKETCH_FUNCTION),
                 "AggregatingState",
-                "a class with create, add, merge and result",
+                "a class with create, add and result",
             )
             if accumulator is not None or result is not None:
                 raise InvalidRequest(
@@ -344,7 +344,7 @@ class AggregatingState(StateDeclaration[BatchAggregatingState, KeyedAggregatingS
             raise InvalidRequest(
                 f"AggregatingState: {function!r} has no {' and no '.join(missing)}; "
                 f"expected a name ({', '.join((*AGGREGATING_FUNCTIONS, SKETCH_FUNCTION))}) "
-                "or a class with create, add, merge and result"
+                "or a class with create, add and result"
             )
         if accumulator is None or result is None:
             raise InvalidRequest(

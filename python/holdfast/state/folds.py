@@ -82,6 +82,7 @@ class AggregatingFold:
         self.result_type = storage_type(result)
         self._name = name
         self._function = function
+        self._keep, self._verbatim = keeper(stored), verbatim(stored)
 
     def inputs(self, values: pa.Array) -> list[Any]:
         return python_of(values, f"state {self._name!r}, values")
@@ -93,7 +94,9 @@ class AggregatingFold:
         return accumulator
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        added = self._function.add(self._function.create() if accumulator is None else accumulator, value)
+        if accumulator is None:
+            accumulator = self._kept(self._function.create())
+        added = self._kept(self._function.add(accumulator, value))
         if added is None:
             raise InvalidRequest(
                 f"state {self._name!r}: {type(self._function).__name__}.add returned None; it must return the "
@@ -103,6 +106,15 @@ class AggregatingFold:
 
     def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else self._function.result(accumulator)
+
+    def _kept(self, accumulator: Any) -> Any:
+        """As it would be read in the next batch: the function's own could be of another class, or more exact."""
+        if accumulator.__class__ in self._verbatim:
+            return accumulator
+        try:
+            return self._keep(accumulator)
+        except NotKept as reason:
+            raise refusal(f"state {self._name!r}, accumulators", self.stored, accumulator, reason) from None
 
 
 class FoldTable:

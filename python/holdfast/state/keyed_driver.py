@@ -7,7 +7,7 @@ keeps what it moves near a limit, going by the chunks before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
 from holdfast.state.keyed_scope import CHUNK_KEYS_MAX, KeyScope
 from holdfast.state.live_timers import KeyedTimers, TimerQueue, core_keys, due_until, queues_of, time_of
+from holdfast.state.outputs import pieces_of
 from holdfast.state.processor import KeyedProcessor, Produced
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
@@ -124,7 +125,7 @@ class KeyedDriver:
 
         yield from self._call_chunk(keys, call, chunk.nbytes)
 
-    def _fire(self, queue: TimerQueue, ctx: Context) -> Iterator[list[TaggedRows]]:
+    def _fire(self, queue: TimerQueue, ctx: Context) -> Iterator[Iterator[TaggedRows]]:
         """The output of each chunk of timers. A key is once in a chunk, so what its timer sets or deletes is done
         before its next one is taken.
         """
@@ -165,20 +166,33 @@ class KeyedDriver:
 
     def _call_chunk(
         self, keys: CoreKeys, call: Callable[[int, tuple[Any, ...]], Produced], read_bytes: int
-    ) -> list[TaggedRows]:
-        scope, add = self._scope, self._output.add
+    ) -> Iterator[TaggedRows]:
+        """Output leaves when the chunk ends, or as soon as it is much: one key may give more than memory holds."""
+        scope, output = self._scope, self._output
         tuples = self._keys.tuples(keys)
         scope.begin(keys, tuples)
+        given_bytes = 0
         for index, key in enumerate(tuples):
             self.current_key = key
             scope.index = index
-            add(call(index, key))
+            produced = call(index, key)
+            for piece in pieces_of(produced) if isinstance(produced, Iterator) else (produced,):
+                output.add(piece)
+                if output.is_full:
+                    self.current_key = None  # rows of other keys are among them
+                    given_bytes += yield from self._drained()
+                    self.current_key = key
         self.current_key = None
         scope.end()
         self._between_chunks()
+        given_bytes += yield from self._drained()
+        self._resize(len(tuples), scope.moved_bytes + read_bytes + given_bytes)
+
+    def _drained(self) -> Generator[TaggedRows, None, int]:
+        """The output so far; at last how many bytes that were."""
         given = self._output.drain()
-        self._resize(len(tuples), scope.moved_bytes + read_bytes + sum(rows.nbytes for _, rows in given))
-        return given
+        yield from given
+        return sum(rows.nbytes for _, rows in given)
 
     def _resize(self, keys: int, moved_bytes: int) -> None:
         fitting = CHUNK_BYTES * keys // max(moved_bytes, 1)

@@ -274,7 +274,7 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
         self._values[index] = self._written[index] = None
 
     def flush(self) -> None:
-        """Accumulators are the function's own until here: what the type does not keep of one is refused."""
+        """A function may have changed in `result` what it was given: what the type does not keep of that is refused."""
         for index, accumulator in self._written.items():
             if accumulator.__class__ in self._verbatim_stored:
                 continue

@@ -119,13 +119,13 @@ class BatchBroadcastState(LiveState):
 
     def get(self, map_keys: Values) -> Any:
         """The value of each map key (array), null where there is none; of one map key, its value or None."""
-        if not is_column(map_keys):
+        if not is_column(map_keys, self._key):
             return self._one.get(map_keys)
         return self._array(self._table.get, self._column(map_keys))
 
     def contains(self, map_keys: Values) -> Any:
         """Whether there is an entry of each map key (bool array); of one map key, a bool."""
-        if not is_column(map_keys):
+        if not is_column(map_keys, self._key):
             return self._one.contains(map_keys)
         return self._array(self._table.contains, self._column(map_keys))
 
@@ -134,7 +134,7 @@ class BatchBroadcastState(LiveState):
         """Sets an entry for each map key, with one value each or one for all; or one entry. Where a map key is there
         twice, its last one wins.
         """
-        if not is_column(map_keys):
+        if not is_column(map_keys, self._key):
             self._one.put(map_keys, map_values)
             return
         self._one.check_writable()
@@ -144,7 +144,7 @@ class BatchBroadcastState(LiveState):
     @operation
     def remove(self, map_keys: Values) -> None:
         """Removes the entry of each map key, or of one; one that is not there is no error."""
-        if not is_column(map_keys):
+        if not is_column(map_keys, self._key):
             self._one.remove(map_keys)
             return
         self._one.check_writable()

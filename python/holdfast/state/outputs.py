@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import one_batch, size_bytes
+from holdfast.arrow.arrays import copied, one_batch, size_bytes
+from holdfast.arrow.nullability import has_required_fields, misplaced_null
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
@@ -22,6 +23,8 @@ from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper,
 
 #: Rows of up to this much are in no array more than it holds, whatever they become: what is refused of them is wrong.
 UNDIVIDED_BYTES = 64 << 20
+#: Rows that wait as Python values at once; and of which, in whatever form, it is time to hand over what there is.
+ROWS_WAITING_MAX = 10_000
 
 
 def pieces_of(produced: Iterable[Any]) -> Iterable[Any]:
@@ -52,9 +55,16 @@ class OutputRows:
         self._width = len(schema)
         #: Of the columns whose values Python can change: what the type keeps of a value is a copy.
         self._keepers = {at: keeper(field.type) for at, field in enumerate(schema) if _is_mutable(field.type)}
+        self._required = {at for at, field in enumerate(schema) if has_required_fields(field.type)}
         self._kind: type | None = None
         self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
         self._batches: list[pa.RecordBatch] = []
+        self._rows = 0  # since the last drain
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is so much that it should be drained before more comes."""
+        return self._rows >= ROWS_WAITING_MAX
 
     def add(self, produced: Any) -> None:
         """Takes one piece, or an iterable of pieces.
@@ -82,7 +92,7 @@ class OutputRows:
     def drain(self) -> list[pa.RecordBatch]:
         """All rows since the last call, in the output schema, in batches that are not empty."""
         self._convert()
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._rows = self._batches, [], 0
         return batches
 
     def _kind_of(self, piece: Any) -> type | None:
@@ -94,12 +104,17 @@ class OutputRows:
         return tuple if isinstance(piece, tuple) else dict if isinstance(piece, dict) else None
 
     def _add_piece(self, piece: Any, kind: type) -> None:
-        if kind is not self._kind:
+        if kind is not self._kind or len(self._pieces) >= ROWS_WAITING_MAX:
             self._convert()
             self._kind = kind
         if kind is dict or kind is tuple:
             self._pieces.append(self._row(piece, kind))
-        elif kind is pa.RecordBatch or kind is pa.Table:
+            self._rows += 1
+            return
+        if not len(piece) and not len(piece.columns):
+            return  # made of an empty list: there was no row to say which columns there are
+        self._rows += len(piece)
+        if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:
             self._pieces.append(piece.copy())
@@ -144,11 +159,16 @@ class OutputRows:
         return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
     def _check_nulls(self, columns: list[pa.Array]) -> None:
-        for field, column in zip(self._schema, columns):
+        for at, (field, column) in enumerate(zip(self._schema, columns)):
             if not field.nullable and column.null_count:
                 raise InvalidRequest(
-                    f"{self._what} column {field.name!r}: expected {field.type} without nulls, found "
-                    f"{column.null_count} nulls"
+                    f"{self._column(at)}: expected {field.type} without nulls, found {column.null_count} nulls"
+                )
+            inner = misplaced_null(column) if at in self._required else None
+            if inner is not None:
+                raise InvalidRequest(
+                    f"{self._column(at)}: expected {field.type}, found null in {field.name}.{inner}, which has none by "
+                    "its type"
                 )
 
     def _row(self, piece: Any, kind: type) -> tuple[Any, ...]:
@@ -206,17 +226,13 @@ class OutputRows:
         found: pa.Schema = pieces[0].schema
         batches: list[pa.RecordBatch] = []
         if found.equals(self._schema):
-            for piece in pieces if len(pieces) == 1 or isinstance(pieces[0], pa.Table) else [one_batch(pieces)]:
-                for batch in _batches(piece):
-                    if batch.num_rows:
-                        self._check_nulls(batch.columns)
-                        batches.append(batch)
+            for batch in _batches(_together(pieces)):
+                if batch.num_rows:
+                    self._check_nulls(batch.columns)
+                    batches.append(batch)
             return batches
         self._check_names(found.names, "a batch")
-        whole = pa.concat_tables(
-            [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
-        )
-        for batch in _batches(whole):
+        for batch in _batches(_together(pieces)):
             columns = [batch.column(found.get_field_index(name)) for name in self._names]
             batches += self._batch_of(self._cast_columns(columns))
         return batches
@@ -262,6 +278,13 @@ def _is_mutable(type: pa.DataType) -> bool:
     return any(family(storage_type(type)) for family in families)
 
 
+def _together(pieces: list[Any]) -> pa.RecordBatch | pa.Table:
+    """Batches, or tables, of one schema as one; the only one as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else one_batch(pieces)
+
+
 def _batches(piece: Any) -> list[pa.RecordBatch]:
     if isinstance(piece, pa.RecordBatch):
         return [piece]
@@ -280,12 +303,9 @@ def _halves(pieces: list[Any]) -> list[list[Any]]:
     if is_frame(piece):
         return [[piece.iloc[:middle]], [piece.iloc[middle:]]]
     batches = _batches(piece)
-    return _halves(batches) if len(batches) > 1 else [[_own(batches[0][:middle])], [_own(batches[0][middle:])]]
-
-
-def _own(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A slice without the rows around it, which Arrow's casts refuse for their size."""
-    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in rows.columns], schema=rows.schema)
+    if len(batches) > 1:
+        return _halves(batches)
+    return [[copied(batches[0][:middle])], [copied(batches[0][middle:])]]  # casts refuse the rows around for their size
 
 
 def _size_bytes(value: Any) -> int:

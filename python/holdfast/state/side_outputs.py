@@ -86,8 +86,17 @@ class Outputs:
     def __init__(self, main: pa.Schema, sides: Mapping[str, pa.Schema]) -> None:
         self._main = OutputRows(main)
         self._sides = {name: OutputRows(schema, f"side output {name!r}") for name, schema in sides.items()}
+        self._all = (self._main, *self._sides.values())
         self._ended = False
         self._failed: Exception | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one has so much that all should be drained before more comes. Asked for each row."""
+        for rows in self._all:  # noqa: SIM110 - any() takes three times as long
+            if rows.is_full:
+                return True
+        return False
 
     def add(self, produced: Any) -> None:
         """Takes what ``process`` gave; see `OutputRows.add`."""

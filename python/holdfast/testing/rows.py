@@ -10,6 +10,8 @@ import pyarrow as pa
 from holdfast.errors import InvalidRequest
 from holdfast.spark import schemas
 from holdfast.spark.ddl import parse_ddl
+from holdfast.state.arrays import to_array
+from holdfast.state.casts import storage_type
 from holdfast.state.python_values import from_python
 
 # A list of dicts, a record batch, a table or a pandas frame.
@@ -46,12 +48,23 @@ def input_batches(rows: Sequence[Rows], schema: pa.Schema) -> tuple[pa.RecordBat
         elif isinstance(part, pa.Table):
             found += [schemas.conform(batch, schema, "rows") for batch in part.combine_chunks().to_batches()]
         elif hasattr(part, "to_dict") and hasattr(part, "columns"):
-            found.append(_batch_of(part.to_dict("records"), schema))
+            found.append(_batch_of_frame(part, schema))
         elif isinstance(part, (list, tuple)) and all(isinstance(row, Mapping) for row in part):
             found.append(_batch_of(part, schema))
         else:
             raise InvalidRequest(f"rows: expected a list of dicts, a record batch, a table or a frame, found {part!r}")
     return tuple(found)
+
+
+def _batch_of_frame(frame: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """In which NaN is null, as it is to a query that is given the frame."""
+    names = list(frame.columns)
+    if sorted(map(str, names)) != sorted(schema.names):
+        raise InvalidRequest(
+            f"rows: expected the columns {', '.join(schema.names)}, found {', '.join(map(str, names)) or 'none'}"
+        )
+    columns = [to_array(frame[field.name], storage_type(field.type), f"column {field.name!r}") for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
