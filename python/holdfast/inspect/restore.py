@@ -67,9 +67,8 @@ class Restore(Beginning):
         storage: StorageOptions | None = None,
     ) -> None:
         if (checkpoint is None) == (savepoint is None):
-            raise InvalidRequest(
-                f"hf.Restore takes a checkpoint or savepoint=, one of them; found {checkpoint!r} and {savepoint!r}"
-            )
+            found = "neither" if checkpoint is None else "both"
+            raise InvalidRequest(f"hf.Restore takes a checkpoint or savepoint=, one of them; found {found}")
         if savepoint is not None and (batch_id is not None or state_dir is not None):
             raise InvalidRequest("hf.Restore: batch_id and state_dir are of a checkpoint; a savepoint has all in it")
         if claim and savepoint is None:
