@@ -46,6 +46,8 @@ class Restore(Beginning):
     state_dir
         The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now,
         and in a dry run what is found in the checkpoint and beside it.
+        This, and the savepoint's folder, may be another one when the program starts again: it moved, or executors did
+        not reach it. What is not yet taken over is read where the program has it last.
     storage
         Endpoint, region and retries of buckets, for the driver, which reads first; by default the session's
         ``spark.holdfast.storage.*``. Executors go by the operator's own settings.
