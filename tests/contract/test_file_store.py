@@ -15,6 +15,7 @@ from tests.faulty_file_store import FaultyFileStore
 
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
 from holdfast.storage import LocalFileStore, StorageOptions, StoredFile, open_file_store, run_parallel
+from holdfast.storage.answers import told
 from holdfast.storage.file_store import TEMPORARY_PREFIX
 from holdfast.storage.uri import shown
 
@@ -355,6 +356,50 @@ def test_credentials_are_never_shown(uri, expected):
         open_file_store(uri)
     assert expected in str(caught.value)
     assert not any(secret in str(caught.value) for secret in ("AKIAKEY", "sec%2Fret", "sv%3D1234"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        # a secret of S3 is base64: it has slashes
+        ("s3://AKIAKEY:sec/ret@bucket/folder", "s3://***@bucket/folder"),
+        ("s3://AKIAKEY:sec?r/et@bucket/folder", "s3://***@bucket/folder"),
+        ("s3:AKIAKEY:sec/ret@bucket/folder", "s3:***@bucket/folder"),
+        ("hdfs://AKIAKEY:sec/ret@nn/x", "hdfs://***@nn/x"),
+        ("wasbs://AKIAKEY:sec/ret@host/x", "wasbs://***@host/x"),
+        ("dbfs://AKIAKEY:sec/ret@host/x", "/dbfs/***@host/x"),
+        ("file://AKIAKEY:sec@host/x", "file://***@host/x"),
+        (" s3://AKIAKEY:sec/ret@bucket/x", "' s3://***@bucket/x'"),
+        ("s3://AKIAKEY:sec/ret@bucket/x\n", r"'s3://***@bucket/x\n'"),
+        ("s3://bucket/x?AKIAKEY", "s3://bucket/x?***"),
+        ("s3://bucket/x?region=eu;sas=AKIAKEY&x=", "s3://bucket/x?region=***&x=***"),
+        ("s3://bucket/x?endpoint_override=http://AKIAKEY@minio", "s3://bucket/x?endpoint_override=***"),
+        ("gs://bucket/x#AKIAKEY", "gs://bucket/x"),
+        # and what is no secret is shown, so that the error says what is wrong
+        ("s3://bucket/user@host//x", "s3://bucket/user@host//x"),
+        ("hdfs://nn:8020/user@realm//x", "hdfs://nn:8020/user@realm//x"),
+        ("abfss://c@acc.dfs.core.windows.net/u@h//x", "abfss://c@acc.dfs.core.windows.net/u@h//x"),
+        ("/a:b/user@host ", "'/a:b/user@host '"),
+    ],
+)
+def test_nothing_of_credentials_is_shown_wherever_they_stand(uri, expected):
+    with pytest.raises(InvalidRequest) as caught:
+        open_file_store(uri)
+    assert expected in str(caught.value)
+    assert not any(secret in str(caught.value) for secret in ("AKIAKEY", "sec", "ret@"))
+
+
+def test_credentials_of_an_endpoint_in_the_environment_are_not_in_errors():
+    assert told(OSError("error sending request for url (http://me:secret@minio/x?sig=1)")) == (
+        "error sending request for url (http://***@minio/x?***"
+    )
+
+
+@pytest.mark.parametrize("endpoint", ["AKIAKEY:secret@minio:9000", "minio:9000/?sig=secret"])
+def test_credentials_of_an_endpoint_are_never_shown(endpoint):
+    with pytest.raises(InvalidRequest, match="has a user or options in it") as caught:
+        StorageOptions(endpoint=endpoint)
+    assert "secret" not in str(caught.value)
 
 
 # --- transfers -----------------------------------------------------------------------------------------------------

@@ -259,6 +259,21 @@ def test_whole_copies_on_this_machine_outlive_what_storage_lost(driver):
     assert driver.check(process) == "local_base"
 
 
+@pytest.mark.parametrize("there", ["nothing", "deltas"])
+def test_a_folder_that_is_another_one_on_each_machine_is_told_as_that(driver, tmp_path, there):
+    """A local path on a cluster, or a pod's emptyDir: the file named was not to be restored anywhere."""
+    driver.play_some(driver.process(), 21)
+    elsewhere = tmp_path / "another disk"
+    if there == "deltas":
+        shutil.copytree(driver.store.uri, elsewhere)
+        for path in elsewhere.rglob("*"):
+            if path.is_file() and path.parent.name != "delta":
+                path.unlink()
+    other = driver.process(OTHER_HOST, "local-b", file_store=LocalFileStore(str(elsewhere)))
+    with pytest.raises(Corrupt, match="missing.*or .*another disk on host 'host-b' is not the folder that it was"):
+        other.open(driver.handle)
+
+
 def test_a_restore_for_which_there_is_no_room_says_so_first(driver, monkeypatch):
     driver.play_some(driver.process(), 21)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.first_versions import QUERY, first_versions, registered_slots, slots_of
 from tests.first_versions import begun as begun_with
-from tests.first_versions import first_versions, slots_of
 from tests.kept_states import DOES, OUTPUT, ROWS, RULES, KeepsAll
 from tests.spark_files import SparkFiles
 
@@ -22,6 +23,7 @@ from holdfast.checkpoint import (
     OperatorRecord,
     SavepointOrigin,
     VersionsOrigin,
+    operator_prefix,
     register_operator,
 )
 from holdfast.checkpoint.continued import continued
@@ -213,10 +215,55 @@ def test_another_savepoint_is_another_origin_and_the_same_one_elsewhere_is_not(
     store = open_file_store(str(tmp_path / "state"))
     record = begun(saved, 2)
     register_operator(store, record, prefix="q/op")
-    assert register_operator(store, begun(folder / "saved-1", 2), prefix="q/op") == record
+    assert record.origin is not None
+    elsewhere = replace(record.origin, store=str(folder / "saved-1"))
+    registered = register_operator(store, begun(folder / "saved-1", 2), prefix="q/op")
+    assert registered == replace(record, origin=elsewhere)
     register_operator(store, replace(record, origin=None), prefix="q/op")
     with pytest.raises(Incompatible, match=r"origin: recorded operator .* of the savepoint .*declared operator"):
         register_operator(store, begun(folder / "saved-0", 2), prefix="q/op")
+
+
+@pytest.mark.parametrize("kind", ["canonical", "native", "query"])
+def test_what_was_moved_before_a_slot_had_begun_is_read_where_the_program_has_it(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    """A path that executors do not reach was recorded by the first task: the right one was taken, and not looked at."""
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    if kind == "native":
+        made = folder / "state", folder / "checkpoint"
+        hf.Savepoint.create(checkpoint=made[1], to=first, state=made[0], format="native")
+    else:
+        shutil.copytree(folder / ("saved-1" if kind == "canonical" else "state"), first)
+
+    def declared(at: Path) -> OperatorRecord:
+        if kind != "query":
+            return begun(at, 2)
+        earlier = EarlierQuery(str(folder / "checkpoint"), str(at), None, StorageOptions(), None)
+        recorded, origin = earlier.operator(OPERATOR, "here", None)
+        return continued(recorded, replace(recorded, slots=2, labels=(0, 1), inputs=()), origin, said())
+
+    store, prefix = open_file_store(str(tmp_path / "state")), operator_prefix(QUERY, OPERATOR)
+    recorded = register_operator(store, declared(first), prefix=prefix)
+    first.rename(moved)
+    with pytest.raises(Corrupt):
+        next(registered_slots(recorded, store, prefix, tmp_path / "local")).first_version()
+    assert not list((tmp_path / "state").rglob("origin.json"))
+    corrected = register_operator(store, declared(moved), prefix=prefix)
+    assert corrected.origin == replace(recorded.origin, store=str(moved))  # type: ignore[type-var]
+    for state in registered_slots(corrected, store, prefix, tmp_path / "local"):
+        assert state.first_version() is not None
+    again = register_operator(store, replace(declared(moved), origin=None), prefix=prefix)
+    assert again == recorded, "where it was is recorded, for a program that says nothing"
+
+
+def test_a_savepoint_that_an_executor_does_not_see_is_not_called_one_to_be_deleted(saved: Path, tmp_path: Path) -> None:
+    (state,) = slots_of(begun(saved, 1), tmp_path)
+    saved.rename(tmp_path / "another machine's")
+    with pytest.raises(Corrupt, match="driver and executors must reach the folder under one name") as told:
+        state.first_version()
+    assert repr(socket.gethostname()) in str(told.value)
+    assert "delete" not in str(told.value) and "make the savepoint again" not in str(told.value)
 
 
 def test_another_native_savepoint_of_the_same_query_is_another_origin(folder: Path, tmp_path: Path) -> None:
@@ -227,7 +274,10 @@ def test_another_native_savepoint_of_the_same_query_is_another_origin(folder: Pa
     shutil.copytree(tmp_path / "native-0", tmp_path / "elsewhere")
     record = begun(tmp_path / "native-0", 2)
     register_operator(store, record, prefix="q/op")
-    assert register_operator(store, begun(tmp_path / "elsewhere", 2), prefix="q/op") == record
+    assert record.origin is not None
+    elsewhere = replace(record.origin, store=str(tmp_path / "elsewhere"))
+    registered = register_operator(store, begun(tmp_path / "elsewhere", 2), prefix="q/op")
+    assert registered == replace(record, origin=elsewhere)
     register_operator(store, replace(record, origin=None), prefix="q/op")
     of_query = EarlierQuery(str(checkpoint), str(folder / "state"), 0, StorageOptions(), None)
     others = begun(tmp_path / "native-1", 2).origin, of_query.operator(OPERATOR, "here", None)[1]

@@ -6,11 +6,14 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.test_declared_operators import QUERY, plan
 
 from holdfast.checkpoint import host as host_module
 from holdfast.checkpoint.host import Host, claim_local_dir, local_errors
@@ -18,6 +21,7 @@ from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import new_id
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.sealed import seal
+from holdfast.spark import worker
 
 HERE = Host("a", "machine", "boot-1")
 
@@ -124,6 +128,65 @@ def test_a_torn_host_file_is_written_anew(tmp_path, content):
     claim_local_dir(str(tmp_path), HERE)
     with pytest.raises(InvalidRequest):
         claim_local_dir(str(tmp_path), Host("b", "m", "x"))
+
+
+def test_a_default_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    """Anybody may make /tmp/holdfast-<uid>: what was put there was believed."""
+    theirs = tmp_path / "holdfast-1000"
+    theirs.mkdir()
+    claim_local_dir(str(theirs), HERE, private=True)
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    with pytest.raises(InvalidRequest, match=rf"holdfast-1000.* is of user {owner}.*spark\.holdfast\.local\.dir"):
+        claim_local_dir(str(theirs), HERE, private=True)
+    claim_local_dir(str(theirs), HERE)  # one that was set: whose it is was thought about
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes folders of others")
+@pytest.mark.parametrize("of_link, of_folder", [(1234, 0), (0, 1234), (0, 0)])
+def test_a_default_folder_that_is_a_link_must_be_this_users_as_what_it_leads_to(tmp_path, of_link, of_folder):
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk)
+    os.chown(disk, of_folder, -1)
+    os.chown(link, of_link, -1, follow_symlinks=False)
+    if of_link or of_folder:
+        with pytest.raises(InvalidRequest, match="is of user 1234, and this one is 0"):
+            claim_local_dir(str(link), HERE, private=True)
+        assert os.listdir(disk) == []
+    else:
+        claim_local_dir(str(link), HERE, private=True)
+
+
+@pytest.mark.parametrize(("mode", "then"), [(0o777, 0o755), (0o775, 0o755), (0o770, 0o750), (0o700, 0o700)])
+def test_nobody_else_may_write_in_the_default_folder(tmp_path, mode, then):
+    folder = tmp_path / "local"
+    folder.mkdir()
+    folder.chmod(mode)
+    claim_local_dir(str(folder), HERE)
+    assert folder.stat().st_mode & 0o777 == mode, "one that was set is left as it is"
+    claim_local_dir(str(folder), HERE, private=True)
+    assert folder.stat().st_mode & 0o777 == then
+
+
+def test_a_worker_asks_whose_the_default_folder_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    user = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    (tmp_path / f"holdfast-{user}").mkdir()
+    one = plan(tmp_path / "state")
+    live = worker.operator(one, worker.BatchIdentity(QUERY, str(uuid.uuid4()), 0, 0, 0, 0, None))
+    with pytest.raises(InvalidRequest, match=f"holdfast-{user}, the local folder .*, is of user {user - 1}"):
+        worker.slot_state(one, live, 0)
+
+
+def test_a_default_folder_is_made_for_this_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        claim_local_dir(str(tmp_path / "local"), HERE, private=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "local").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_local_folder_that_is_a_file_says_so(tmp_path):

@@ -69,7 +69,7 @@ class DeltaReader:
         if data is None:
             raise Corrupt(
                 f"delta {name} of operator {context.operator!r}, slot {context.slot}, version {ref.sequence} "
-                f"({ref.version_id}) is missing in {context.file_store.uri}"
+                f"({ref.version_id}) is missing in {context.file_store.uri}{context.or_elsewhere}"
             )
         where = f"{name} in {context.file_store.uri}"
         found = what(open_delta(data, ref, context.operator, context.slot, where))

@@ -18,7 +18,7 @@ from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.stored_entries import DealtOut
 from holdfast.checkpoint.taken_over import TakenOver
 from holdfast.errors import Corrupt, InvalidRequest
-from holdfast.savepoint import Manifest, SavedOperator, SavedState, entries_of, read_manifest, read_state
+from holdfast.savepoint import Manifest, SavedOperator, SavedState, entries_of, holds_none, read_manifest, read_state
 from holdfast.savepoint.entries import state_codec
 from holdfast.storage import FileStore
 
@@ -33,7 +33,7 @@ _NOTHING_EXPIRED = -(1 << 63) + 1
 def from_savepoint(context: SlotContext, origin: SavepointOrigin, redistributed: bool = True) -> TakenOver:
     """Raises as :meth:`FirstVersion.handle`; what is damaged also while the entries are read."""
     store = context.store_at(origin.store)
-    operator = _manifest(store, origin).operator(origin.operator)
+    operator = _manifest(store, origin, context.host.name).operator(origin.operator)
     dropped = {state.id for state in context.record.dropped}
     states = [(operator.state(name), state_id) for name, state_id in origin.states if state_id not in dropped]
     return TakenOver(
@@ -44,10 +44,16 @@ def from_savepoint(context: SlotContext, origin: SavepointOrigin, redistributed:
     )
 
 
-def _manifest(store: FileStore, origin: SavepointOrigin) -> Manifest:
+def _manifest(store: FileStore, origin: SavepointOrigin, host: str) -> Manifest:
     try:
         manifest = read_manifest(store)
     except InvalidRequest as error:
+        if holds_none(store):  # the driver found one: it is no killed attempt, which would be deleted and made again
+            raise Corrupt(
+                f"{store.uri} holds no savepoint as this machine, {host!r}, sees it: driver and executors must reach "
+                f"the folder under one name. Where they do under another, start again with that in hf.Restore(…). "
+                f"{_WAY_OUT}"
+            ) from error
         raise Corrupt(f"{error}\n{_WAY_OUT}") from error
     if manifest.checksum != origin.manifest:
         raise Corrupt(

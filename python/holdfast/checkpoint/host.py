@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,19 +51,27 @@ class Host:
 _held: dict[str, int] = {}  # locks of this process, by local folder
 
 
-def claim_local_dir(local_dir: str, host: Host) -> None:
+def claim_local_dir(local_dir: str, host: Host, *, private: bool = False) -> None:
     """Makes the local folder if need be and checks that it is this machine's, and writable.
+
+    Parameters
+    ----------
+    private
+        It must be this user's, and nobody else may write there: it stands where every user may make one, and what is in
+        it is believed.
 
     Raises
     ------
     InvalidRequest
-        Another machine uses it.
+        Another machine uses it; or, ``private``, it is another user's.
     Unavailable
         It cannot be made or written.
     """
     path = os.path.join(local_dir, "HOST")
     with local_errors(local_dir):
         os.makedirs(local_dir, mode=0o700, exist_ok=True)
+        if private:
+            _keep_private(local_dir)
         with _alone(local_dir):
             found = _read(path)
             if found is not None and not host.owns(found) and not _is_left(local_dir):
@@ -76,6 +85,19 @@ def claim_local_dir(local_dir: str, host: Host) -> None:
             _hold(local_dir)
         if not os.access(local_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), local_dir)
+
+
+def _keep_private(local_dir: str) -> None:
+    """A link of this user's own to a folder of its own may be there: on a larger disk."""
+    for status in (os.lstat(local_dir), os.stat(local_dir)):
+        if status.st_uid != os.getuid():
+            raise InvalidRequest(
+                f"{local_dir}, the local folder where none is set, is of user {status.st_uid}, and this one is "
+                f"{os.getuid()}: what is in it would be taken for this query's state. Set {SETTING} to a folder of "
+                f"this user's own on a local disk, or have that one removed"
+            )
+    if status.st_mode & 0o022:
+        os.chmod(local_dir, stat.S_IMODE(status.st_mode) & ~0o022)
 
 
 @contextmanager

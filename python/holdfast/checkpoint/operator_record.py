@@ -170,7 +170,8 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
     Returns
     -------
     OperatorRecord
-        What is recorded: its labels and state ids hold, whatever was declared.
+        What is recorded: its labels and state ids hold, whatever was declared. Only where its origin is now is the
+        program's word.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         check_operator(store, folder, _with(recorded, states), declared)
         changed = evolved(states, declared.states, declared.changes)
         if changed == states or write_states(store, folder, number + 1, changed):
-            return _with(recorded, changed)
+            return replace(_with(recorded, changed), origin=_where_declared(recorded.origin, declared.origin))
 
 
 def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
@@ -218,6 +219,15 @@ def _newest(store: FileStore, prefix: str, recorded: OperatorRecord) -> tuple[in
 
 def _with(recorded: OperatorRecord, states: OperatorStates) -> OperatorRecord:
     return replace(recorded, states=states.states, dropped=states.dropped)
+
+
+def _where_declared(recorded: Origin | None, declared: Origin | None) -> Origin | None:
+    """The recorded origin where the program has it, which says that it is the same one: a folder may be moved, and one
+    that the executors do not reach can be corrected. Of an earlier query, a savepoint's folder has that savepoint only.
+    """
+    if recorded is None or declared is None or recorded.savepoint != declared.savepoint:
+        return recorded
+    return replace(recorded, store=declared.store)
 
 
 def _record(store: FileStore, prefix: str) -> OperatorRecord | None:

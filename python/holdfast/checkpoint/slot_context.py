@@ -52,6 +52,16 @@ class SlotContext:
         """The store of that URI, which may be the slot's own."""
         return self.file_store if uri == self.file_store.uri else self.open_store(uri)
 
+    @property
+    def or_elsewhere(self) -> str:
+        """What else is said of a file that is not in the store: a folder may be another one on each machine."""
+        if self.file_store.local_path("x") is None:
+            return ""
+        return (
+            f"; or {self.file_store.uri} on host {self.host.name!r} is not the folder that it was written to (a disk "
+            f"of one machine, where driver and executors must reach one folder)"
+        )
+
     def stored(self, name: str) -> str:
         """The name in the store of a file of this slot."""
         return f"{slot_prefix(self.prefix, self.slot)}/{name}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from holdfast import rocksdb_library
 from holdfast._core import Store
@@ -55,6 +56,8 @@ class SlotState:
         The operator's folder in ``file_store``: ``<query id>/<operator name, percent-encoded>``.
     local_dir
         This machine's folder for local copies; no other machine may use it.
+    local_dir_private
+        Whether no other user may write there: see :func:`claim_local_dir`.
     runs
         The operator's runs, of which this is one. None: no other run can have this state, and nobody looks for one.
     background_work
@@ -73,6 +76,7 @@ class SlotState:
         file_store: FileStore,
         prefix: str,
         local_dir: str,
+        local_dir_private: bool = False,
         settings: CheckpointSettings,
         clock: Clock | None = None,
         ids: Ids = new_id,
@@ -85,8 +89,8 @@ class SlotState:
     ) -> None:
         rocksdb_library.load()  # bases are its; no work but once a process
         host = host or Host.this()
-        self._local_dir = local_dir
-        claim_local_dir(local_dir, host)
+        self._claim_local_dir = partial(claim_local_dir, local_dir, host, private=local_dir_private)
+        self._claim_local_dir()
         context = SlotContext(
             record=record,
             slot=slot,
@@ -416,7 +420,7 @@ class SlotState:
 
     def _ready_folder(self) -> None:
         if not self._context.folder.exists():  # cleaned away by somebody who thought it temporary
-            claim_local_dir(self._local_dir, self._context.host)
+            self._claim_local_dir()
             self._context.folder.make()
 
     def _next_handle(

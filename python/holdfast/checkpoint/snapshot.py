@@ -91,7 +91,7 @@ class Snapshots:
         where = self._where(name, ref)
         data = context.file_store.get(name)
         if data is None:
-            raise Corrupt(f"{where} is missing")
+            raise Corrupt(f"{where} is missing{context.or_elsewhere}")
         if len(data) != ref.size_bytes or checksum_of(data) != ref.checksum:
             raise Corrupt(
                 f"{where} is damaged: expected {ref.size_bytes} bytes with checksum {ref.checksum}, "
@@ -255,7 +255,8 @@ class Snapshots:
             with local_errors(path):
                 found = stored_file(path) if self._context.file_store.fetch(name, path) else None
             if found is None:
-                raise Corrupt(f"file {name} of {self._where(ref.name, ref)} is missing")
+                missing = f"file {name} of {self._where(ref.name, ref)} is missing"
+                raise Corrupt(missing + self._context.or_elsewhere)
             if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
                 raise Corrupt(
                     f"file {name} of {self._where(ref.name, ref)} is damaged: "

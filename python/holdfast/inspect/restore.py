@@ -46,6 +46,8 @@ class Restore(Beginning):
     state_dir
         The ``spark.holdfast.checkpoint.dir`` that the earlier query had; by default the one that the operator has now,
         and in a dry run what is found in the checkpoint and beside it.
+        This, and the savepoint's folder, may be another one when the program starts again: it moved, or executors did
+        not reach it. What is not yet taken over is read where the program has it last.
     storage
         Endpoint, region and retries of buckets, for the driver, which reads first; by default the session's
         ``spark.holdfast.storage.*``. Executors go by the operator's own settings.
@@ -67,9 +69,8 @@ class Restore(Beginning):
         storage: StorageOptions | None = None,
     ) -> None:
         if (checkpoint is None) == (savepoint is None):
-            raise InvalidRequest(
-                f"hf.Restore takes a checkpoint or savepoint=, one of them; found {checkpoint!r} and {savepoint!r}"
-            )
+            found = "neither" if checkpoint is None else "both"
+            raise InvalidRequest(f"hf.Restore takes a checkpoint or savepoint=, one of them; found {found}")
         if savepoint is not None and (batch_id is not None or state_dir is not None):
             raise InvalidRequest("hf.Restore: batch_id and state_dir are of a checkpoint; a savepoint has all in it")
         if claim and savepoint is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.savepoint.columns import StateColumns
 from holdfast.savepoint.entries import entries_of
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedOperator, SavedState, StateTtl, TableFile
-from holdfast.savepoint.reading import check_files, local_table, read_manifest, read_state, verify_file
+from holdfast.savepoint.reading import check_files, holds_none, local_table, read_manifest, read_state, verify_file
 from holdfast.savepoint.writing import TableWriter, write_manifest
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "TableWriter",
     "check_files",
     "entries_of",
+    "holds_none",
     "local_table",
     "read_manifest",
     "read_state",

@@ -82,6 +82,11 @@ def manifest_bytes(store: FileStore) -> bytes:
     return data
 
 
+def holds_none(store: FileStore) -> bool:
+    """Whether nothing in a folder says that it is, or was, a savepoint."""
+    return all(store.get(name) is None for name in (MANIFEST, DISPOSED, CLAIMED))
+
+
 @contextmanager
 def local_table(store: FileStore, operator: str, state: str, slot: int, folder: str) -> Iterator[str]:
     """The path of the table of a state in one slot on this machine: its own; or that of a copy in ``folder`` which is

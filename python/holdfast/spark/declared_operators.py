@@ -45,6 +45,12 @@ def is_any_declared() -> bool:
     return bool(_declared)
 
 
+def declared_places() -> list[tuple[str, StorageOptions]]:
+    """Where operators that were declared have their state, and how it is reached."""
+    with _lock:
+        return [(folder, StorageOptions.of(plans[-1].settings)) for (folder, _), plans in _declared.items() if plans]
+
+
 def check_declared(query_id: str) -> None:
     """Compares what was declared with what the checkpoint of a query recorded.
 

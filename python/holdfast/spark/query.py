@@ -26,7 +26,7 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
-from holdfast.spark.declared_operators import check_declared
+from holdfast.spark.declared_operators import check_declared, declared_places
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
@@ -37,6 +37,7 @@ from holdfast.storage import (
     check_spelling,
     local_path,
     open_file_store,
+    shown,
     store_uri,
 )
 
@@ -72,7 +73,8 @@ def start(
         The query's ``checkpointLocation``. Given here, operators are compared with what it recorded before the query
         starts; set as an option of the writer, at the first batch. Snapshots of Spark's own state that may be of an
         attempt that did not count are deleted from it; docs/rfcs/0020 says when that matters. In a bucket or HDFS both
-        are done where ``spark.holdfast.checkpoint.dir`` is there too.
+        are done where ``spark.holdfast.checkpoint.dir`` is there too; where they are not done, a warning says so.
+        Without a scheme it is a place of Hadoop's default file system, as for Spark: name one of HDFS with its scheme.
     session
         By whose settings ``checkpoint`` is looked at: ``df.sparkSession``, where the program has several sessions, or
         in a thread of its own. By default the one that is active, which need not be the writer's: no public call of
@@ -105,12 +107,15 @@ def start(
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
-        return Query(writer.start())
+        query = Query(writer.start())
     except Exception as error:
         gone = unavailable(error)
         if gone is None:
             raise
         raise gone from None
+    if checkpoint is not None:
+        _warn_if_elsewhere(os.fspath(checkpoint))
+    return query
 
 
 def _session_here() -> SparkSession | None:
@@ -131,12 +136,20 @@ def _prepare(checkpoint: str, session: SparkSession | None) -> None:
     conf = {} if session is None else dict(session.conf.getAll)
     try:
         store = _reached(checkpoint, conf)
-        if store is not None:
-            check_checkpoint(store)
-            # How many batches Spark retains is not known then: what it calls committed is left as it is.
-            forget_stale_snapshots(
-                store, 0 if session is None else spark_retained_batches(conf), spark_writes_changelogs(conf)
+        if store is None:
+            _LOGGER.warning(
+                "the checkpoint %s is not looked at before the query starts: of buckets and HDFS, only that of "
+                "spark.holdfast.checkpoint.dir is known to be reached from here. Operators are compared at the first "
+                "batch, and what Spark snapshotted of attempts that do not count is left as it is. Have checkpoint and "
+                "state in one bucket, or one HDFS",
+                shown(checkpoint),
             )
+            return
+        check_checkpoint(store)
+        # How many batches Spark retains is not known then: what it calls committed is left as it is.
+        forget_stale_snapshots(
+            store, 0 if session is None else spark_retained_batches(conf), spark_writes_changelogs(conf)
+        )
     except Unavailable as error:  # Spark may reach it all the same, by credentials of its own
         _LOGGER.warning("the checkpoint %s is not looked at before the query starts: %s", store_uri(checkpoint), error)
 
@@ -149,11 +162,33 @@ def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
         return LocalFileStore(local_path(checkpoint))
     except InvalidRequest:
         settings = Settings.from_mapping(conf, None)
+    bucket = _bucket(checkpoint)
+    for place, options in [(settings.checkpoint_dir or "", StorageOptions.of(settings)), *declared_places()]:
+        if bucket is not None and _bucket(place) == bucket:
+            return open_file_store(checkpoint, options)
+    return None
+
+
+def _bucket(uri: str) -> list[str] | None:
+    """What two places have in common that are reached alike; None where only the JVM may know the place."""
     try:
-        places = [store_uri(uri).split("/")[:3] for uri in (checkpoint, settings.checkpoint_dir or "")]
+        return store_uri(uri).split("/")[:3]
     except InvalidRequest:
         return None
-    return open_file_store(checkpoint, StorageOptions.of(settings)) if places[0] == places[1] else None
+
+
+def _warn_if_elsewhere(checkpoint: str) -> None:
+    """Spark has written its metadata by now: where a path without a scheme is of another file system than this one,
+    another folder was looked at. That is no reason to name Spark another place, where the query would begin anew.
+    """
+    if ":" in checkpoint.partition("/")[0] or os.path.exists(os.path.join(local_path(checkpoint), "metadata")):
+        return
+    _LOGGER.warning(
+        "the checkpoint %s was not looked at before the query started: Spark keeps it in Hadoop's default file system, "
+        "and not in this machine's folder of that name. Operators are compared at the first batch, and what Spark "
+        "snapshotted of attempts that do not count is left as it is. Name it with its scheme: hdfs://namenode:8020/…",
+        checkpoint,
+    )
 
 
 def check_checkpoint(store: FileStore) -> None:

@@ -109,7 +109,7 @@ class BlobSpool:
     def _spill(self) -> None:
         try:
             if self._file is None:
-                os.makedirs(self._directory, exist_ok=True)
+                os.makedirs(self._directory, mode=0o700, exist_ok=True)
                 self._file = tempfile.TemporaryFile(dir=self._directory, prefix="spool-")  # noqa: SIM115 (see __exit__)
             for index in range(self._held_from, len(self._entries)):
                 entry = self._entries[index]

@@ -167,6 +167,7 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
             file_store=live.file_store,
             prefix=live.prefix,
             local_dir=live.local_dir,
+            local_dir_private=plan.settings.local_dir is None,
             settings=CheckpointSettings.of(plan.settings),
             logger=LOGGER.getChild("checkpoint"),
             runs=live.runs,

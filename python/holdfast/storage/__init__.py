@@ -10,7 +10,7 @@ from holdfast.storage.local import LocalFileStore
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.transfer import local_file, run_parallel
 from holdfast.storage.trial import try_out
-from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, store_uri
+from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, shown, store_uri
 
 __all__ = [
     "FileStore",
@@ -23,6 +23,7 @@ __all__ = [
     "local_path",
     "open_file_store",
     "run_parallel",
+    "shown",
     "store_uri",
     "try_out",
 ]

@@ -1,7 +1,8 @@
 """What an object store's errors mean: try again, or tell the caller. Texts lose whatever may be secret in them.
 
 Servers answer with pages of XML that repeat keys, signatures and tokens of the request, and URLs may carry a signature.
-So of an error only the first line without options of URLs, the code and the message are told, and nothing is chained.
+So of an error only the first line without users and options of URLs, the code and the message are told, and nothing is
+chained.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from obstore import exceptions
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_USER_OF_URL = re.compile(r"(https?://)[^\s/?\"]*@")
 _OPTIONS_OF_URL = re.compile(r"(https?://[^\s?\"]*)\?[^\s\"]*")
 _SAID = re.compile(r"<(Code|Message)>([^<]{1,300})</")
 _CAUSE = re.compile(r'message: "([^"]{1,200})"|kind: (TimedOut|Timeout|Decode|Interrupted)')
@@ -31,7 +33,8 @@ _FINAL = (
 def told(error: BaseException) -> str:
     """An error in one line, without secrets."""
     text = str(error)
-    first = _OPTIONS_OF_URL.sub(r"\1?***", re.split(r"[<{\n]", text, maxsplit=1)[0]).strip(" :-")
+    first = _USER_OF_URL.sub(r"\1***@", re.split(r"[<{\n]", text, maxsplit=1)[0])
+    first = _OPTIONS_OF_URL.sub(r"\1?***", first).strip(" :-")
     # The page is there twice: as it came, and in the description of the error.
     said = list(dict.fromkeys(value for _, value in _SAID.findall(text)))
     if not said:

@@ -44,15 +44,15 @@ class StorageOptions:
     def __post_init__(self) -> None:
         if self.endpoint is None:
             return
-        if not all(one.startswith(("http://", "https://")) for one in self.endpoint.split(";")):
-            raise InvalidRequest(
-                f"spark.holdfast.storage.endpoint is {self.endpoint!r}: expected a URL, https://host:port; or those of "
-                f"HDFS's NameNodes, separated by ';'"
-            )
         if "@" in self.endpoint or "?" in self.endpoint:
             raise InvalidRequest(
                 "spark.holdfast.storage.endpoint has a user or options in it: expected https://host:port. Credentials "
                 "come from the environment, or by the machine's role"
+            )
+        if not all(one.startswith(("http://", "https://")) for one in self.endpoint.split(";")):
+            raise InvalidRequest(
+                f"spark.holdfast.storage.endpoint is {self.endpoint!r}: expected a URL, https://host:port; or those of "
+                f"HDFS's NameNodes, separated by ';'"
             )
 
     @classmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import InvalidRequest
 
@@ -18,7 +18,10 @@ from holdfast.errors import InvalidRequest
 _PUBLIC_OPTIONS = frozenset(
     {"region", "endpoint_override", "scheme", "replication", "buffer_size", "allow_bucket_creation"}
 )
+_PUBLIC_VALUE = re.compile(r"[A-Za-z0-9_.:/-]*")
 _HIDDEN = "***"
+#: How a URI begins, its scheme, all that follows, and of that what stands before a path.
+_PARTS = re.compile(r"(\s*([^:]*):/*)(([^/?#]*).*)", re.DOTALL)
 # With a slash any scheme; without one those that are known: s3a:bucket/x would be a folder of that name below the
 # working directory, where with:colon is meant.
 _REMOTE = "s3[an]?|gs|gcs|wasbs?|abfss?|adl|az|hdfs|s?webhdfs|viewfs|dbfs|oss|cosn?|obs|swift|o3?fs|maprfs|https?|ftp"
@@ -98,7 +101,7 @@ def check_spelling(text: str) -> None:
     if not text:
         raise InvalidRequest("the folder is empty text: expected a path, such as /mnt/shared/state")
     if text != text.strip():
-        raise InvalidRequest(f"{text!r} has blanks around it: expected a path, such as {text.strip()!r}")
+        raise InvalidRequest(f"{shown(text)!r} has blanks around it: expected a path, such as {shown(text.strip())!r}")
     if text.startswith("~"):
         raise InvalidRequest(
             f"{text!r} begins with '~', which Spark does not expand, and which is another folder on each machine: "
@@ -207,7 +210,7 @@ def local_path(text: str) -> str:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise InvalidRequest(f"{text!r} is not a file URI: expected file:///absolute/path")
+            raise InvalidRequest(f"{shown(text)!r} is not a file URI: expected file:///absolute/path")
         return os.path.normpath(unquote(parts.path))
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -215,7 +218,7 @@ def local_path(text: str) -> str:
     if scheme.group(1).lower() == "dbfs":
         raise InvalidRequest(
             f"{shown(text)} is a path that only Spark's JVM understands: expected the folder where it is mounted, "
-            f"{'/dbfs/' + text[len('dbfs:') :].strip('/')}"
+            f"{'/dbfs/' + shown(text)[len('dbfs:') :].strip('/')}"
         )
     raise InvalidRequest(
         f"{shown(text)} is of the scheme {scheme.group(1)!r}: expected a folder, such as /mnt/shared/state, which the "
@@ -226,11 +229,32 @@ def local_path(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A URI without its credentials: fit for logs and errors."""
-    parts = urlsplit(text)
-    _, at, host = parts.netloc.rpartition("@")
-    hidden = f"{parts.scheme}:{'//' if '://' in text else ''}{_HIDDEN + '@' if at else ''}{host}{parts.path}"
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    if options:
-        hidden += "?" + "&".join(f"{name}={value if name in _PUBLIC_OPTIONS else _HIDDEN}" for name, value in options)
-    return hidden
+    """A URI without its credentials: fit for logs and errors. A path stays what it is.
+
+    Secrets of S3 have slashes in them: where no place of files can stand before the first one, all up to the last '@'
+    is hidden, and with it what comes before an '@' in a path.
+    """
+    parts = _PARTS.fullmatch(text) if _SCHEME.match(text.lstrip()) else None
+    if parts is None:
+        return text
+    begin, scheme, rest, host = parts.groups()
+    if "@" in rest and re.search("[:@]", host) and not _is_place(scheme.lower(), host):
+        rest = f"{_HIDDEN}@{rest.rpartition('@')[2]}"
+    place, has_options, options = rest.partition("#")[0].partition("?")
+    return f"{begin}{place}{has_options}{'&'.join(map(_shown_option, options.split('&')))}"
+
+
+def _is_place(scheme: str, host: str) -> bool:
+    """Whether there is nothing secret in what stands before a path, though it has a ':' or an '@'."""
+    if scheme in _HDFS:
+        return _HDFS_HOST.fullmatch(host) is not None
+    container, _, machine = host.rpartition("@")
+    return scheme in ("abfs", "abfss") and ":" not in container and _ACCOUNT.fullmatch(machine) is not None
+
+
+def _shown_option(option: str) -> str:
+    name, has_value, value = option.partition("=")
+    if not has_value:
+        return _HIDDEN if option else ""
+    is_public = name in _PUBLIC_OPTIONS and _PUBLIC_VALUE.fullmatch(value)
+    return f"{name}={value if is_public else _HIDDEN}"
