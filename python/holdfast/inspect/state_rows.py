@@ -37,7 +37,7 @@ class StateRows:
         self._codec = state_codec(
             self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys, core_schemas(state)
         )
-        self._expiry = next((one for one in handle.expiry if one.state_id == state.id), None)
+        self._expiry = next((one for one in handle.expiry if one.state_id == state.id and one.counts), None)
         self._ttl_ms = ttl_ms
         key = self.columns.key
         self._keys = _core.KeyCodec(record.key_schema, null_keys=record.null_keys) if len(key) else None
