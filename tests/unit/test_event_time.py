@@ -69,3 +69,5 @@ def test_a_ttl_by_event_time_needs_a_column() -> None:
         Harness(ByEvents(), "user", IN, "user string")
     with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp"):
         Harness(ByEvents(), "user", IN, "user string", event_time="amount")
+    with pytest.raises(hf.InvalidRequest, match=r"event_time 'at' is a timestamp without a zone.*cast it.*timestamp"):
+        Harness(ByEvents(), "user", "user string, amount long, at timestamp_ntz", "user string", event_time="at")
