@@ -56,5 +56,5 @@ def first_versions(record: OperatorRecord, folder: Path) -> hf.Checkpoint:
         first = state.first_version()
         assert first is not None and first == state.first_version()
         texts.append(first.to_text())
-    SparkFiles(folder / "next", QUERY).commit(0, texts)
+    SparkFiles(folder / "next", QUERY).commit(0, texts, timestamp_ms=0)  # no time has passed
     return hf.Checkpoint(folder / "next", state=folder / "state")

@@ -41,16 +41,21 @@ class SparkFiles:
         watermark_ms: int = 0,
         snapshot: bool = False,
         conf: object = CONF,
+        timestamp_ms: int | None = None,
+        began_ms: int = 0,
     ) -> None:
-        """A batch that ran, after which these are the texts that have changed; labels are their places."""
-        self.plan(batch_id, conf=conf)
+        """A batch that ran, after which these are the texts that have changed; labels are their places. ``began_ms``:
+        the watermark that it began with.
+        """
+        self.plan(batch_id, conf=conf, timestamp_ms=timestamp_ms, began_ms=began_ms)
         name = f"state/0/0/{batch_id + 1}.{'snapshot' if snapshot else 'delta'}"
         self.write(name, lz4_stream(content(handles)))
         self.write(f"commits/{batch_id}", "v1\n" + json.dumps({"nextBatchWatermarkMs": watermark_ms}))
 
-    def plan(self, batch_id: int, *, conf: object = CONF) -> None:
+    def plan(self, batch_id: int, *, conf: object = CONF, timestamp_ms: int | None = None, began_ms: int = 0) -> None:
         """A batch that has begun."""
-        planned = {"batchWatermarkMs": 0, "batchTimestampMs": 1_800_000_000_000 + batch_id, "conf": conf}
+        time_ms = 1_800_000_000_000 + batch_id if timestamp_ms is None else timestamp_ms
+        planned = {"batchWatermarkMs": began_ms, "batchTimestampMs": time_ms, "conf": conf}
         self.write(f"offsets/{batch_id}", f'v1\n{json.dumps(planned)}\n{{"offset":{batch_id}}}\n-')
 
     def write(self, name: str, data: str | bytes) -> None:

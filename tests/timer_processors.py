@@ -70,6 +70,17 @@ class SilentUsersVectorised(hf.BatchProcessor):
         )
 
 
+class CountedAlerts(hf.KeyedProcessor):
+    """Of a user, how many alerts have come."""
+
+    alerts = hf.ValueState(pa.int64())
+
+    def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[Any]:
+        count = (self.alerts.value() or 0) + len(rows)
+        self.alerts.update(count)
+        yield key[0], count
+
+
 class Reminders(hf.KeyedProcessor):
     """Each row asks to be reminded, so many seconds of processing time after its batch."""
 

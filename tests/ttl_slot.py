@@ -91,11 +91,12 @@ class TtlSlot:
         """A batch that commits, at a time; then the store is opened in its way."""
         expiry = next_expiry(self.expiry, lifetimes, time, "here")
         self.store.begin(self.sequence + 1)
-        yield BatchStamps(self.store, expiry, lifetimes, time)
+        stamps = BatchStamps(self.store, expiry, lifetimes, time)
+        yield stamps
         self.deltas.append(pa.record_batch(self.store.take_delta()))
         assert not self.store.dirty_bytes
         self.store.commit()
-        self.expiry = expiry
+        self.expiry = stamps.expiry
         if self.way == "base":
             self.fold()
         if self.way != "stays":

@@ -38,4 +38,4 @@ def main(given: str, source: str, slots: str) -> None:
         first = state.first_version()
         assert first is not None
         texts.append(first.to_text())
-    SparkFiles(folder / "next", QUERY).commit(0, texts)
+    SparkFiles(folder / "next", QUERY).commit(0, texts, timestamp_ms=0)  # no time has passed

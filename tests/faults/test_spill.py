@@ -7,10 +7,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from tests.checkpoint_driver import SMALL, SlotDriver
+from tests.checkpoint_driver import SMALL, VALUES, SlotDriver
 from tests.faulty_file_store import FaultyFileStore
 
-from holdfast.checkpoint import CheckpointSettings, Host
+from holdfast.checkpoint import BatchTime, CheckpointSettings, Host, Lifetime
 from holdfast.errors import Unavailable
 from holdfast.storage import LocalFileStore
 
@@ -55,6 +55,25 @@ def test_earlier_batches_that_no_base_holds_yet_go_into_the_private_base(driver)
     driver.play(process, *parts(2))
     assert driver.check(process)
     assert driver.check(driver.process()) == "local_base"
+
+
+def test_a_spilled_delta_knows_the_event_times_of_all_rows(driver):
+    """It is begun before the last rows have come; who takes the version over goes on from what it says."""
+    process, rows = driver.process(), parts(1)
+    table = process.open(None)
+    stamps = process.state.begin(0, "0" * 32, [Lifetime(VALUES, "event", 1_000, 1, False)], BatchTime(0, None))
+    for event_ms, part in enumerate(rows, 5_000):
+        stamps.advance(event_ms)
+        table.add(part)
+        process.state.spill_if_needed()
+    assert driver.local("work-*")
+    prepared = process.state.prepare()
+    assert [(state.latest_ms, state.counts) for state in prepared.expiry] == [(5_000 + len(rows) - 1, False)]
+    other = driver.process(OTHER_HOST, "local-b")
+    adopted = other.state.adopt(None, 0, "0" * 32)
+    assert adopted is not None
+    assert (adopted.expiry, adopted.deltas) == (prepared.expiry, prepared.deltas)
+    assert other.sums(adopted, range(20_000)) == process.sums(prepared, range(20_000)) != {}
 
 
 def test_a_spilled_batch_that_is_aborted_leaves_nothing(driver):

@@ -253,11 +253,13 @@ def test_a_wrong_call(options: dict[str, Any], expected: str) -> None:
         ({"key": "tags"}, "'tags' has or holds type list.*cannot be a key"),
         ({"watermark": ("when", "1 minute")}, "watermark column 'when' is not in the input"),
         ({"watermark": ("amount", "1 minute")}, "'amount' is int64; expected a timestamp"),
+        ({"watermark": ("at", "1 minute")}, r"'at' is a timestamp without a zone \(timestamp_ntz\); cast it: events"),
         ({"settings": {"slots": 4097}}, "4097 slots need at least as many key groups"),
     ],
 )
 def test_a_call_that_does_not_fit_the_input(stream: FileStream, options: dict[str, Any], expected: str) -> None:
-    stream.write(EVENTS.append_column("tags", pa.array([["x"], [], None])))
+    events = EVENTS.append_column("tags", pa.array([["x"], [], None]))
+    stream.write(events.append_column("at", pa.array([None] * len(events), pa.timestamp("us"))))
     with pytest.raises(hf.InvalidRequest, match=expected):
         stream.run(totals(**options))
 

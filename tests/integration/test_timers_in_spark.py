@@ -16,6 +16,7 @@ from tests.timer_processors import (
     ALERTS,
     EVENTS,
     REMINDERS,
+    CountedAlerts,
     NoReminders,
     Reminders,
     SilentUsers,
@@ -25,7 +26,7 @@ from tests.timer_processors import (
 import holdfast as hf
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -91,6 +92,33 @@ def test_what_the_last_watermark_makes_due_fires_in_the_next_run(stream: FileStr
         ("a", 2, START + timedelta(hours=1)),
         ("a", 2, START + timedelta(hours=2)),
     ]
+
+
+def test_a_watermark_behind_timers_of_event_time_waits_for_them_unless_the_furthest_counts(
+    stream: FileStream, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark takes the least watermark, and that of what has had no row is 0: neither operator gives anything."""
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    first = hf.keyed("user", SilentUsers(), ALERTS, name="silent", watermark=("ts", "0 seconds"), ticks="never")
+    then = hf.keyed("user", CountedAlerts(), "user string, n long", name="counted", watermark=("time", "0 seconds"))
+
+    def both(events: DataFrame) -> DataFrame:
+        return events.transform(first).transform(then)
+
+    def said() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.spark"]
+        return [line for line in lines if "behind operator" in line]
+
+    stream.write(*(table([(user, START + timedelta(hours=hours))]) for user, hours in [("a", 0), ("b", 2), ("c", 5)]))
+    assert [batch.to_pylist() for batch in stream.run(both)] == [[], [], []]
+    [line] = said()
+    assert line.startswith("operator 'counted': it has a watermark behind operator 'silent'.")
+    assert "Set spark.sql.streaming.multipleWatermarkPolicy to max" in line
+    stream.start_anew()
+    caplog.clear()
+    spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")
+    assert [batch.to_pylist() for batch in stream.run(both)] == [[], [], [{"user": "a", "n": 2}]]
+    assert not said()
 
 
 def test_a_replay_fires_what_fired(stream: FileStream) -> None:

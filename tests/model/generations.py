@@ -150,7 +150,8 @@ class Generation:
     def origin(self) -> VersionsOrigin:
         """What the next generation may begin with."""
         handles = tuple(None if one is None else one.stored() for one in self.handles)
-        return VersionsOrigin(self.store.uri, self.query, "all", self.batch_id - 1, handles, ("all",))
+        time = BatchTime(self.world.now_ms)
+        return VersionsOrigin(self.store.uri, self.query, "all", self.batch_id - 1, handles, ("all",), time=time)
 
 
 class World:
@@ -235,7 +236,7 @@ class World:
         """One of a generation as it is."""
         spark = SparkFiles(self.folder / f"spark-{folder.name}", generation.query)
         texts = [handle.to_text() for handle in generation.handles if handle is not None]
-        spark.commit(generation.batch_id - 1, texts, snapshot=True)
+        spark.commit(generation.batch_id - 1, texts, snapshot=True, timestamp_ms=self.now_ms)
         store = generation.store.inner
         register_operator(store, generation.record, prefix=f"{generation.query}/all")
         return Savepoint.create(checkpoint=spark.folder, state=store.root, to=folder, format=format)

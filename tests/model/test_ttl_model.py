@@ -61,9 +61,9 @@ class Oracle:
                 self.since.setdefault(state, now)
                 cutoff = now - now % self.step[state] - ttl
                 self.cutoff[state] = max(self.cutoff.get(state, cutoff), cutoff)
-            if state in self.cutoff:
-                if now is not None:
-                    self.latest[state] = max(now, self.latest.get(state, now))
+            if now is not None and (ttl is not None or state in self.latest):
+                self.latest[state] = max(now, self.latest.get(state, now))
+            if state in self.latest:
                 self.stamps[state] = self.latest[state]
         for place, (_, stamp) in list(self.entries.items()):
             state = place[0]
@@ -71,10 +71,10 @@ class Oracle:
                 del self.entries[place]
 
     def advance(self, event: int) -> None:
-        """Rows of an event time are next."""
+        """Rows of an event time are next. Later batches know of them: rows come in any order."""
         for state in STATES:
             if TIMES[state] == "event" and self.ttl[state] is not None:
-                self.stamps[state] = max(event, self.stamps.get(state, event))
+                self.stamps[state] = self.latest[state] = max(event, self.latest.get(state, event))
 
     def deadlines(self, time: str) -> list[int]:
         """When something expires next, if nothing happens to it before."""
@@ -344,7 +344,7 @@ class TtlModel(RuleBasedStateMachine):
     def commit(self) -> None:
         self.pieces.append(pa.record_batch(self.store.take_delta()))
         self.store.commit()
-        self.versions.append((copy.deepcopy(self.oracle), self.expiry, self.pieces))
+        self.versions.append((copy.deepcopy(self.oracle), self.stamps.expiry, self.pieces))
         self.in_batch = False
 
     @precondition(lambda self: self.in_batch)

@@ -76,7 +76,7 @@ class Oracle:
     def __init__(self) -> None:
         #: (state, user, place): [value, stamp or None]. A place is a map key, the number of a list's element, or None.
         self.entries: dict[tuple[str, str, Any], list[Any]] = {}
-        #: Of states with a TTL that has begun to count: when it did, and the latest time since.
+        #: Of states with a TTL: when it began to count, and the latest time so far, of a batch or of a row.
         self.since: dict[str, int] = {}
         self.latest: dict[str, int] = {}
         self.timers: dict[str, set[tuple[int, str, str]]] = {kind: set() for kind in TIMERS}
@@ -135,11 +135,10 @@ class Oracle:
             life, time = self.lives[state], now[self._program.times[state]]
             if life.ttl_ms is not None and time is not None:
                 self.since.setdefault(state, time)
-            if state not in self.since:
-                continue
-            if time is not None:
+            if time is not None and state in {*self.since, *self.latest}:
                 self.latest[state] = max(time, self.latest.get(state, time))
-            self._stamps[state] = self.latest[state]
+            if state in self.latest:
+                self._stamps[state] = self.latest[state]
             if life.ttl_ms is not None and time is not None:
                 reached = time - time % max(1, life.ttl_ms // _CLEANINGS) if life.until_cleaned else time
                 for place, (_, stamp) in list(self.entries.items()):
@@ -151,7 +150,7 @@ class Oracle:
         for state in KEPT:
             if times and self._program.times[state] == "event" and self.lives[state].ttl_ms is not None:
                 latest = max(times) // MS
-                self._stamps[state] = max(latest, self._stamps.get(state, latest))
+                self._stamps[state] = self.latest[state] = max(latest, self.latest.get(state, latest))
 
     def deadlines(self, program: Program, lives: Mapping[str, Life], time: str) -> list[int]:
         """Times, in milliseconds, at which something expires or fires."""

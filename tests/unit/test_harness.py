@@ -432,41 +432,6 @@ def test_what_expired_is_back_in_a_version_from_before(backend: Backend) -> None
         assert states_of(harness, "ada") == SHORT_LIVED
 
 
-class ByEvents(hf.BatchProcessor):
-    total = hf.ReducingState(pa.int64(), "sum", ttl=hf.TTL("1 min", time="event"))
-
-    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
-        self.total.add_only(batch, batch["amount"])
-        yield from ()
-
-
-def test_event_time_expires_by_the_watermark(backend: Backend) -> None:
-    events = "user string, amount long, at timestamp"
-
-    def event(user: str, at_s: int) -> list[dict[str, Any]]:
-        return [{"user": user, "amount": 1, "at": datetime.fromtimestamp(at_s, timezone.utc)}]
-
-    with Harness(ByEvents(), "user", events, "user string", event_time="at", backend=backend) as harness:
-        harness.watermark_ms = 1_000
-        harness.process(event("ada", 100))
-        harness.watermark_ms = 159_999
-        harness.process(event("bob", 200))
-        assert harness.state("total") == {"ada": 1, "bob": 1}, "ada's goes by her event, not by the watermark then"
-        harness.advance(10 * TTL_MS)
-        harness.process(event("bob", 200))
-        assert harness.state("total") == {"ada": 1, "bob": 2}, "event time has not moved"
-        harness.watermark_ms = 160_000
-        harness.process(event("eve", 200))
-        assert harness.state("total") == {"bob": 2, "eve": 1}
-
-
-def test_a_ttl_by_event_time_needs_a_column() -> None:
-    with pytest.raises(hf.InvalidRequest, match="'total' goes by event time.*event_time=column"):
-        Harness(ByEvents(), "user", IN, "user string")
-    with pytest.raises(hf.InvalidRequest, match="event_time is 'amount'; expected a timestamp"):
-        Harness(ByEvents(), "user", IN, "user string", event_time="amount")
-
-
 WRONG, LATE = hf.SideOutput("wrong", "user string, why string"), hf.SideOutput("late")
 
 

@@ -14,7 +14,7 @@ from holdfast.checkpoint import Handle, StateRecord, StoredHandle, VersionsOrigi
 from holdfast.checkpoint.carried_expiry import carried, merged_expiry
 from holdfast.checkpoint.continued import continued
 from holdfast.checkpoint.delta_file import DELTA_SCHEMA
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import NOTHING_EXPIRED, StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, broken_rule
 from holdfast.checkpoint.lineage import next_handle
@@ -212,6 +212,15 @@ def test_what_had_expired_in_its_own_slot_stays_gone_and_nothing_else_goes() -> 
 def test_entries_of_a_slot_that_saw_no_batch_with_the_ttl_age_from_the_newest_slot() -> None:
     merged = merged_expiry([(expiry(50),), ()], "here")
     assert carried(entries(1, None, None), (), merged, "here")["value"].to_pylist() == [stamped(100)] * 2
+
+
+def test_entries_whose_time_has_not_begun_in_any_slot_do_not_age_yet() -> None:
+    waiting = tuple(replace(one, time="event") for one in (expiry(NOTHING_EXPIRED, since=(1 << 63) - 1),))
+    merged = merged_expiry([waiting, ()], "here")
+    assert merged == waiting
+    rows = entries(1, 60, None)
+    assert carried(rows, waiting, merged, "here") == rows
+    assert carried(rows, (), merged, "here") == rows
 
 
 def test_a_slice_of_entries_is_carried_as_such() -> None:

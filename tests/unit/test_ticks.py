@@ -44,6 +44,51 @@ def test_a_query_that_is_started_again_goes_on_from_its_last_tick_whatever_the_i
     assert reader.latestOffset() == {"ms": 90_000}
 
 
+class TwoClocks(HandClock):
+    """The wall clock, and one that never goes back."""
+
+    def __init__(self, ms: int) -> None:
+        super().__init__(ms)
+        self.passed_ms = 0.0
+
+    def elapsed_ms(self) -> float:
+        return self.passed_ms
+
+
+def test_a_clock_that_was_ahead_stops_no_ticks():
+    """The offset stays in Spark's log: without a tick, timers of processing time waited until that day had come."""
+    clock = TwoClocks(12_345)
+    reader = UnlimitedTicksReader(1000, clock)
+    ahead_ms = 12_000 + 86_400_000
+    reader.partitions({"ms": ahead_ms}, {"ms": ahead_ms})
+    for ticks in range(3):
+        assert reader.latestOffset() == {"ms": ahead_ms + ticks}
+        clock.passed_ms += 999
+        assert reader.latestOffset() == {"ms": ahead_ms + ticks}
+        clock.passed_ms += 1
+        assert reader.latestOffset() == {"ms": ahead_ms + ticks + 1}
+        assert reader.latestOffset() == {"ms": ahead_ms + ticks + 1}, "until it is planned"
+        reader.partitions({"ms": ahead_ms + ticks}, {"ms": ahead_ms + ticks + 1})
+    clock.ms = ahead_ms + 1_000
+    assert reader.latestOffset() == {"ms": ahead_ms + 1_000}
+
+
+@pytest.mark.skipif(SPARK_RELEASE < (4, 2), reason="Spark asks for a limit from 4.2 on")
+def test_available_now_has_one_tick_where_a_clock_was_ahead():
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from holdfast.spark.tick_admission import AdmissionTicksReader
+
+    everything, ahead_ms = ReadAllAvailable(), 5_500 + 86_400_000
+    reader = AdmissionTicksReader(1000, HandClock(5_500))
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset({"ms": ahead_ms}, everything) == {"ms": ahead_ms + 1}
+    assert reader.latestOffset({"ms": ahead_ms + 1}, everything) == {"ms": ahead_ms + 1}
+    silent = AdmissionTicksReader(0, HandClock(5_500))
+    silent.prepareForTriggerAvailableNow()
+    assert silent.latestOffset({"ms": ahead_ms}, everything) == {"ms": ahead_ms}
+
+
 def test_silent_ticks_never_come():
     reader = UnlimitedTicksReader(0, HandClock(12_345))
     assert reader.latestOffset() == reader.initialOffset()

@@ -77,7 +77,8 @@ def carried(batch: pa.RecordBatch, own: Expiry, merged: Expiry, where: str) -> p
             continue
         before = by_state.get(state.state_id)
         # In a slot that no batch has seen since its state got a TTL, entries begin to age where the newest slot is.
-        unstamped_ms = before.since_ms if before else state.latest_ms
+        newest_ms = state.latest_ms if state.counts else state.since_ms
+        unstamped_ms = before.since_ms if before else newest_ms
         values = batch["value"]
         stamps, stamped = _stamps(values, rows, unstamped_ms, where)
         if before:

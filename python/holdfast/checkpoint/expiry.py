@@ -19,6 +19,8 @@ from holdfast.errors import Incompatible
 _MERGES = 4
 _DAY_MS = 86_400_000
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+#: Below all cutoffs.
+NOTHING_EXPIRED = _INT64_MIN + 1
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Lifetime:
     refreshes_on_read: bool
 
     def cutoff_ms(self, now_ms: int) -> int:
-        return max(now_ms // self.step_ms * self.step_ms - self.ttl_ms, _INT64_MIN + 1)
+        return max(now_ms // self.step_ms * self.step_ms - self.ttl_ms, NOTHING_EXPIRED)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class StateExpiry:
     """Of one state at one version.
 
     ``ttl_ms`` None: the state has a TTL no longer; what had expired stays gone. ``since_ms``: the stamp of entries
-    that have none, which are older than the TTL. ``latest_ms``: the latest time of a batch so far.
+    that have none, which are older than the TTL. ``latest_ms``: the latest time so far, of a batch or, in event time,
+    of a row.
     """
 
     state_id: int
@@ -65,6 +68,11 @@ class StateExpiry:
     since_ms: int
     cutoff_ms: int
     latest_ms: int
+
+    @property
+    def counts(self) -> bool:
+        """Whether its time has begun. In event time it has not as long as there were rows and no watermark."""
+        return self.since_ms < _INT64_MAX
 
     def to_row(self) -> list[Any]:
         return [self.state_id, self.time, self.ttl_ms, self.since_ms, self.cutoff_ms, self.latest_ms]
@@ -95,7 +103,7 @@ def to_writer(
     would have a large one written again and again. One that lives for ever says it once a day. What was dropped has
     them merged once, when a base is first made without it.
     """
-    known = {state.state_id: state for state in expiry if state.state_id not in dropped}
+    known = {state.state_id: state for state in expiry if state.counts and state.state_id not in dropped}
     ttls = [state.ttl_ms for state in known.values() if state.ttl_ms is not None]
     step_ms = max(1, max(ttls, default=0) // _MERGES)
     if len(ttls) < len({*known, *state_ids}):
@@ -107,7 +115,7 @@ def to_writer(
 def next_expiry(
     parent: tuple[StateExpiry, ...], lifetimes: Iterable[Lifetime], time: BatchTime, where: str
 ) -> tuple[StateExpiry, ...]:
-    """The states' expiry at the version that a batch leads to, which holds for its reads too.
+    """The states' expiry in a batch. That of the version which it leads to also knows its rows: `BatchStamps.expiry`.
 
     Raises
     ------
@@ -140,7 +148,8 @@ def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -
             return None
         old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
     if now_ms is not None:
-        old = replace(old, latest_ms=max(old.latest_ms, now_ms))
+        since_ms = old.since_ms if old.counts or lifetime is None else now_ms
+        old = replace(old, since_ms=since_ms, latest_ms=max(old.latest_ms, now_ms))
     if lifetime is None:
         return replace(old, ttl_ms=None)
     cutoff_ms = old.cutoff_ms if now_ms is None else max(old.cutoff_ms, lifetime.cutoff_ms(now_ms))
@@ -149,13 +158,14 @@ def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -
 
 def show(store: Store, expiry: Iterable[StateExpiry]) -> None:
     """Has a store that stands at a version give out what is alive in it. What a batch sees, `BatchStamps` says."""
-    for state in expiry:
+    for state in (one for one in expiry if one.counts):
         store.set_expiry(state.state_id, cutoff_ms=state.cutoff_ms, since_ms=state.since_ms, stamp_ms=None)
 
 
 class BatchStamps:
     """What a batch stamps the entries with that it writes: its time, or that of an earlier batch if that was later, so
-    that nothing lives for less than its TTL wherever the clock went. In event time it goes on with the rows.
+    that nothing lives for less than its TTL wherever the clock went. In event time it goes on with the rows, of this
+    batch and those before it: rows come in any order, and older ones must not make an entry older.
     """
 
     def __init__(
@@ -183,6 +193,23 @@ class BatchStamps:
             if lifetime.time == "event":
                 self._set(state_id)
 
+    @property
+    def expiry(self) -> tuple[StateExpiry, ...]:
+        """Of the version that the batch leads to, if no rows come any more."""
+        found = dict(self._expiry)
+        event_ms = self._event_ms
+        for state_id, lifetime in self._lifetimes.items():
+            if lifetime.time != "event" or event_ms is None:
+                continue
+            old = found.get(state_id)
+            if old is None:
+                found[state_id] = StateExpiry(
+                    state_id, "event", lifetime.ttl_ms, _INT64_MAX, NOTHING_EXPIRED, max(event_ms, NOTHING_EXPIRED + 1)
+                )
+            else:
+                found[state_id] = replace(old, latest_ms=max(old.latest_ms, event_ms))
+        return tuple(found[state_id] for state_id in sorted(found))
+
     def _set(self, state_id: int) -> None:
         state, lifetime = self._expiry.get(state_id), self._lifetimes.get(state_id)
         time = lifetime.time if lifetime is not None else self._expiry[state_id].time
@@ -192,8 +219,8 @@ class BatchStamps:
         known = [moment for moment in seen if moment is not None]
         self._store.set_expiry(
             state_id,
-            cutoff_ms=state.cutoff_ms if state else None,
-            since_ms=state.since_ms if state else None,
+            cutoff_ms=state.cutoff_ms if state and state.counts else None,
+            since_ms=state.since_ms if state and state.counts else None,
             stamp_ms=max(known) if known else None,
             refresh_on_read=lifetime is not None and lifetime.refreshes_on_read,
         )

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 import pyarrow as pa
 
 from holdfast.checkpoint.carried_expiry import Expiry
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import NOTHING_EXPIRED, StateExpiry
 from holdfast.checkpoint.from_versions import share_of
 from holdfast.checkpoint.origin import SavepointOrigin, slots_of
 from holdfast.checkpoint.slot_context import SlotContext
@@ -26,8 +26,6 @@ _WAY_OUT = (
     "Nothing was written. Put the savepoint's folder back as it was, from a copy; or start with a new Spark "
     "checkpoint, from another savepoint"
 )
-# Below all cutoffs: what had expired is not in a savepoint.
-_NOTHING_EXPIRED = -(1 << 63) + 1
 
 
 def from_savepoint(context: SlotContext, origin: SavepointOrigin, redistributed: bool = True) -> TakenOver:
@@ -64,13 +62,15 @@ def _manifest(store: FileStore, origin: SavepointOrigin, host: str) -> Manifest:
 
 
 def _expiry(states: Iterable[tuple[SavedState, int]], origin: SavepointOrigin) -> Expiry:
-    """Rows that do not say when they expire begin to age at the latest time that their state knew."""
+    """Rows that do not say when they expire begin to age at the latest time that their state knew. What had expired is
+    not in a savepoint.
+    """
     found = []
     for state, state_id in states:
         if state.ttl is None:
             continue
         latest_ms = state.ttl.latest_ms
-        row = [state_id, state.ttl.time, state.ttl.ttl_ms, latest_ms, _NOTHING_EXPIRED, latest_ms]
+        row = [state_id, state.ttl.time, state.ttl.ttl_ms, latest_ms, NOTHING_EXPIRED, latest_ms]
         try:
             found.append(StateExpiry.from_row(row))
         except ValueError as error:

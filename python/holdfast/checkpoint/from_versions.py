@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.checkpoint.as_of import expiry_of
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.carried_expiry import Expiry, carried, merged_expiry
 from holdfast.checkpoint.delta_reader import DeltaReader
@@ -44,7 +45,7 @@ def from_versions(context: SlotContext, origin: VersionsOrigin) -> TakenOver:
     overlapping = origin.overlapping(*context.key_groups, context.record.max_parallelism)
     readers = _readers(context, origin)
     earlier = [one for slot in overlapping if (one := readers(slot)) is not None]
-    found = [_kept(context, one.handle.expiry) for one in earlier]
+    found = [_kept(context, expiry_of(one.handle, origin.as_of)) for one in earlier]
     expiry = merged_expiry(found, f"slot {context.slot} from {origin.where}")
     batches = _entries(context, origin, earlier, readers)
     return TakenOver(
@@ -68,7 +69,7 @@ def _entries(
     bounds = of_key_groups(*context.key_groups)
     for one in earlier:
         for batch in _scan(context, one, bounds):
-            yield batch, _kept(context, one.handle.expiry), one.handle.where
+            yield batch, _kept(context, expiry_of(one.handle, origin.as_of)), one.handle.where
     yield from _of_no_key(context, origin, earlier, readers)
 
 

@@ -12,6 +12,8 @@ from operator import index
 from typing import Any, TypeAlias
 
 from holdfast._core import first_key_group, slot_of
+from holdfast.checkpoint.as_of import AsOf
+from holdfast.checkpoint.expiry import BatchTime
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.errors import Corrupt
@@ -40,6 +42,9 @@ class VersionsOrigin:
         The store is a native savepoint's folder, and the generation's: it deletes it once it has taken it over.
     savepoint
         Checksum of that savepoint's manifest; None: of an earlier query, or recorded before this was.
+    time
+        The batch's: by it entries of slots have expired that had no rows in the batch. None: what the handles say of
+        that holds, as in a native savepoint; or recorded before this was.
     """
 
     store: str
@@ -50,6 +55,12 @@ class VersionsOrigin:
     operators: tuple[str, ...]
     claim: bool = False
     savepoint: str | None = None
+    time: BatchTime | None = None
+
+    @property
+    def as_of(self) -> AsOf | None:
+        """As which the handles' versions are read."""
+        return AsOf(self.batch_id, self.time) if self.time is not None else None
 
     @property
     def slots(self) -> int:
@@ -99,6 +110,7 @@ class VersionsOrigin:
             "handles": [handle.to_text() if handle else None for handle in self.handles],
             **_claimed(self.claim),
             **({"savepoint": self.savepoint} if self.savepoint is not None else {}),
+            **({"time": [self.time.timestamp_ms, self.time.watermark_ms]} if self.time is not None else {}),
         }
 
     @classmethod
@@ -113,6 +125,7 @@ class VersionsOrigin:
             operators=tuple(fields["operators"]),
             claim=_is_claimed(fields),
             savepoint=fields.get("savepoint"),
+            time=_time(fields),
         )
 
     def broken_rule(self) -> str | None:
@@ -233,6 +246,16 @@ def _is_claimed(fields: dict[str, Any]) -> bool:
     if not isinstance(claim, bool):
         raise TypeError(f"expected true or false as claim, found {claim!r}")
     return claim
+
+
+def _time(fields: dict[str, Any]) -> BatchTime | None:
+    if "time" not in fields:
+        return None
+    time = fields["time"]
+    if not isinstance(time, list) or len(time) != 2:
+        raise TypeError(f"expected a batch's timestamp and watermark, found {time!r}")
+    timestamp_ms, watermark_ms = time
+    return BatchTime(index(timestamp_ms), None if watermark_ms is None else index(watermark_ms))
 
 
 def left_behind(fields: dict[str, Any]) -> tuple[int, ...]:

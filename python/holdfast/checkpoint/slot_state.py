@@ -119,6 +119,7 @@ class SlotState:
         self._background = background or process_background()
         self._live: Live | None = None
         self._identity: DeltaIdentity | None = None  # of the batch at hand
+        self._stamps: BatchStamps | None = None  # of the batch at hand
         self._spill: Spill | None = None
         self._opened_ms = 0
         self.recovery: Recovery | None = None  #: how the slot was last opened
@@ -251,7 +252,7 @@ class SlotState:
         expiry = next_expiry(live.handle.expiry if live.handle else (), lifetimes, time, where)
         self._counted = live.store.counters
         live.store.begin(live.sequence + 1)
-        stamps = BatchStamps(live.store, expiry, lifetimes, time)
+        stamps = self._stamps = BatchStamps(live.store, expiry, lifetimes, time)
         self._identity = DeltaIdentity(
             operator=self._context.operator,
             slot=self._context.slot,
@@ -298,10 +299,12 @@ class SlotState:
             Storage did not take the delta: abort, and run the batch again.
         """
         live, identity = self._opened(), self._at_hand()
+        assert self._stamps is not None, "a batch at hand has stamps"
+        identity = replace(identity, expiry=self._stamps.expiry)  # which knows all rows by now
         started_ms = self._context.clock.elapsed_ms()
         reach("before_delta")
         if self._spill is not None:
-            ref = self._spill.finish(live.store)
+            ref = self._spill.finish(live.store, identity)
         else:
             ref = store_delta(self._context, self._deltas, live.store, identity)
         reach("after_delta")

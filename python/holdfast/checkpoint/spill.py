@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast._core import Base, Store
 from holdfast.checkpoint.base_folder import LocalBase, files_of
 from holdfast.checkpoint.base_maker import BaseMaker
-from holdfast.checkpoint.delta_file import DeltaIdentity, DeltaWriter, ref_of_file
+from holdfast.checkpoint.delta_file import DeltaIdentity, DeltaWriter, give_back, ref_of_file
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.host import local_errors
@@ -59,15 +59,31 @@ class Spill:
         store.set_base(Base(files_of(self._work.path), self._context.settings.base_options()), self._identity.sequence)
         reach("during_spill")
 
-    def finish(self, store: Store) -> DeltaRef:
-        """Takes the rest and makes the delta durable."""
+    def finish(self, store: Store, identity: DeltaIdentity) -> DeltaRef:
+        """Takes the rest and makes the delta durable. ``identity``: as it is now that all rows have come."""
         self._take(store)
         with local_errors(self._delta_path):
             self._writer.close()
-            ref = ref_of_file(self._identity, self._delta_path)
+            if identity != self._identity:
+                self._write_again(identity)
+            ref = ref_of_file(identity, self._delta_path)
         name = self._context.stored(delta_name(ref.sequence, ref.version_id))
         self._context.file_store.put_file(name, self._delta_path)
         return ref
+
+    def _write_again(self, identity: DeltaIdentity) -> None:
+        """What a delta says of itself stands in front: it was written before the event times of later rows came."""
+        path = self._work.child("delta-of-all-rows.arrow")
+        writer = DeltaWriter(path, identity, self._context.settings.delta_compression)
+        with pa.OSFile(self._delta_path) as file, pa.ipc.open_file(file) as written:
+            for number in range(written.num_record_batches):
+                piece = written.get_batch(number)
+                writer.write(piece)
+                size_bytes = piece.nbytes
+                del piece  # before the next is read
+                give_back(size_bytes)
+        writer.close()
+        os.replace(path, self._delta_path)
 
     def publish(self, ref: DeltaRef) -> LocalBase:
         """Makes the private base that of the new version."""

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.names import operator_prefix, parse_version, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
@@ -217,7 +218,8 @@ class Checkpoint:
         found = self.at(batch_id)
         handles = found.handles.get(operator, {})
         wanted = Wanted(slots, columns, filter)
-        return self._versions.read(record, state, handles, wanted, lambda: self.retained(found.batch.batch_id))
+        reading = partial(self.retained, found.batch.batch_id)
+        return self._versions.read(record, state, handles, wanted, reading, found.as_of)
 
     def diff(self, operator: str, state: str, old: int, new: int | None = None) -> pa.RecordBatchReader:
         """What became of a state's rows from one batch to another.
@@ -242,23 +244,23 @@ class Checkpoint:
         record = self.record(operator)
         declared = state_of(record, state)
         found = [self.at(batch_id) for batch_id in (old, new)]
-        both = [(one.handles.get(operator, {}), partial(self.retained, one.batch.batch_id)) for one in found]
-        slots = sorted({slot for handles, _ in both for slot in handles})
+        both = [(one.handles.get(operator, {}), partial(self.retained, one.batch.batch_id), one.as_of) for one in found]
+        slots = sorted({slot for handles, _, _ in both for slot in handles})
         if declared.kind == "broadcast":
-            for handles, reading in both:
+            for handles, reading, _ in both:
                 with reading():
                     self._versions.check_same(record, declared, [handles[slot] for slot in sorted(handles)])
             slots = slots[:1]
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for slot in slots:
-                there = [handles[slot] for handles, _ in both if slot in handles]
+                there = [handles[slot] for handles, _, _ in both if slot in handles]
                 with ExitStack() as opened:
                     before, after = (
                         opened.enter_context(
-                            closing(_Side(self._versions, record, declared, handles.get(slot), reading))
+                            closing(_Side(self._versions, record, declared, handles.get(slot), reading, as_of))
                         )
-                        for handles, reading in both
+                        for handles, reading, as_of in both
                     )
                     for limits in _pieces(record, declared, there):
                         yield from difference_of(before.rows(limits), after.rows(limits), before.columns)
@@ -456,7 +458,7 @@ class Checkpoint:
 class _Side:
     """A state in one slot at one version, open to be compared piece by piece. Without a handle it has nothing.
 
-    ``reading``: within it it is read.
+    ``reading``: within it it is read. ``as_of``: the end of which batch it is.
     """
 
     def __init__(
@@ -466,10 +468,11 @@ class _Side:
         state: StateRecord,
         handle: StoredHandle | None,
         reading: Callable[[], AbstractContextManager[None]],
+        as_of: AsOf,
     ) -> None:
         self.columns = columns_of(record, state)
         self._reading = reading
-        self._rows = StateRows(record, state, handle, ttl_of(handle, state)) if handle is not None else None
+        self._rows = StateRows(record, state, handle, ttl_of(handle, state), as_of) if handle is not None else None
         self._opened = ExitStack()
         self._base = None
         if handle is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from holdfast.checkpoint.as_of import AsOf
+from holdfast.checkpoint.expiry import BatchTime
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
@@ -26,6 +28,11 @@ class CommittedState:
 
     batch: CommittedBatch
     handles: dict[str, dict[int, StoredHandle]]
+
+    @property
+    def as_of(self) -> AsOf:
+        """The batch's end, as which the handles' versions are read."""
+        return AsOf(self.batch.batch_id, BatchTime(self.batch.timestamp_ms, self.batch.began_ms))
 
 
 class Committed:

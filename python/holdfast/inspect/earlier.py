@@ -142,7 +142,8 @@ class EarlierQuery(Earlier):
             )
         batch_id = self._state.batch.batch_id
         handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
-        return recorded, VersionsOrigin(store.uri, query_id, name, batch_id, handles, self.operators)
+        time = self._state.as_of.time
+        return recorded, VersionsOrigin(store.uri, query_id, name, batch_id, handles, self.operators, time=time)
 
     def check_files(self, operator: str) -> None:
         return

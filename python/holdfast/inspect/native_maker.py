@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.native_manifest import NativeOperator
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -39,8 +40,9 @@ class NativeMaker:
     progress: Progress | None
     _files: int = 0
 
-    def operator(self, record: OperatorRecord, handles: Mapping[int, StoredHandle]) -> NativeOperator:
-        """Copies what these versions of its slots need; what the manifest has to say of it.
+    def operator(self, record: OperatorRecord, handles: Mapping[int, StoredHandle], as_of: AsOf) -> NativeOperator:
+        """Copies what these versions of its slots need; what the manifest has to say of it: of how far they have
+        expired, what holds at the end of a batch.
 
         Raises
         ------
@@ -52,7 +54,7 @@ class NativeMaker:
         for slot in sorted(handles):
             versions = self.versions.slot(record, slot)
             shorter, files[slot] = self._whole(handles[slot], versions)
-            kept[slot] = shorter.stored()
+            kept[slot] = replace(shorter, expiry=as_of.expiry(shorter)).stored()
             self._copy(versions, files[slot])
         every = tuple(kept.get(slot) for slot in range(record.slots))
         return NativeOperator(replace(record, origin=None), every, files)

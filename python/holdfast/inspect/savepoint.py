@@ -226,7 +226,7 @@ class Savepoint:
             text = native_of_tables(content, about, target, self._folder, progress).to_text()
         else:
             maker = SavepointMaker(content.versions, target, progress)
-            written = tuple(maker.operator(one.record, one.versions) for one in content.manifest.operators)
+            written = tuple(maker.operator(one.record, one.versions, None) for one in content.manifest.operators)
             text = replace(about, operators=written).to_text()
         savepoint.write_manifest(target, text)
         return Savepoint(to, storage=storage)
@@ -335,9 +335,9 @@ def _made(
         with source.retained(batch.batch_id):
             record, handles = source.record(name), committed.handles[name]
             if format == "native":
-                files.append(native.operator(record, handles))
+                files.append(native.operator(record, handles, committed.as_of))
             else:
-                saved.append(tables.operator(record, handles))
+                saved.append(tables.operator(record, handles, committed.as_of))
     if format == "native":
         return NativeManifest.of(about, source.query_id, files)
     return replace(about, operators=tuple(saved))

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.saved_operator import columns_of, saved_operator, saved_ttls
@@ -44,8 +45,11 @@ class SavepointMaker:
         self._rows = 0
         self._broadcast: dict[int, tuple[int, list[bytes]]] = {}  # by state: the first slot, and its rows
 
-    def operator(self, record: OperatorRecord, handles: Mapping[int, StoredHandle]) -> SavedOperator:
-        """Writes the tables of one operator at these versions of its slots; what the manifest has to say of it.
+    def operator(
+        self, record: OperatorRecord, handles: Mapping[int, StoredHandle], as_of: AsOf | None
+    ) -> SavedOperator:
+        """Writes the tables of one operator at these versions of its slots, as of the end of a batch (None: as
+        they say themselves); what the manifest has to say of it.
 
         Raises as :meth:`holdfast.Savepoint.create`.
         """
@@ -55,7 +59,7 @@ class SavepointMaker:
         files: dict[int, list[TableFile]] = {state.id: [] for state in states}
         self._broadcast.clear()
         for handle in ordered:
-            for state, file in self._slot(record, states, handle, ttls):
+            for state, file in self._slot(record, states, handle, ttls, as_of):
                 files[state.id].append(file)
             self._versions.forget(record, handle.slot)  # the next one needs the room
         return saved_operator(record, ordered, files)
@@ -66,6 +70,7 @@ class SavepointMaker:
         states: Sequence[StateRecord],
         handle: StoredHandle,
         ttls: dict[int, StateTtl | None],
+        as_of: AsOf | None,
     ) -> list[tuple[StateRecord, TableFile]]:
         groups = key_groups(record, handle.slot)
         keyed = [state for state in states if state.kind not in OF_NO_KEY]
@@ -75,9 +80,9 @@ class SavepointMaker:
                 continue
             if state.kind in OF_NO_KEY:
                 slot = 0 if state.kind == "broadcast" else handle.slot
-                files = self._pass(record, [state], handle, ttls, of_state(NO_KEY_GROUP, state.id))
+                files = self._pass(record, [state], handle, ttls, of_state(NO_KEY_GROUP, state.id), as_of)
                 found += [(state, writer.finish(self._target, slot, (0, 0))) for state, writer in files]
-        for state, writer in self._pass(record, keyed, handle, ttls, of_key_groups(*groups)):
+        for state, writer in self._pass(record, keyed, handle, ttls, of_key_groups(*groups), as_of):
             found.append((state, writer.finish(self._target, handle.slot, groups)))
         return [(state, file) for state, file in found if file is not None]
 
@@ -98,6 +103,7 @@ class SavepointMaker:
         handle: StoredHandle,
         ttls: dict[int, StateTtl | None],
         limits: tuple[bytes, bytes],
+        as_of: AsOf | None,
     ) -> Iterator[tuple[StateRecord, TableWriter]]:
         """The tables of these states, written to local files that are not finished."""
         if not states:
@@ -106,7 +112,7 @@ class SavepointMaker:
             tables = []
             for state in states:
                 ttl = ttls[state.id]
-                rows = StateRows(record, state, handle, ttl.ttl_ms if ttl else None)
+                rows = StateRows(record, state, handle, ttl.ttl_ms if ttl else None, as_of)
                 path = draft_path(self._target) or os.path.join(folder, f"{state.id}.parquet")
                 tables.append(
                     (state, rows, opened.enter_context(TableWriter(path, record.name, state.name, rows.columns)))

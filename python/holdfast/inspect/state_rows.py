@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import _core
+from holdfast.checkpoint.as_of import AsOf, expiry_of
 from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.saved_operator import columns_of
@@ -28,23 +29,28 @@ class StateRows:
     ----------
     ttl_ms
         What expiry is told by; None: rows have none.
+    as_of
+        The batch as of whose end the version is read; None: the version's own.
     """
 
-    def __init__(self, record: OperatorRecord, state: StateRecord, handle: NamedVersion, ttl_ms: int | None) -> None:
+    def __init__(
+        self, record: OperatorRecord, state: StateRecord, handle: NamedVersion, ttl_ms: int | None, as_of: AsOf | None
+    ) -> None:
         self.columns = columns_of(record, state)
         self._state = state
         self._slot = handle.slot
         self._codec = state_codec(
             self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys, core_schemas(state)
         )
-        self._expiry = next((one for one in handle.expiry if one.state_id == state.id), None)
+        expiry = expiry_of(handle, as_of)
+        self._expiry = next((one for one in expiry if one.state_id == state.id and one.counts), None)
         self._ttl_ms = ttl_ms
         key = self.columns.key
         self._keys = _core.KeyCodec(record.key_schema, null_keys=record.null_keys) if len(key) else None
         self._last: tuple[bytes | None, int] | None = None  # of a list: the key of its last element, and its position
 
     def rows(self, entries: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows among a batch of entries; those that are expired at the version are not among them."""
+        """The rows among a batch of entries; those that are expired are not among them."""
         expiry = self._expiry
         decoded = pa.record_batch(
             self._codec.decode(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
+from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -97,6 +98,7 @@ class Versions:
         handles: Mapping[int, StoredHandle],
         wanted: Wanted,
         reading: Callable[[], AbstractContextManager[None]],
+        as_of: AsOf | None = None,
     ) -> pa.RecordBatchReader:
         """A state in these versions of slots, as :meth:`holdfast.Checkpoint.read`.
 
@@ -104,6 +106,8 @@ class Versions:
         ----------
         reading
             Within it they are read: what it makes of an error is what the caller is told.
+        as_of
+            As of the end of which batch; None: each version as of its own.
 
         Raises
         ------
@@ -129,7 +133,7 @@ class Versions:
 
         def batches() -> Iterator[pa.RecordBatch]:
             with reading():
-                yield from self._filtered(record, declared, chosen, wanted, ranges or {})
+                yield from self._filtered(record, declared, chosen, wanted, ranges or {}, as_of)
 
         return pa.RecordBatchReader.from_batches(given, batches())
 
@@ -140,11 +144,12 @@ class Versions:
         handle: StoredHandle,
         ttl_ms: int | None,
         ranges: Sequence[Bounds] | None = None,
+        as_of: AsOf | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows of a state at one version of a slot. ``ttl_ms``: what expiry is told by. ``ranges``: those of
-        entries in these, which divide no key.
+        entries in these, which divide no key. ``as_of``: as for :meth:`read`.
         """
-        rows = StateRows(record, state, handle, ttl_ms)
+        rows = StateRows(record, state, handle, ttl_ms, as_of)
         versions = self.slot(record, handle.slot)
         return state_rows(rows, _together(versions.entries(handle, ranges or _ranges(record, state, handle))))
 
@@ -164,10 +169,12 @@ class Versions:
         handles: Sequence[StoredHandle],
         wanted: Wanted,
         ranges: Mapping[int, Sequence[Bounds]],
+        as_of: AsOf | None,
     ) -> Iterator[pa.RecordBatch]:
         for handle in handles:
             of_slot = ranges.get(handle.slot)
-            with closing(self.rows(record, state, handle, ttl_of(handle, state), of_slot)) as found:  # type: ignore[type-var]
+            rows_of_slot = self.rows(record, state, handle, ttl_of(handle, state), of_slot, as_of)
+            with closing(rows_of_slot) as found:  # type: ignore[type-var]
                 for batch in found:
                     rows = pa.Table.from_batches([batch])
                     rows = rows if wanted.filter is None else rows.filter(wanted.filter)

@@ -203,7 +203,7 @@ def _event_time(declared: InputFrame, schema: pa.Schema, inherited: dict[str, in
     elif len(named) > 1:
         found = f"the columns {', '.join(named)} have one each: keep one of them by withWatermark after a select"
     else:
-        found = f"its column {named[0]!r} is {schema.field(named[0]).type}, not a timestamp: declare it on a timestamp"
+        found = f"its column {no_event_time(schema, named[0])}"
     raise InvalidRequest(f"{where}: late rows are told by the watermark's column, and {found}, or leave out late=")
 
 
@@ -217,9 +217,18 @@ def _check_event_time(schema: pa.Schema, column: str, where: str) -> None:
             f"{where}: watermark column {column!r} is not in the input, which has {', '.join(schema.names)}"
         )
     if schema.field(column).type != _EVENT_TIME:
-        raise InvalidRequest(
-            f"{where}: watermark column {column!r} is {schema.field(column).type}; expected a timestamp"
+        raise InvalidRequest(f"{where}: watermark column {no_event_time(schema, column)}")
+
+
+def no_event_time(schema: pa.Schema, column: str) -> str:
+    """What a column is that cannot say when a row happened, and what to do."""
+    found = schema.field(column).type
+    if pa.types.is_timestamp(found) and found.tz is None:
+        return (
+            f"{column!r} is a timestamp without a zone (timestamp_ntz); cast it: "
+            f'events.withColumn("{column}", events["{column}"].cast("timestamp"))'
         )
+    return f"{column!r} is {found}; expected a timestamp"
 
 
 def _inherited_watermarks(schema: spark.StructType) -> dict[str, int]:

@@ -26,6 +26,7 @@ from holdfast.settings import PREFIX, Settings
 from holdfast.spark import output, pack, schemas, slots, tick_source, worker
 from holdfast.spark.beginning import Beginning
 from holdfast.spark.declared_operators import declare
+from holdfast.spark.held_watermark import warn_of_held_watermark
 from holdfast.spark.inputs import InputFrame, check_late, check_watermark, common_key, packed_inputs, plan_input
 from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
@@ -196,6 +197,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     check_ttls(processor, any(one.met.time_columns for one in planned), f"operator {options.name!r}")
     check_worker_python(session)
     warn_of_idle_tasks(session, options.name)
+    warn_of_held_watermark(session, zip(inputs, planned), options.name)
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)

@@ -1,7 +1,8 @@
 """A source that has nothing but the time, so that a query without rows runs a batch now and then.
 
 Its offsets are milliseconds: the last whole multiple of the interval, whatever the interval was before. They stand in
-Spark's offset log, so a replay has the same, and never go back when the clock does.
+Spark's offset log, so a replay has the same, and never go back when the clock does. Where the clock was ahead, of this
+driver or of one before, they go on by a millisecond a tick until its time has come.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class TicksReader(DataSourceStreamReader):
     def __init__(self, interval_ms: int, clock: Clock | None = None) -> None:
         self.interval_ms = interval_ms
         self.clock = clock or SystemClock()
+        self._ahead: tuple[int, float] | None = None  # an offset that is ahead of the clock, and since when it is known
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Spark: where a query without a checkpoint starts."""
@@ -67,7 +69,17 @@ class TicksReader(DataSourceStreamReader):
         if self.interval_ms == 0:
             return {"ms": after_ms}
         now_ms = self.clock.now_ms()
-        return {"ms": max(after_ms, now_ms - now_ms % self.interval_ms)}
+        due_ms = now_ms - now_ms % self.interval_ms
+        if after_ms - due_ms <= self.interval_ms:
+            return {"ms": max(after_ms, due_ms)}
+        return {"ms": after_ms + 1 if self._has_waited(after_ms) else after_ms}
+
+    def _has_waited(self, after_ms: int) -> bool:
+        """Whether an offset has stood here for an interval, by the clock that never goes back."""
+        elapsed_ms = self.clock.elapsed_ms()
+        if self._ahead is None or self._ahead[0] != after_ms:
+            self._ahead = (after_ms, elapsed_ms)
+        return elapsed_ms - self._ahead[1] >= self.interval_ms
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Spark: the tasks of a batch."""

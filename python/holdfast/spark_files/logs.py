@@ -40,6 +40,8 @@ class CommittedBatch:
         The settings that Spark keeps with the batch.
     names_state
         Whether the commit says what the files of its state are called (``stateStore.checkpointFormatVersion`` 2).
+    began_ms
+        The event-time watermark that the batch itself began with; None: there was none yet.
     """
 
     batch_id: int
@@ -48,6 +50,7 @@ class CommittedBatch:
     sources: tuple[str | None, ...]
     conf: Mapping[str, Any]
     names_state: bool = False
+    began_ms: int | None = None
 
     @property
     def partitions(self) -> int:
@@ -76,6 +79,7 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
         planned = json.loads(offsets[0])
         sources = offsets[1:] if version == "v1" else _in_order_of_names(offsets[1:])
         next_ms = int(json.loads(commit[0]).get("nextBatchWatermarkMs", 0)) if commit and commit[0] else 0
+        began_ms = int(planned.get("batchWatermarkMs", 0))
         conf = planned.get("conf") or {}
         return CommittedBatch(
             batch_id,
@@ -84,6 +88,7 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
             tuple(None if line == "-" else line for line in sources),
             {str(key): value for key, value in conf.items()},
             any("stateUniqueIds" in line for line in commit),
+            began_ms if began_ms > 0 else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise Corrupt(

@@ -80,7 +80,7 @@ class Input:
     def lateness(self, batch: pa.RecordBatch, watermark_ms: int | None) -> pa.BooleanArray | None:
         """Which rows are late; None where none is.
 
-        A row is late when its event time is not after the watermark, as in Spark and Flink. A row without an event time
+        A row is late when its event time is not after the watermark, as in Flink. A row without an event time
         is never late, nor is any before the first watermark, which Spark tells as 0.
         """
         if self.event_time is None or not watermark_ms:

@@ -36,7 +36,7 @@ class TTL:
         to an eighth of ``duration`` longer, until a batch passes the next point of time at which the state is cleaned.
     time
         ``"processing"``, or ``"event"``: the query's watermark, which the query must have. Then an entry lives for
-        ``duration`` after the latest event time that its slot had seen in the batch that wrote it.
+        ``duration`` after the latest event time that its slot had seen when it was written.
 
     Raises
     ------

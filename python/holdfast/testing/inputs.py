@@ -10,7 +10,7 @@ import pyarrow as pa
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.spark import schemas
-from holdfast.spark.inputs import broadcast_first, by_input, check_late, common_key, input_names
+from holdfast.spark.inputs import broadcast_first, by_input, check_late, common_key, input_names, no_event_time
 from holdfast.spark.pack import check_keys, keys_of
 from holdfast.spark.plan import InputPlan
 from holdfast.state import KEEP, Broadcast, Input, Processor, SideOutput, check_broadcast, check_side_outputs
@@ -126,6 +126,8 @@ class HarnessInputs:
         if event_time is None:
             if late != KEEP:
                 raise InvalidRequest(f"{where}: late rows are told by event_time=, which is missing")
+        elif event_time in read.names and read.field(event_time).type == pa.timestamp("us"):
+            raise InvalidRequest(f"{where}: event_time {no_event_time(read, event_time)}")
         elif event_time not in read.names or read.field(event_time).type != _EVENT_TIME:
             raise InvalidRequest(f"{where}: event_time is {event_time!r}; expected a timestamp column of the input")
         times = () if event_time is None else (event_time,)

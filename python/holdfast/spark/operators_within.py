@@ -1,0 +1,49 @@
+"""Which operators a DataFrame has in it, by Spark's plan. Runs on the driver, before a query starts.
+
+What watches an operator's slots (`metrics.observed`) has a name of its own for each call of `hf.keyed`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from holdfast.clock import new_id
+from holdfast.spark.declared_operators import is_any_declared
+from holdfast.spark.slot_metrics import OBSERVED
+
+_LOGGER = logging.getLogger("holdfast")
+_ANALYZED = "== Analyzed Logical Plan =="
+#: As Spark shows what observes a DataFrame: its name comes first.
+_OBSERVER = re.compile(rf"CollectMetrics {re.escape(OBSERVED)}(.+?)\.([0-9a-f]{{32}}), ")
+
+
+def operators_within(df: DataFrame) -> list[tuple[str, str]]:
+    """Name and instance of each, as often as it stands there; none where Spark does not show a plan: an administrator
+    may forbid global views.
+    """
+    if not is_any_declared():
+        return []
+    try:
+        return _OBSERVER.findall(_analyzed_plan(df))
+    except PySparkException as error:
+        _LOGGER.info("which operators a DataFrame has in it is not known: %s", error)
+        return []
+
+
+def _analyzed_plan(df: DataFrame) -> str:
+    """As Spark shows it: only SQL's EXPLAIN gives a plan as a text. In a session in which a plan that streams is not
+    planned any further, whatever the query's says.
+    """
+    session, view = df.sparkSession.newSession(), f"holdfast_{new_id()}"
+    session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "true")
+    database = session.conf.get("spark.sql.globalTempDatabase", "global_temp")
+    df.createGlobalTempView(view)
+    try:
+        told: str = session.sql(f"EXPLAIN EXTENDED SELECT * FROM {database}.{view}").collect()[0][0]
+    finally:
+        session.catalog.dropGlobalTempView(view)
+    return told.partition(_ANALYZED)[2].partition("== Optimized Logical Plan ==")[0]
