@@ -237,6 +237,34 @@ def test_a_snapshot_that_nobody_named_in_time_is_made_again(driver):
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
 
+@pytest.mark.parametrize("pause_ms", [31 * 60_000, 2 * 3_600_000])
+def test_batches_that_are_far_apart_have_their_snapshots_named(driver, pause_ms):
+    """In a worker that lives on each batch uploaded another one, too old for the next batch to name, and nothing was
+    ever deleted.
+    """
+    process = driver.process()
+    for _ in range(60):
+        driver.play_some(process, 1)
+        driver.pass_time(pause_ms)
+    assert len(driver.committed.snapshots) == 2
+    assert len(driver.committed.deltas) <= 3 * driver.settings.snapshot_deltas_max
+    assert len(driver.stored("snapshot/*")) <= 4
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_an_old_snapshot_that_is_gone_is_looked_for_once(driver, faults):
+    process = driver.process()
+    while not driver.stored("snapshot/*"):
+        driver.play_some(process, 1)
+    os.unlink(driver.stored("sst/*")[0])
+    driver.pass_time(driver.settings.stray_grace_ms)
+    process = driver.process(background=NoBackground())
+    faults.operations.clear()
+    driver.play_some(process, 5)
+    assert [operation for operation, _ in faults.operations].count("list") == 1
+    assert driver.committed.snapshots == ()
+
+
 @pytest.mark.parametrize(("operation", "fail_after"), [("put_file", False), ("put_file", True), ("put", False)])
 def test_a_snapshot_that_cannot_be_uploaded_leaves_nothing(driver, faults, operation, fail_after):
     """Each try left what it had uploaded, under names of its own: what was left of a quota went with them."""
