@@ -172,7 +172,7 @@ class Settings:
     cache_memory_max_bytes: int = _setting(
         "memory.cache.max",
         _SIZE,
-        "State that one Python worker process keeps in memory between batches, all slots together; the least recently used slot is let go first. What awaits the next base must stay: a slot folds when that takes about half of it, whatever `fold.*` says.",
+        "State that one Python worker process keeps in memory between batches, all slots together; the least recently used slot is let go first, and those that were in no batch for ten minutes, with their open files. What awaits the next base must stay: a slot folds when that takes about half of it, whatever `fold.*` says.",
         256 * _MIB,
     )
     spool_memory_max_bytes: int = _setting(

@@ -1,4 +1,6 @@
-"""A query that starts anew for each batch, in a fresh container, as a scheduler does: nothing grows for ever."""
+"""A query that starts anew for each batch, in a fresh container or on one machine, as a scheduler does: nothing grows
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,19 @@ class EndsEach(Background):
 
 @pytest.mark.parametrize("background", [NeverRuns, EndsEach])
 @pytest.mark.parametrize("pause_ms", [60_000, 86_400_000])
-def test_sixty_runs_of_one_batch_each_in_a_fresh_container(tmp_path, background, pause_ms):
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("is_same_machine", [False, True])
+def test_sixty_runs_of_a_batch_or_two_each(tmp_path, background, pause_ms, batches, is_same_machine):
     driver = SlotDriver(tmp_path)
     files, deltas = [], []
     for i in range(60):
-        process = driver.process(local=f"local-{i}", background=background())
-        driver.play(process, {i % 7: i, 100 + i: 1}, rest=background is EndsEach)
-        process.state._background.stop()
-        driver.clock.ms += pause_ms
+        if i % batches == 0:
+            process = driver.process(local="local" if is_same_machine else f"local-{i}", background=background())
+        driver.play(process, {i % 7: i, 100 + i: 1}, rest=False)
+        assert process.state._background.drain(240)
+        if (i + 1) % batches == 0:
+            process.state._background.stop()
+        driver.pass_time(pause_ms)
         files.append(len(driver.stored("*/*")))
         deltas.append(len(driver.committed.deltas))
     most = 4 * SMALL.snapshot_deltas_max

@@ -237,6 +237,78 @@ def test_a_snapshot_that_nobody_named_in_time_is_made_again(driver):
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
 
+@pytest.mark.parametrize("pause_ms", [31 * 60_000, 2 * 3_600_000])
+def test_batches_that_are_far_apart_have_their_snapshots_named(driver, pause_ms):
+    """In a worker that lives on each batch uploaded another one, too old for the next batch to name, and nothing was
+    ever deleted.
+    """
+    process = driver.process()
+    for _ in range(60):
+        driver.play_some(process, 1)
+        driver.pass_time(pause_ms)
+    assert len(driver.committed.snapshots) == 2
+    assert len(driver.committed.deltas) <= 3 * driver.settings.snapshot_deltas_max
+    assert len(driver.stored("snapshot/*")) <= 4
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_an_old_snapshot_that_is_gone_is_looked_for_once(driver, faults):
+    process = driver.process()
+    while not driver.stored("snapshot/*"):
+        driver.play_some(process, 1)
+    os.unlink(driver.stored("sst/*")[0])
+    driver.pass_time(driver.settings.stray_grace_ms)
+    process = driver.process(background=NoBackground())
+    faults.operations.clear()
+    driver.play_some(process, 5)
+    assert [operation for operation, _ in faults.operations].count("list") == 1
+    assert driver.committed.snapshots == ()
+
+
+@pytest.mark.parametrize(("operation", "fail_after"), [("put_file", False), ("put_file", True), ("put", False)])
+def test_a_snapshot_that_cannot_be_uploaded_leaves_nothing(driver, faults, operation, fail_after):
+    """Each try left what it had uploaded, under names of its own: what was left of a quota went with them."""
+    process = driver.process()
+    driver.play(process, BIG)
+    while not driver.committed.snapshots:
+        driver.play_some(process, 1)
+    named, tries = driver.committed.snapshots, 0
+    stored = driver.stored("sst/*") + driver.stored("snapshot/*")
+    faults.only, faults.fail_after, faults.fail_at = (operation,), fail_after, (2,)
+    for _ in range(24):
+        faults.count = 0  # the second table; the manifest, which comes after the batch's delta
+        driver.play_some(process, 1)
+        tries += faults.count > 1
+        driver.clock.ms += 400_000
+    assert tries > 10 and driver.committed.snapshots == named
+    assert driver.stored("sst/*") + driver.stored("snapshot/*") == stored
+    faults.fail_at = ()
+    driver.play_some(process, 2)
+    assert driver.committed.snapshots[1:] == named
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_a_snapshot_whose_manifest_came_through_stays_though_its_answer_was_lost(driver, faults):
+    """Another process may have found it by then, and named it."""
+    process = driver.process()
+    driver.play(process, BIG)
+    faults.only, faults.fail_after, faults.fail_at = ("put",), True, (2,)
+    while not driver.committed.snapshots:
+        faults.count = 0
+        driver.play_some(process, 1)
+        assert driver.next_batch < 20
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_what_a_failed_upload_left_and_cannot_be_deleted_is_told(driver, faults, caplog):
+    process = driver.process()
+    faults.only, faults.fail_at = ("put_file", "delete"), (lambda _: True)
+    with caplog.at_level(logging.WARNING):
+        driver.play_some(process, driver.settings.snapshot_deltas_max)
+    assert "left to retention: delete" in caplog.text
+    assert "will be tried again: put_file" in caplog.text
+
+
 def test_when_a_fold_and_a_snapshot_are_due():
     refs = tuple(DeltaRef(n, f"{n:032x}", 100, "0" * 16) for n in range(1, 5))
     handle = Handle("op", 0, refs[-1].version_id, None, 4, 3, deltas=refs)

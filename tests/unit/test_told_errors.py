@@ -231,6 +231,7 @@ def test_a_worker_that_was_killed_is_unavailable_in_one_line(said: str) -> None:
     assert type(found) is hf.Unavailable
     assert "a Python worker of Spark's ended in the middle of a task" in str(found)
     assert "Start the program again" in str(found)
+    assert "delete spark.holdfast.local.dir there, and the state is restored from storage" in str(found)
     assert len(str(found).splitlines()) == 1
 
 

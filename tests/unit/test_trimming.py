@@ -5,6 +5,7 @@ batch, and read them back before the next, silently.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -88,6 +89,41 @@ def test_rocksdb_keeps_to_its_limit(tmp_path: Path) -> None:
     run(several, [0, 1])
     assert not worker._slot_states
     run(several, [0, 1])
+
+
+def open_files(driver: SlotDriver) -> list[str]:
+    """Those of its local bases that this process has open or mapped."""
+    opened = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    found = [os.readlink(path) for path in opened if os.path.islink(path)]
+    found += Path("/proc/self/maps").read_text().splitlines()
+    return [path for path in found if f"{driver.folder}/local-a/" in path and "/files/" in path]
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_slots_that_were_not_used_for_long_are_let_go_of_whatever_room_there_is(tmp_path: Path, backend: str) -> None:
+    """Open files and maps of queries that had ended, and of slots that had moved, stayed for as long as the worker."""
+    several = slots(tmp_path, backend, 3)
+    for slot, (driver, process) in enumerate(several):
+        driver.play_some(process, 6)
+        driver.check(process)
+        keep(slot, process)
+        del process.table
+        assert bool(open_files(driver)) == (backend == "rocksdb")
+    for passed_ms, left in ((worker._UNUSED_MS, [0, 1, 2]), (1, [1, 2])):
+        several[0][0].clock.ms += passed_ms
+        worker.trim_slot_states(1 << 30)
+        assert [key[2] for key in worker._slot_states] == left
+    assert not open_files(several[0][0]) and several[0][1].state.memory_bytes == 0
+    several[1][1].state.begin(6)
+    several[1][0].clock.ms += 2 * worker._UNUSED_MS
+    several[2][0].clock.ms += 2 * worker._UNUSED_MS
+    worker.trim_slot_states(1 << 30)
+    assert [key[2] for key in worker._slot_states] == [1], "a batch is at hand"
+    several[1][1].state.prepare()
+    worker.trim_slot_states(1 << 30)
+    assert [key[2] for key in worker._slot_states] == [1], "it has just ended"
+    for driver, process in several[::2]:
+        driver.check(process)
 
 
 class Patient(hf.BatchProcessor):

@@ -79,6 +79,16 @@ def test_a_pass_is_bounded(tmp_path):
     assert clear(tmp_path, NOW_MS + 2 * 3_600_000) == 6
 
 
+def test_a_pass_that_left_some_is_followed_by_the_next_without_an_hour_between(tmp_path):
+    """64 slots an hour were removed at most, and a query may have had thousands on a machine."""
+    for slot in range(200):
+        SlotFolder(str(tmp_path), "store", "a/x", slot, new_id).touch(NOW_MS - 8 * DAY_MS)
+    assert [clear(tmp_path, NOW_MS + second * 1000) for second in range(5)] == [64, 64, 64, 8, 0]
+    assert os.listdir(tmp_path) == ["CLEARED"]
+    SlotFolder(str(tmp_path), "store", "a/x", 0, new_id).touch(NOW_MS - 8 * DAY_MS)
+    assert clear(tmp_path, NOW_MS + 10_000) == 0, "the last pass was whole"
+
+
 def test_a_query_at_work_clears_what_a_dead_one_left(tmp_path):
     dead = SlotFolder(str(tmp_path / "local-a"), "elsewhere", "dead/x", 0, new_id)
     driver = SlotDriver(tmp_path, settings=replace(SMALL, local_unused_ms=60_000))

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from holdfast.checkpoint.back_off import BackOff
-from holdfast.checkpoint.base_folder import LocalBase
+from holdfast.checkpoint.base_folder import LocalBase, SnapshotMarker
 from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.claim_end import end_claim, is_claim_due
 from holdfast.checkpoint.delta_reader import DeltaReader
@@ -92,8 +92,9 @@ class Maintenance:
         self._timeline = timeline
         self._retention = Retention(context, snapshots, timeline)
         self._is_retention_due = False
+        self._has_retained = False
         self._has_looked = False  # for snapshots that a process before this one left in storage
-        self._left_behind: SnapshotRef | None = None
+        self._passed_over: str | None = None  # the snapshot of a mark that is old, for which there is no (further) look
         self._back_off = BackOff(_RETRY_MS_MAX)
         self._uploaded_ms = float("-inf")  # as ``elapsed_ms`` counts
 
@@ -111,32 +112,29 @@ class Maintenance:
         return (due and self._may_try) or is_claim_due(self._context, task.parent)
 
     def ready_snapshot(self, handle: Handle) -> SnapshotRef | None:
-        """A snapshot that the handle after ``handle`` may name: uploaded from this machine, or found in storage by the
-        first batch of a process.
+        """A snapshot that the handle after ``handle`` may name: uploaded from this machine, or found in storage.
+
+        There it is looked for where one is due: by the first batch of a process, and where another mark here is old
+        than the first that was. Once may be chance; then batches are so far apart that none is named in time.
         """
-        # Past half the grace time another host's retention may soon take its files for strays.
-        oldest_ms = self._context.clock.now_ms() - self._context.settings.stray_grace_ms // 2
-        for base in self._bases.of(handle):
-            marker = base.marker()
-            if marker and marker.created_ms >= oldest_ms and may_name(handle, marker.ref, marker.diff_parent):
-                return marker.ref
-        if not self._has_looked and is_snapshot_due(handle, self._context.settings):
-            self._has_looked = True
-            try:
-                found = self._snapshots.find_unnamed(handle)
-            except HoldfastError as error:
-                self._context.logger.warning("snapshots in storage were not looked for: %s", error)
-                return None
-            if found is not None and may_name(handle, *found):
-                # For this batch only: to the retention of any later attempt it may be a stray.
-                self._left_behind = found[0]
-                return found[0]
-        return None
+        markers = self._markers(handle)
+        young = self._young(markers)
+        if young is not None:
+            return young
+        if not is_snapshot_due(handle, self._context.settings):
+            return None
+        old = markers[0].ref.name if markers else None
+        is_late_again = old is not None and self._passed_over not in (None, old)
+        found = self._find_unnamed(handle) if is_late_again or not self._has_looked else None
+        self._has_looked = True
+        if found is None and old is not None:
+            self._passed_over = old  # else each batch would list the folder until the next is uploaded
+        return found  # for this batch only: to the retention of any later attempt it may be a stray
 
     def catch_up_now(self, task: Task) -> None:
         """Does in the caller's thread what the background did not get to: a fold past the hard limit, a snapshot that
-        is late, and retention where this batch named the snapshot of a process that is gone, as this one may soon be.
-        What fails is tried again at a later batch.
+        is late; and the first retention of a process, which may be gone before the background gets to it, as the
+        processes before it may have been. What fails is tried again at a later batch.
         """
         handle, settings = task.handle, self._context.settings
         try:
@@ -145,8 +143,8 @@ class Maintenance:
                 # and a fold is right without it, if perhaps done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
-            is_left_behind = self._left_behind is not None and handle.snapshots[:1] == (self._left_behind,)
-            if self._may_try and (self._needs_snapshot(handle, _LATE_FACTOR) or (task.retention and is_left_behind)):
+            is_first_retention = task.retention and not self._has_retained
+            if self._may_try and (self._needs_snapshot(handle, _LATE_FACTOR) or is_first_retention):
                 self._is_retention_due |= task.retention
                 self._run_if_free(task)
         except HoldfastError as error:
@@ -184,18 +182,37 @@ class Maintenance:
         if self._timeline is not None:
             self._timeline.check_alone(handle)
         context.folder.clear_abandoned()
-        needs_snapshot = self._needs_snapshot(handle) and self.ready_snapshot(handle) is None
+        needs_snapshot = self._needs_snapshot(handle) and self._young(self._markers(handle)) is None
         pending = self._pending(handle)
         if pending and (needs_snapshot or self._is_memory_short(task) or is_fold_due(pending, context.settings)):
             self._fold(handle)
         if needs_snapshot:
             self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
             self._uploaded_ms = context.clock.elapsed_ms()
+            self._has_looked = True  # from here on, what is unnamed is its own
         if self._is_retention_due:
             self._retention.run(handle, task.parent, task.opened_ms)
-            self._is_retention_due = False
+            self._is_retention_due, self._has_retained = False, True
         # The newest delta stays, even where a base has it: the next process asks it which were before it.
         self._deltas.drop_copies(min(self._bases.discard_old(handle), handle.sequence - 1))
+
+    def _markers(self, handle: Handle) -> list[SnapshotMarker]:
+        """Of the bases here, newest first: those of snapshots that the handle after ``handle`` may name."""
+        markers = filter(None, (base.marker() for base in self._bases.of(handle)))
+        return [marker for marker in markers if may_name(handle, marker.ref, marker.diff_parent)]
+
+    def _young(self, markers: list[SnapshotMarker]) -> SnapshotRef | None:
+        """Past half the grace time another host's retention may soon take a snapshot's files for strays."""
+        oldest_ms = self._context.clock.now_ms() - self._context.settings.stray_grace_ms // 2
+        return next((marker.ref for marker in markers if marker.created_ms >= oldest_ms), None)
+
+    def _find_unnamed(self, handle: Handle) -> SnapshotRef | None:
+        try:
+            found = self._snapshots.find_unnamed(handle)
+        except HoldfastError as error:
+            self._context.logger.warning("snapshots in storage were not looked for: %s", error)
+            return None
+        return found[0] if found is not None and may_name(handle, *found) else None
 
     @property
     def _may_try(self) -> bool:

@@ -122,6 +122,7 @@ class SlotState:
         self._stamps: BatchStamps | None = None  # of the batch at hand
         self._spill: Spill | None = None
         self._opened_ms = 0
+        self._used_ms = context.clock.elapsed_ms()
         self.recovery: Recovery | None = None  #: how the slot was last opened
         self._work = SlotWork()
         self._counted: Mapping[str, int] = {}  # the store's counters as the batch at hand began
@@ -199,7 +200,7 @@ class SlotState:
         if handle is not None:
             self._check_own(handle)
         self._ready_folder()
-        started_ms = context.clock.elapsed_ms()
+        started_ms = self._used_ms = context.clock.elapsed_ms()
         self._opened_ms = context.clock.now_ms()
         context.folder.touch(self._opened_ms)
         live, self._live = self._live, None
@@ -318,7 +319,8 @@ class SlotState:
         self._identity = None
         self._publish_spill(live, ref)
         self._settle(handle, parent, snapshot)
-        self._work.prepare_ms += self._context.clock.elapsed_ms() - started_ms
+        self._used_ms = self._context.clock.elapsed_ms()
+        self._work.prepare_ms += self._used_ms - started_ms
         return handle
 
     def take_work(self) -> tuple[SlotWork, BackgroundFigures]:
@@ -389,6 +391,11 @@ class SlotState:
     def memory_bytes(self) -> int:
         """What the overlay takes."""
         return self._live.store.memory_bytes if self._live else 0
+
+    @property
+    def unused_ms(self) -> float:
+        """How long ago the last batch was; 0 while one is at hand."""
+        return 0 if self._identity is not None else self._context.clock.elapsed_ms() - self._used_ms
 
     @property
     def wanted_whole(self) -> int | None:

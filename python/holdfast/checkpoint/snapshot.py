@@ -2,7 +2,7 @@
 docs/formats/snapshot.md.
 
 Only files that the newest named snapshot does not have are uploaded. The manifest is written last: without it the
-uploaded files are strays that retention removes.
+uploaded files are strays. An upload that fails deletes its own; those of one that was killed retention removes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.checkpoint.handle import Handle, SnapshotRef
 from holdfast.checkpoint.host import check_room, local_errors
 from holdfast.checkpoint.names import manifest_name, parse_version, table_name
 from holdfast.checkpoint.slot_context import SlotContext
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of, seal, unseal
 from holdfast.storage import run_parallel
@@ -151,7 +151,9 @@ class Snapshots:
         Raises
         ------
         Corrupt
-            A file of the local base is not what was written; nothing is named.
+            A file of the local base is not what was written.
+        Unavailable
+            Storage or the local disk did not answer. After any error what was stored is deleted again.
         """
         context = self._context
         shared, diff_parent = self._shared(newest)
@@ -162,8 +164,6 @@ class Snapshots:
             for f in base.record.files
             if f.stored_as not in shared
         ]
-        run_parallel([self._upload_job(base, file) for file in new], context.settings.transfer_threads)
-        reach("before_manifest")
         manifest = Manifest(
             operator=context.operator,
             slot=context.slot,
@@ -172,15 +172,12 @@ class Snapshots:
             diff_parent=diff_parent if kept else None,
             files=tuple(sorted((*kept, *new), key=lambda file: file.name)),
         )
-        text = manifest.to_text().encode()
         name = manifest_name(base.sequence, base.record.version_id, snapshot_id)
-        context.file_store.put(context.stored(name), text)
-        reach("after_snapshot")
-        ref = SnapshotRef(
-            base.sequence, base.record.version_id, name, len(text), checksum_of(text), manifest.state_bytes
-        )
-        with local_errors(base.path):
-            SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
+        try:
+            ref = self._store(base, manifest, name, new)
+        except Exception:
+            self._take_back(name, new)
+            raise
         uploaded = sum(file.size_bytes for file in new)
         context.background_work.uploaded(uploaded)
         context.logger.info(
@@ -191,6 +188,31 @@ class Snapshots:
             len(new),
         )
         return ref
+
+    def _store(self, base: LocalBase, manifest: Manifest, name: str, new: list[BaseFile]) -> SnapshotRef:
+        context = self._context
+        run_parallel([self._upload_job(base, file) for file in new], context.settings.transfer_threads)
+        reach("before_manifest")
+        text = manifest.to_text().encode()
+        context.file_store.put(context.stored(name), text)
+        reach("after_snapshot")
+        ref = SnapshotRef(
+            base.sequence, base.record.version_id, name, len(text), checksum_of(text), manifest.state_bytes
+        )
+        with local_errors(base.path):
+            SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
+        return ref
+
+    def _take_back(self, manifest: str, files: list[BaseFile]) -> None:
+        """Deletes what an upload that failed has stored, under names of its own: the next begins anew, and where room
+        is short the deltas need it. Not where the manifest is there all the same: somebody may have named it by now.
+        """
+        context = self._context
+        try:
+            if context.file_store.get(context.stored(manifest)) is None:
+                context.file_store.delete([context.stored(str(file.stored_as)) for file in files])
+        except HoldfastError as error:
+            context.logger.warning("files of a snapshot that failed are left to retention: %s", error)
 
     def restore(self, ref: SnapshotRef) -> tuple[LocalBase, int]:
         """Downloads a snapshot to a local base; the base and how many bytes came.

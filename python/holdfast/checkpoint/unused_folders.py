@@ -1,7 +1,8 @@
 """Clears away the local folders of slots that nobody used for long: of queries that are dead, and of slots that moved.
 
-Runs in the background, once an hour and machine at most, whichever process comes first. A folder's time is that of its
-last use (`SlotFolder.touch`). Losing one costs a restore: a query that had no rows for as long notices no more.
+Runs in the background, once an hour and machine at most, whichever process comes first; sooner where a pass left some.
+A folder's time is that of its last use (`SlotFolder.touch`). Losing one costs a restore: a query that had no rows for
+as long notices no more.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def clear_unused(local_dir: str, now_ms: int, unused_ms: int, ids: Ids) -> int:
         for path in _slot_folders(local_dir):
             if cleared < _AT_ONCE and _clear(path, os.path.join(local_dir, _CLEARED + ids()), now_ms - unused_ms):
                 cleared += 1
+        if cleared == _AT_ONCE:
+            _note_pass(claim, now_ms - _EVERY_MS)
     except OSError as error:
         _LOGGER.warning("unused folders in %s are cleared later: %s", local_dir, error)
     finally:
@@ -62,11 +65,15 @@ def _claim(local_dir: str, now_ms: int) -> int | None:
             os.close(lock)
             return None
         os.pwrite(lock, b"The last time when unused folders were looked for is this file's.\n", 0)
-        os.utime(lock, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
+        _note_pass(lock, now_ms)
         return lock
     except OSError:
         os.close(lock)
         return None
+
+
+def _note_pass(lock: int, at_ms: int) -> None:
+    os.utime(lock, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
 
 
 def _slot_folders(local_dir: str) -> Iterator[str]:

@@ -145,7 +145,9 @@ def lost_process(text: str) -> Unavailable | None:
             "(spark.task.maxFailures): it was killed, ran out of memory, or crashed. Start the program again: "
             "a query goes on from the last batch that was committed. If it happens again, look for it in the kernel's "
             "messages (dmesg), which name what was killed for its memory; or set "
-            f"spark.python.worker.faulthandler.enabled to true, which tells where it crashed{said}"
+            "spark.python.worker.faulthandler.enabled to true, which tells where it crashed. If it is always on one "
+            "machine, a file of the state may be on a bad block of its disk: delete spark.holdfast.local.dir there, "
+            f"and the state is restored from storage{said}"
         )
     executor = _EXECUTOR_LOST.search(text)
     if executor is not None:

@@ -123,6 +123,9 @@ _slot_states: OrderedDict[tuple[str, str, int], tuple[Runs, SlotState]] = Ordere
 _warned_bytes = 0
 #: A state that was in one of so many last batches is at work here: a slot need not have rows in each.
 _BATCHES_AT_WORK = 8
+#: A state that was in no batch for so long is let go of, whatever room there is: its query may have ended, its slot may
+#: have moved. Its files are open and mapped, and stay on the disk though they were deleted. To open it again is short.
+_UNUSED_MS = 600_000
 
 
 def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
@@ -180,12 +183,16 @@ def slot_state(plan: OperatorPlan, live: LiveOperator, slot: int) -> SlotState:
 
 
 def trim_slot_states(memory_max_bytes: int) -> None:
-    """Lets go of what was only read, then of whole states, those first that were not used for longest, until the rest
-    fits. Between batches only.
+    """Lets go of states that were not used for long; then of what was only read, then of whole states, those first that
+    were not used for longest, until the rest fits. Between batches only.
 
     States of backend ``hashmap`` that are at work stay, and the limit is that of the others: each would be read back as
     a whole at its next batch. Those that another worker has taken on meanwhile are let go.
     """
+    for key, (_, state) in list(_slot_states.items()):
+        if state.unused_ms > _UNUSED_MS:
+            del _slot_states[key]
+            state.release_memory()
     total = sum(state.memory_bytes for _, state in _slot_states.values())
     for _, state in _slot_states.values():
         if total <= memory_max_bytes:
