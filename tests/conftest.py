@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _OPEN_FILES_MAX = 750
+_NOBODY = 65534
 
 # No test is timed: machines are shared. Where a change is judged the examples are always the same; elsewhere, and in
 # nightly runs, they are others each time, and a failure prints its own.
@@ -123,6 +125,23 @@ def nothing_open_outlives_its_tests() -> Iterator[None]:
     while host is not None and host._held:
         os.close(host._held.popitem()[1])
     assert len(os.listdir("/proc/self/fd")) < _OPEN_FILES_MAX, "these tests leave files open"
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder of a user whom permissions bind, as whom the test runs: root is nobody meanwhile. Not in `tmp_path`,
+    which only its owner may enter.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as folder:
+        if os.geteuid() != 0:
+            yield Path(folder)
+            return
+        os.chown(folder, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, 0)  # not the effective one alone: access(2) asks for the other
+        try:
+            yield Path(folder)
+        finally:
+            os.setresuid(0, 0, 0)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.by_key import by_key
 from tests.spark_files import SparkFiles
 from tests.unit.state_bench import Backend
 
@@ -137,7 +138,7 @@ class Query:
             assert checkpoint.verify().whole
             table = checkpoint.read(OPERATOR, state).read_all()
         if "position" not in table.column_names:
-            found = dict(zip(table["user"].to_pylist(), table["value"].to_pylist()))
+            found = by_key(table)
             assert {user: value for user, value in own.items() if value is not None} == found
         return own
 

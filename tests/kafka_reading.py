@@ -8,7 +8,7 @@ import logging
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _quiet = logging.getLogger("tests.kafka")
@@ -18,20 +18,25 @@ WITHIN_S = 120.0
 def read_messages(servers: str, topic: str, isolation: str = "read_committed", **config: str) -> list[Any]:
     """The messages of all partitions up to their last stable offsets, each partition in its order."""
     settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False}, logger=_quiet)
+    whole = {"enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, **whole}, logger=_quiet)
     try:
         numbers = list(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        told: KafkaError | None = None
         left, found, deadline = set(numbers), [], time.monotonic() + WITHIN_S
         while left:
-            assert time.monotonic() < deadline, f"{topic}: partitions {left} did not end within {WITHIN_S:g} s"
+            assert time.monotonic() < deadline, f"{topic}: partitions {left} did not end within {WITHIN_S:g} s: {told}"
             message = consumer.poll(0.2)
             if message is None:
                 continue
-            if message.error():
-                left.discard(message.partition())
-            else:
+            error = message.error()
+            if error is None:
                 found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            else:  # a broker is away, and may come back
+                told = error
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
     finally:
         consumer.close()

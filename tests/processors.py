@@ -31,6 +31,15 @@ class RunningTotal(hf.BatchProcessor):
         yield batch.append_column("total", self.total.add(batch["user"], batch["amount"]))
 
 
+class RunningTotalOfAnyKey(hf.BatchProcessor):
+    """The sum of ``v`` so far by the operator's key, whatever that is, after each row."""
+
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> pa.RecordBatch:
+        return batch.append_column("total", self.total.add(batch, batch["v"]))
+
+
 class LastSeen(hf.BatchProcessor):
     """The greatest amount so far, after each row."""
 

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from tests.by_key import by_key
 from tests.checkpoint_driver import OPERATOR, SMALL, SlotDriver, operator_record, some_rows
 from tests.spark_files import SparkFiles
 
@@ -89,8 +90,7 @@ class SlotCheckpoint:
             assert len(found.readable) == len(opened.versions()), found
             for version in opened.versions():
                 rows = opened.read("sums", "values", batch_id=version.batch_id).read_all()
-                kept = dict(zip(rows["k"].to_pylist(), rows["value"].to_pylist()))
-                assert kept == self.driver.history[version.batch_id + 1][1], version.batch_id
+                assert by_key(rows, "k") == self.driver.history[version.batch_id + 1][1], version.batch_id
 
     @property
     def slot(self) -> Path:

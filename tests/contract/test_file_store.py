@@ -286,11 +286,10 @@ def test_a_lost_race_is_told_even_when_both_looked_first(tmp_path, monkeypatch):
     assert store.get("file") == b"first"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_names_the_setting(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(Unavailable, match=r"spark\.holdfast\.checkpoint\.dir"):
-        LocalFileStore(str(tmp_path)).put("a/b", b"")
+def test_a_folder_that_may_not_be_written_names_the_setting(unprivileged):
+    unprivileged.chmod(0o500)
+    with pytest.raises(Unavailable, match=r"Permission denied.*spark\.holdfast\.checkpoint\.dir"):
+        LocalFileStore(str(unprivileged)).put("a/b", b"")
 
 
 def test_a_full_disk_is_named_with_what_is_free_and_the_setting(tmp_path, monkeypatch):

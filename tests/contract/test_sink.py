@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
+from tests.faults.file_reading import FolderReader, listed, named
 from tests.kafka_reading import read_committed
 
 from holdfast.commit.epochs import Driver
@@ -53,7 +54,13 @@ class FileBench:
         return FileSink(self.path)
 
     def visible(self) -> list[int]:
-        return sorted(FileSink.read(self.path)["value"].to_pylist()) if FileSink.files(self.path) else []
+        """In whole batches, by the sink's own reader; and a stranger, who lists the folder, sees nothing else."""
+        folder, files = Path(self.path), FileSink.files(self.path)
+        assert listed(folder) == named(folder)
+        found = sorted(FileSink.read(self.path)["value"].to_pylist()) if files else []
+        if len(files) == len(listed(folder)):  # else a batch is not whole yet
+            assert sorted(row["value"] for row in FolderReader(folder).rows()) == found
+        return found
 
 
 class KafkaBench:

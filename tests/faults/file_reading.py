@@ -4,6 +4,7 @@ docs/formats/file_output.md promises it to a stranger. Names with an underscore 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,14 @@ import duckdb
 def listed(folder: Path) -> list[str]:
     """The committed files: all Parquet files that stand in the folder itself."""
     return sorted(str(path) for path in folder.glob("*.parquet") if not path.name.startswith(("_", ".")))
+
+
+def named(folder: Path) -> list[str]:
+    """The files that manifests name, and the parts of batches that are not whole yet. Of one that is listed and not
+    among these nobody can say that it was ever committed.
+    """
+    documents = [path for kind in ("batches", "parts") for path in folder.glob(f"_holdfast/*/*/{kind}/*.json")]
+    return sorted({str(folder / name) for path in documents for _, name, *_ in json.loads(path.read_text())["files"]})
 
 
 class FolderReader:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.file_reading import listed, named
 from tests.faulty_file_store import FaultyFileStore
 from tests.integration.test_totals import events
 from tests.random_numbers import NUMBERS, RandomNumbers
@@ -30,6 +31,7 @@ def start(stream: FileStream, folder: Path, **settings: str) -> Any:
 def check(folder: Path, rows: int) -> None:
     table = hf.FileSink.read(str(folder / "out"))
     assert table.num_rows == rows
+    assert listed(folder / "out") == named(folder / "out")
     last: dict[str, int] = {}
     for row in table.to_pylist():
         assert row["before"] == last.get(row["user"]), row

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.faults.file_reading import listed, named
 from tests.faulty_file_store import FaultyFileStore
 from tests.full_disk import files_of_at_most
 
@@ -84,6 +85,7 @@ def test_a_store_that_fails_at_each_operation(
         monkeypatch.undo()
         found = sorted((row["batch"], row["partition"]) for row in FileSink.read(path).to_pylist())
         assert found == [(batch, partition) for batch in range(2) for partition in range(2) for _ in range(3)]
+        assert listed(Path(path)) == named(Path(path)) and len(listed(Path(path))) == 4
         assert not [staged for staged in Path(path, "_staging").rglob("*") if staged.is_file()]
         if store.count < failing:
             assert failing > 20
@@ -97,7 +99,7 @@ def test_a_reader_sees_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
     store = open_file_store(str(tmp_path))
     store.copy_if_absent(prepared[0].body["staged"], prepared[0].body["published"])
     assert [path.name for path in tmp_path.glob("*.parquet")] == [prepared[0].body["published"]]
-    assert FileSink.files(str(tmp_path)) == []
+    assert FileSink.files(str(tmp_path)) == [] == named(tmp_path)
     assert sink.commit(SCOPE, prepared) == [Outcome.DONE, Outcome.DONE]
     assert FileSink.read(str(tmp_path)).num_rows == 6
 

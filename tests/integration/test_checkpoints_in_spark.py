@@ -11,6 +11,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.by_key import by_key
 from tests.processors import TOTALS, CountsByKey, RunningTotal
 from tests.streams import FileStream
 
@@ -44,8 +45,7 @@ def expected(batches: int) -> Counter[str]:
 
 
 def totals(rows: Any) -> dict[str, int]:
-    table = rows.read_all()
-    return dict(zip(table["user"].to_pylist(), table["value"].to_pylist()))
+    return by_key(rows.read_all())
 
 
 class Query:
@@ -163,9 +163,8 @@ def test_pandas_duckdb_and_spark_read_a_savepoint_in_one_line(
     selected: Any = duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'")
     by_duckdb = selected.arrow().read_all()
     by_spark = spark.read.parquet(folder).toArrow()
-    assert dict(zip(by_pandas["user"], by_pandas["value"])) == expected(3)
-    for table in (by_duckdb, by_spark):
-        assert dict(zip(table["user"].to_pylist(), table["value"].to_pylist())) == expected(3)
+    for table in (pa.Table.from_pandas(by_pandas), by_duckdb, by_spark):
+        assert by_key(table) == expected(3)
     assert len(list(Path(folder).iterdir())) == 3
     assert len(saved.manifest.sources) == 1
     assert saved.manifest.sources[0] is not None and "logOffset" in saved.manifest.sources[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
+from tests.faults.file_reading import listed, named
 from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
@@ -45,6 +46,8 @@ class Output:
         return self.stream.events().transform(hf.keyed("user", RunningTotal(), TOTALS, name="totals", **options))
 
     def rows(self) -> pa.Table:
+        """In whole batches. Who lists the folder has no file beside those that the manifests name."""
+        assert listed(Path(self.path)) == named(Path(self.path))
         return hf.FileSink.read(self.path)
 
     def staged(self) -> list[Path]:
@@ -304,8 +307,8 @@ def test_two_sinks_of_one_name_and_a_frame_that_stands_still(output: Output, spa
 def test_what_is_stored_is_text_that_people_can_read(output: Output) -> None:
     output.stream.write(events(0))
     output.run(output.totals())
-    for path in (output.stream.checkpoint / "holdfast").glob("*/*/*.json"):
-        assert json.loads(path.read_text())["format"] in ("holdfast.commit", "holdfast.epoch")
+    stored = (output.stream.checkpoint / "holdfast").glob("*/*/*.json")
+    assert {json.loads(path.read_text())["format"] for path in stored} == {"holdfast.commit", "holdfast.epoch"}
 
 
 def test_a_query_that_is_stopped_in_a_batch_ends_quietly(tmp_path: Path) -> None:

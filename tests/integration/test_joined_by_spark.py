@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.sql.functions import col
+from tests.by_key import by_key
 from tests.processors import TOTALS, RunningTotal
 from tests.repartitioned import ROCKSDB
 from tests.streams import FileStream
@@ -47,4 +48,4 @@ def test_a_query_with_a_join_of_sparks_starts_again(
     assert sorted((row["user"], row["total"]) for row in found) == [
         ("ada", 5), ("ada", 55), ("ada", 555), ("bob", 7), ("bob", 77), ("bob", 777),
     ]  # fmt: skip
-    assert dict(zip(total["user"].to_pylist(), total["value"].to_pylist())) == {"ada": 555, "bob": 777}
+    assert by_key(total) == {"ada": 555, "bob": 777}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.by_key import by_key
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -95,7 +96,7 @@ def test_a_query_goes_on_with_other_states_and_readers_know_them(streams: Stream
             checkpoint.read("totals", "extra")
     hf.Savepoint.create(checkpoint=stream.checkpoint, to=tmp_path / "savepoint", state=state_of(stream))
     table = hf.Savepoint(tmp_path / "savepoint").read("totals", "sum").read_all()
-    assert dict(zip(table["user"].to_pylist(), table["value"].to_pylist())) == expected(0, 12)
+    assert by_key(table) == expected(0, 12)
 
 
 def test_the_driver_refuses_what_a_restart_would_lose_and_says_what_to_write(
@@ -142,13 +143,13 @@ def test_values_of_earlier_types_are_read_by_queries_readers_savepoints_and_rest
     }
     with hf.Checkpoint(stream.checkpoint, state=state_of(stream)) as checkpoint:
         table = checkpoint.read("totals", "seen").read_all()
-        assert dict(zip(table["user"].to_pylist(), table["value"].to_pylist())) == expected
+        assert by_key(table) == expected
         earlier = checkpoint.read("totals", "seen", batch_id=3).read_all()
-        assert dict(zip(earlier["user"].to_pylist(), earlier["value"].to_pylist())).items() <= expected.items()
+        assert by_key(earlier) == {user: value for user, value in expected.items() if user != "user-4"}
         assert not checkpoint.verify().damaged
     hf.Savepoint.create(checkpoint=stream.checkpoint, to=tmp_path / "savepoint", state=state_of(stream))
     saved = hf.Savepoint(tmp_path / "savepoint").read("totals", "seen").read_all()
-    assert dict(zip(saved["user"].to_pylist(), saved["value"].to_pylist())) == expected
+    assert by_key(saved) == expected
     expected["user-5"] = {"number": 5, "kind": None, "more": 1}
     last = pa.struct([("number", pa.int64()), ("kind", pa.string()), ("more", pa.int8())])
     origins = {"versions": hf.Restore(stream.checkpoint), "saved": hf.Restore(savepoint=tmp_path / "savepoint")}
@@ -158,7 +159,7 @@ def test_values_of_earlier_types_are_read_by_queries_readers_savepoints_and_rest
         new.run(keyed(profiles(last, lambda n: {"number": n, "kind": None, "more": 1}), 3, restore=restore))
         with hf.Checkpoint(new.checkpoint, state=state_of(new)) as checkpoint:
             table = checkpoint.read("totals", "seen").read_all()
-        found = dict(zip(table["user"].to_pylist(), table["value"].to_pylist()))
+        found = by_key(table)
         assert found == {user: {"more": None, **value} for user, value in expected.items()}
     monkeypatch.setattr(declared_operators, "_declared", {})  # as in a new program
     wrong = profiles(pa.struct([("number", pa.int16())]), lambda n: {"number": n})

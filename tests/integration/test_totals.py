@@ -96,8 +96,10 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
     stream.write(*batches)
     output = stream.run(hf.keyed("user", CountsByKey(), TOTALS, name="counts"))
     seen: dict[str, int] = {}
+    assert len(output) == len(batches)
     for batch, table in zip(batches, output):
         found = {row["user"]: (row["amount"], row["total"]) for row in table.to_pylist()}
+        assert len(found) == len(table), "each key once"
         wanted: dict[str, tuple[int, int]] = {}
         for row in batch.to_pylist():
             seen[row["user"]] = seen.get(row["user"], 0) + 1
@@ -119,8 +121,11 @@ def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: S
 
     output = stream.run(both)
     greatest: dict[str, int] = {}
+    assert len(output) == len(batches)
     for table, totals in zip(output, expected(batches)):
-        for user, rows in by_user(table).items():
+        found = by_user(table)
+        assert found.keys() == totals.keys()
+        for user, rows in found.items():
             assert [amount for amount, _ in rows] == [total for _, total in totals[user]]
             for amount, total in rows:
                 greatest[user] = max(greatest.get(user, amount), amount)

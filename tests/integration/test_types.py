@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
-from tests.processors import Passing
+from tests.processors import Passing, RunningTotalOfAnyKey
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -150,10 +150,20 @@ def test_large_arrow_types_are_understood(stream: FileStream, spark: SparkSessio
 
 @pytest.mark.parametrize("kind", ["boolean", "tinyint", "smallint", "int", "long", "float", "double", "decimal(9,4)"])
 def test_numbers_as_keys(stream: FileStream, spark: SparkSession, kind: str) -> None:
-    frame = spark.range(200).selectExpr(f"cast(id % 2 as {kind}) AS k", "id AS v")
-    frame.coalesce(1).write.parquet(str(stream.source), mode="append")
-    (output,) = stream.run(hf.keyed("k", Passing(), f"k {kind}, v long", name="pass"))
-    assert sorted(output["v"].to_pylist()) == list(range(200))
+    for first in (0, 100):
+        frame = spark.range(first, first + 100).selectExpr(f"cast(id % 5 - 2 as {kind}) AS k", "id AS v")
+        frame.coalesce(1).write.parquet(str(stream.source), mode="append")
+    output = stream.run(hf.keyed("k", RunningTotalOfAnyKey(), f"k {kind}, v long, total long", name="totals"))
+    assert len(output) == 2
+    totals: dict[int, int] = {}
+    expected = []
+    for v in range(200):
+        key = bool(v % 5 - 2) if kind == "boolean" else v % 5 - 2
+        totals[key] = totals.get(key, 0) + v
+        expected.append({"k": key, "v": v, "total": totals[key]})
+    found = pa.concat_tables(output).sort_by("v")
+    assert found.to_pylist() == expected
+    assert type(found["k"][0].as_py()) is {"bo": bool, "fl": float, "do": float, "de": Decimal}.get(kind[:2], int)
 
 
 def test_columns_of_any_name_come_through_exactly_once(stream: FileStream, tmp_path: Path) -> None:

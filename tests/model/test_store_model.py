@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast import _core, rocksdb_library
+from holdfast.errors import InvalidRequest
 
 KEYS = pa.schema([("name", pa.string()), ("number", pa.int16())])
 MAX_PARALLELISM = 16
@@ -82,8 +84,13 @@ class Opened:
             null_keys=True,
             complete=complete,
         )
+        self.base_sequence = 0
         if declare:
             self.declare()
+
+    def set_base(self, base: _core.Base, sequence: int) -> None:
+        self.store.set_base(base, sequence)
+        self.base_sequence = sequence
 
     def declare(self) -> None:
         self.values = self.store.value_state(0, POINT)
@@ -155,7 +162,7 @@ class StoreModel(RuleBasedStateMachine):
         sequence, directory = self.base
         if directory is not None:
             base = _core.Base(str(directory), OPTIONS)
-            opened.store.set_base(base, sequence)
+            opened.set_base(base, sequence)
             if self.complete:
                 opened.store.load(base)
         self.catch_up(opened)
@@ -216,7 +223,7 @@ class StoreModel(RuleBasedStateMachine):
         spilled = self.fold(directory, deltas)
         self.spilled = (spilled, len(self.pieces))
         self.live.store.reset()
-        self.live.store.set_base(_core.Base(str(spilled), OPTIONS), self.sequence + 1)
+        self.live.set_base(_core.Base(str(spilled), OPTIONS), self.sequence + 1)
 
     @precondition(lambda self: self.versions[-1][0] is not None)
     @rule(data=st.data())
@@ -226,13 +233,19 @@ class StoreModel(RuleBasedStateMachine):
         sequence, directory = self.base
         target = data.draw(st.integers(sequence, self.sequence))
         self.base = (target, self.fold(directory, self.deltas(sequence + 1, target)))
-        store = self.live.store
-        try:
-            store.set_base(_core.Base(str(self.base[1]), OPTIONS), target)
-        except Exception:
-            # A batch that spilled left the live Store on a base above this one.
-            assert store.sequence == self.sequence > target
+        base, store = _core.Base(str(self.base[1]), OPTIONS), self.live.store
+        older = target < self.live.base_sequence  # a batch that spilled has left the live Store on a base above this
+        holds_nothing = not self.in_batch and store.counters["entries"] == 0
+        if older and not holds_nothing:
+            with pytest.raises(InvalidRequest, match="cannot move to a base"):
+                store.set_base(base, target)
+            assert store.sequence == self.sequence
             return
+        self.live.set_base(base, target)
+        if older:  # nothing contradicts it: the Store is at that version
+            assert store.sequence == target
+            self.catch_up(self.live)
+        assert store.sequence == self.sequence
         if target == self.sequence and not self.in_batch:
             assert store.pending_bytes == 0
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults import crash_harness, eos_harness, test_rescale_kills, test_timer_kills
 from tests.tidy.sources import PACKAGE, ROOT, files, imports, name, text
 
-from holdfast import fault_points
-
 ORACLES = (
+    "tests/by_key.py",
     "tests/kafka_reading.py",
     "tests/silence_oracle.py",
     "tests/faults/kafka_reader.py",
@@ -62,11 +62,7 @@ def test_every_step_of_the_package_is_struck_by_a_campaign() -> None:
         if path != PACKAGE / "fault_points.py"
         for step in re.findall(r'\breach\("(\w+)"\)', text(path))
     }
-    harnesses = [
-        text(ROOT / "tests/faults" / harness)
-        for harness in ("eos_harness.py", "crash_harness.py", "test_timer_kills.py", "test_rescale_kills.py")
-    ]
-    named = {step for harness in harnesses for step in re.findall(r'"(\w+)"', harness)}
-    struck = {*named, *fault_points.SINK_POINTS, *fault_points.COMMIT_POINTS}
+    campaigns = (eos_harness, crash_harness, test_timer_kills, test_rescale_kills)
+    struck = {step for campaign in campaigns for step in campaign.STEPS}
     assert reached - struck == set()
     assert len(reached) > 20, "the scanner has gone blind"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner, Result
+from tests.by_key import by_key
 from tests.first_versions import first_versions
 from tests.spark_files import CONF, SparkFiles, lz4_stream, state_row
 
@@ -85,7 +86,7 @@ def expected(batch_id: int) -> dict[str, int]:
 
 def totals(checkpoint: hf.Checkpoint, batch_id: int | None = None) -> dict[str, int]:
     rows = checkpoint.read("sums", "total", batch_id=batch_id).read_all()
-    return dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist()))
+    return by_key(rows)
 
 
 @pytest.fixture
@@ -280,7 +281,7 @@ def test_what_another_generation_began_with_is_read(recorded: Recorded, tmp_path
         assert checkpoint.verify().whole
         saved = hf.Savepoint.create(checkpoint=checkpoint, to=tmp_path / "saved")
     rows = saved.read("sums", "total").read_all()
-    assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == expected(BATCHES - 1)
+    assert by_key(rows) == expected(BATCHES - 1)
     assert [file.slot for file in saved.manifest.operator("sums").state("total").files] == [0, 1]
 
 

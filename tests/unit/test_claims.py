@@ -414,7 +414,9 @@ def test_another_savepoint_that_is_copied_into_the_folder_is_not_touched(tmp_pat
         for killed in (False, True):
             shutil.copytree(other, copy, dirs_exist_ok=True)
             if killed:  # before the note that all is done
-                for note in copy.glob("claims/*.done.json"):
+                notes = list(copy.glob("claims/*.done.json"))
+                assert notes
+                for note in notes:
                     note.unlink()
             for batch_id in range(batches, batches + 2):
                 query.batch(batch_id)

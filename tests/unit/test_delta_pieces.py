@@ -49,6 +49,9 @@ def test_a_spilled_batch_in_pieces(tmp_path: Path) -> None:
     generator = random.Random(5)
     for _ in range(3):
         driver.play(process, *[some_rows(generator, rows=200, keys=2000) for _ in range(4)])
+        work, _ = process.state.take_work()
+        assert work.spills > 1
+        assert len(pieces_of(driver.stored("delta/*")[-1])) > 3 * work.spills
     driver.check(process)
     driver.check(driver.process(local="elsewhere"))
 

@@ -239,7 +239,9 @@ def test_states_that_version_3_of_a_record_left_behind_stay_behind(tmp_path: Pat
     del fields["dropped"]
     fields["origin"]["dropped"] = sorted(ids[name] for name in ("seen", "shared"))
     path.write_text(seal("holdfast.operator", 3, fields))
-    for first in (tmp_path / "new" / "state").glob("*/*/slot-*/origin.json"):
+    firsts = list((tmp_path / "new" / "state").glob("*/*/slot-*/origin.json"))
+    assert firsts
+    for first in firsts:
         first.unlink()
     new.harness.restart(program(held=value(), more=numbers()))
     new.take_over()
@@ -255,7 +257,9 @@ def test_nothing_of_a_savepoint_is_read_of_a_state_that_is_left_behind(tmp_path:
     saved = old.saved()
     new = Query(tmp_path / "new", program(held=value()), saved, said(dropped=["seen", "shared"]), takes_over=False)
     for name in ("seen", "shared"):
-        for path in saved.glob(f"operators/*/{name}/*.parquet"):
+        tables = list(saved.glob(f"operators/*/{name}/*.parquet"))
+        assert tables
+        for path in tables:
             path.write_bytes(b"damaged")
     new.take_over()
     new.batch("b", n=2)

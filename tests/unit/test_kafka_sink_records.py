@@ -199,11 +199,11 @@ def plain(value: Any) -> Any:
 @given(st.lists(_row, min_size=1, max_size=5), st.integers(0, 4))
 def test_json_reads_back_as_what_was_written(rows: list[dict[str, Any]], start: int) -> None:
     batch = pa.RecordBatch.from_pylist(rows, TYPES).slice(start)
-    for text, row in zip(json_objects(TYPES.names, batch.columns).to_pylist(), rows[start:]):
-        expected = {
-            name: dict(value) if name == "map" and value is not None else plain(value) for name, value in row.items()
-        }
-        assert json.loads(text) == expected
+    expected = [
+        {name: dict(value) if name == "map" and value is not None else plain(value) for name, value in row.items()}
+        for row in rows[start:]
+    ]
+    assert [json.loads(text) for text in json_objects(TYPES.names, batch.columns).to_pylist()] == expected
 
 
 def test_times_are_iso_8601_and_those_with_a_zone_are_in_utc() -> None:

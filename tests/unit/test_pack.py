@@ -109,7 +109,9 @@ def test_small_limits_end() -> None:
 
 def test_blobs_are_followed_by_ballast_in_proportion() -> None:
     rows = packed(plan(arrow_rows_max=1_000_000), (5, 6), batches(20_000, 10_000))
-    for label, blobs in slot_rows(rows).items():
+    found_in = slot_rows(rows)
+    assert set(found_in) == {5, 6}
+    for label, blobs in found_in.items():
         nulls = sum(
             1
             for batch in rows

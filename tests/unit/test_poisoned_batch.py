@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.checkpoint_driver import FOLDED, KEY_SCHEMA, NUMBERS, VALUES, SlotDriver
-from tests.unit.state_bench import bind, make_context, make_store, purchases
+from tests.unit.state_bench import bind, make_context, make_store, purchases, reopened
 
 import holdfast as hf
 from holdfast import _core
-from holdfast.errors import Corrupt, HoldfastError, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.state import BoundProcessor
 
 MOST = 2**63 - 1
@@ -115,15 +115,18 @@ def test_a_read_that_failed_for_what_is_stored_ends_the_batch_too() -> None:
 
 
 @pytest.mark.parametrize("wrong", [pa.array(["a"]), pa.array([1.5])])
-def test_a_read_that_was_asked_wrongly_changes_nothing_and_ends_nothing(wrong: pa.Array) -> None:
+def test_a_read_of_a_key_of_another_slot_ends_nothing_but_one_of_another_type_the_batch(wrong: pa.Array) -> None:
+    """Which the core alone is asked for: a processor's keys are refused before."""
     store = _core.Store(KEY_SCHEMA, max_parallelism=16, first_key_group=0, end_key_group=8)
     values = store.value_state(VALUES, pa.int64())
     store.begin(1)
     with pytest.raises(InvalidRequest, match="this slot has key groups"):
         values.get(pa.array(range(100)))
     store.check()
-    with pytest.raises(HoldfastError):
+    with pytest.raises(Incompatible, match="expected keys of .*int64"):
         values.get(wrong)
+    with pytest.raises(Incompatible, match="batch must be aborted: get.. of state 1 failed.*expected keys of"):
+        store.check()
 
 
 class AsksWrongly(hf.BatchProcessor):
@@ -190,12 +193,26 @@ class AsksWronglyByKey(hf.KeyedProcessor):
         yield {"user": key[0]}
 
 
-@pytest.mark.parametrize("processor", [AsksWrongly(), AsksWronglyByKey()])
-def test_a_read_that_is_refused_and_caught_leaves_the_batch_good(processor: Any) -> None:
+class Finds(AsksWrongly):
+    def process(self, batch: pa.RecordBatch, ctx: Any) -> Any:
+        self.found = self.total.get(batch).to_pylist(), [dict(row) for row in self.by_day.entries(batch).to_pylist()]
+
+
+class FindsByKey(AsksWronglyByKey):
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        totals, days = getattr(self, "found", ([], []))
+        self.found = [*totals, self.total.get()], [*days, dict(self.by_day.items())]
+
+
+@pytest.mark.parametrize(
+    ("processor", "reader", "times"), [(AsksWrongly(), Finds(), 14), (AsksWronglyByKey(), FindsByKey(), 1)]
+)
+def test_a_read_that_is_refused_and_caught_leaves_the_batch_good(processor: Any, reader: Any, times: int) -> None:
     store = make_store()
     run_all(bind(processor, OUTPUT, store), purchases(["a", "b"], [3, 4]))
     store.check()
-    store.take_delta()
+    run_all(bind(reader, OUTPUT, reopened(store)), purchases(["a", "b"], [0, 0]))
+    assert reader.found == ([3 * times, 4 * times], [{1: 3}, {1: 4}])
     store.commit()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.by_key import by_key
 
 import holdfast as hf
 from holdfast.errors import Corrupt
@@ -36,7 +37,7 @@ def test_every_committed_batch_is_what_its_sink_shows(tmp_path: Path, archive: P
             shown = _shown(tmp_path, version.batch_id)
             for state, column in (("last", "number"), ("total", "total"), ("rows", "rows")):
                 found = checkpoint.read("draws", state, batch_id=version.batch_id).read_all()
-                values = dict(zip(found["user"].to_pylist(), found["value"].to_pylist()))
+                values = by_key(found)
                 assert values == {user: row[column] for user, row in shown.items()}
 
 
@@ -49,7 +50,7 @@ def test_a_copy_that_was_cut_off_is_never_whole_with_less(tmp_path: Path, archiv
     def rows() -> dict[str, int]:
         with hf.Checkpoint(tmp_path / "checkpoint", state=tmp_path / "state") as checkpoint:
             found = checkpoint.read("draws", "total").read_all()
-            return dict(zip(found["user"].to_pylist(), found["value"].to_pylist()))
+            return by_key(found)
 
     def is_whole() -> bool:
         with hf.Checkpoint(tmp_path / "checkpoint", state=tmp_path / "state") as checkpoint:

@@ -152,10 +152,12 @@ def test_what_retention_deleted_is_neither_listed_nor_brought_back(tmp_path: Pat
 
 
 def test_a_wrong_backup_changes_nothing(query: SlotCheckpoint) -> None:
-    for path in (query.folder / "backup").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"x" + path.read_bytes()[1:])
-    for path in needed(query)[:6]:
+    copies = [path for path in (query.folder / "backup").rglob("*") if path.is_file()]
+    lost = needed(query)[:6]
+    assert {path.name for path in lost} <= {path.name for path in copies}
+    for path in copies:
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+    for path in lost:
         flip(str(path))
     before = query.stored()
     found = repair(query, apply=True, backup=query.folder / "backup")
@@ -195,7 +197,9 @@ def test_links_in_a_local_folder_are_not_followed(query: SlotCheckpoint) -> None
     handle = query.driver.handle
     assert handle is not None
     table = next(iter(sorted((query.slot / "sst").glob("*.sst"))))
-    for path in (query.folder / "local-a").rglob("files/*"):
+    tables = list((query.folder / "local-a").rglob("files/*"))
+    assert any(path.suffix == ".sst" for path in tables)
+    for path in tables:
         elsewhere = query.folder / f"elsewhere-{path.parent.parent.name}-{path.name}"
         path.rename(elsewhere)
         path.symlink_to(elsewhere)

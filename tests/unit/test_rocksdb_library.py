@@ -38,8 +38,12 @@ def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def environment(tmp_path: Path, no_pyspark: None) -> dict[str, str]:
     """A Spark of its own with a small jar, and a cache of its own."""
-    _make_jar(tmp_path / "spark" / "jars" / "rocksdbjni-9.8.4.jar", {NAME: CONTENT, "librocksdbjni-other.so": b"other"})
-    return {"SPARK_HOME": str(tmp_path / "spark"), "HOLDFAST_CACHE_DIR": str(tmp_path / "cache")}
+    return _environment(tmp_path)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    _make_jar(folder / "spark" / "jars" / "rocksdbjni-9.8.4.jar", {NAME: CONTENT, "librocksdbjni-other.so": b"other"})
+    return {"SPARK_HOME": str(folder / "spark"), "HOLDFAST_CACHE_DIR": str(folder / "cache")}
 
 
 def _jar(environment: dict[str, str]) -> Path:
@@ -113,8 +117,8 @@ def test_a_library_that_is_not_whole_is_unpacked_again(environment: dict[str, st
 
 def test_a_note_that_is_damaged_is_not_believed(environment: dict[str, str]) -> None:
     first = rocksdb_library.locate(environment)
-    for note in first.path.parent.parent.glob("*.sha256"):
-        note.write_bytes(b"\xff../../elsewhere")
+    [note] = first.path.parent.parent.glob("*.sha256")
+    note.write_bytes(b"\xff../../elsewhere")
     assert rocksdb_library.locate(environment) == first
 
 
@@ -229,14 +233,16 @@ def test_a_temporary_folder_that_others_may_write_to_is_not_trusted(
         rocksdb_library.locate(environment)
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root writes anywhere")
-def test_a_cache_that_can_only_be_read_is_used_when_it_has_the_library(environment: dict[str, str]) -> None:
+def test_a_cache_that_can_only_be_read_is_used_when_it_has_the_library(unprivileged: Path, no_pyspark: None) -> None:
+    environment = _environment(unprivileged)
     first = rocksdb_library.locate(environment)
     folders = [Path(environment["HOLDFAST_CACHE_DIR"]), first.path.parent.parent, first.path.parent]
     for folder in folders:
         folder.chmod(0o555)
     try:
         assert rocksdb_library.locate(environment) == first
+        with pytest.raises(PermissionError):
+            (folders[0] / "made").touch()
     finally:
         for folder in folders:
             folder.chmod(0o755)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,9 +67,11 @@ def test_under_forced_folds_by_several_processes_each_record_is_that_of_its_fold
     driver = SlotDriver(tmp_path, settings=replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=2))
     processes = [driver.process() for _ in range(3)]
     generator = random.Random(7)
+    done: Counter[str] = Counter()
     for _ in range(40):
-        driver.play(processes[generator.randrange(3)], some_rows(generator), rest=False)
-        racing = [threading.Thread(target=folds_and_discards, args=(process, driver)) for process in processes[:2]]
+        driver.play(processes[generator.randrange(3)], some_rows(generator), rest=generator.random() < 0.5)
+        arguments = [(process, driver, done) for process in processes[:2]]
+        racing = [threading.Thread(target=folds_and_discards, args=one) for one in arguments]
         for thread in racing:
             thread.start()
         for thread in racing:
@@ -76,16 +79,23 @@ def test_under_forced_folds_by_several_processes_each_record_is_that_of_its_fold
         for process in processes:
             process.rest()
         for process in processes:  # none of the others has old bases to delete any more
-            for base in process.state._bases.of(driver.handle):  # type: ignore[arg-type]  # after a batch there is one
+            bases = process.state._bases.of(driver.committed)
+            assert bases[0].sequence == driver.committed.sequence
+            for base in bases:
                 assert_described_as_they_are(base)
+    assert done["folded"] > 20 and done["discarded"] > 5, f"they hardly met: {done}"
     for process in processes:
         driver.check(process)
 
 
-def folds_and_discards(process: Process, driver: SlotDriver) -> None:
-    """What two processes do to one slot at the same time, the one sure that a base is damaged."""
-    assert driver.handle is not None
-    bases = process.state._bases.of(driver.handle)
-    if len(bases) > 1 and bases[0].sequence == driver.handle.sequence:
-        process.state._bases.discard(bases[0])
-        process.state._maker.fold(bases[1], driver.handle)
+def folds_and_discards(process: Process, driver: SlotDriver, done: Counter[str]) -> None:
+    """What two processes do to one slot at the same time, beside their backgrounds: the one sure that a base is
+    damaged, the other not yet aware that there is one.
+    """
+    bases = process.state._bases.of(driver.committed)
+    if len(bases) > 1 and bases[0].sequence == driver.committed.sequence:
+        process.state._bases.discard(bases.pop(0))
+        done["discarded"] += 1
+    if bases and bases[0].sequence < driver.committed.sequence:
+        process.state._maker.fold(bases[0], driver.committed)
+        done["folded"] += 1

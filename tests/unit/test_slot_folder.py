@@ -196,12 +196,11 @@ def test_a_local_folder_that_is_a_file_says_so(tmp_path):
             claim_local_dir(path, HERE)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_local_folder_that_may_not_be_written_says_so(tmp_path):
-    claim_local_dir(str(tmp_path), HERE)
-    tmp_path.chmod(0o500)
+def test_a_local_folder_that_may_not_be_written_says_so(unprivileged):
+    claim_local_dir(str(unprivileged), HERE)
+    unprivileged.chmod(0o500)
     with pytest.raises(Unavailable, match=r"Permission denied.*spark\.holdfast\.local\.dir"):
-        claim_local_dir(str(tmp_path), HERE)
+        claim_local_dir(str(unprivileged), HERE)
 
 
 def test_what_the_disk_refuses_names_the_path_the_free_bytes_and_the_setting(tmp_path):

@@ -71,6 +71,7 @@ def main(folder: Path) -> None:
         shops = [f"shop-{chance.randrange(20)}" for _ in range(ROWS)]
         store.begin(number)
         rows = run_batch(store, pa.record_batch({"user": users, "amount": amounts, "shop": shops}), number)
+        assert len(rows) == ROWS
         for user, amount, row in zip(users, amounts, rows):
             totals[user] += amount
             counts[user] += 1
