@@ -143,10 +143,16 @@ class Maintenance:
                 # and a fold is right without it, if perhaps done twice.
                 with self._context.folder.maintenance_lock():
                     self._fold(handle)
-            is_first_retention = task.retention and not self._has_retained
-            if self._may_try and (self._needs_snapshot(handle, _LATE_FACTOR) or is_first_retention):
-                self._is_retention_due |= task.retention
+            if not self._may_try:
+                return
+            self._is_retention_due |= task.retention
+            if self._needs_snapshot(handle, _LATE_FACTOR):
                 self._run_if_free(task)
+            elif task.retention and not self._has_retained:
+                with self._context.folder.maintenance_lock() as is_mine:
+                    if is_mine:
+                        self._check_alone(handle)
+                        self._retain(task)
         except HoldfastError as error:
             self._failed(handle, error)
 
@@ -179,8 +185,7 @@ class Maintenance:
 
     def _run_locked(self, task: Task) -> None:
         context, handle = self._context, task.handle
-        if self._timeline is not None:
-            self._timeline.check_alone(handle)
+        self._check_alone(handle)
         context.folder.clear_abandoned()
         needs_snapshot = self._needs_snapshot(handle) and self._young(self._markers(handle)) is None
         pending = self._pending(handle)
@@ -191,10 +196,17 @@ class Maintenance:
             self._uploaded_ms = context.clock.elapsed_ms()
             self._has_looked = True  # from here on, what is unnamed is its own
         if self._is_retention_due:
-            self._retention.run(handle, task.parent, task.opened_ms)
-            self._is_retention_due, self._has_retained = False, True
+            self._retain(task)
         # The newest delta stays, even where a base has it: the next process asks it which were before it.
         self._deltas.drop_copies(min(self._bases.discard_old(handle), handle.sequence - 1))
+
+    def _check_alone(self, handle: Handle) -> None:
+        if self._timeline is not None:
+            self._timeline.check_alone(handle)
+
+    def _retain(self, task: Task) -> None:
+        self._retention.run(task.handle, task.parent, task.opened_ms)
+        self._is_retention_due, self._has_retained = False, True
 
     def _markers(self, handle: Handle) -> list[SnapshotMarker]:
         """Of the bases here, newest first: those of snapshots that the handle after ``handle`` may name."""

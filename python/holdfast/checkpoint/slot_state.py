@@ -316,7 +316,7 @@ class SlotState:
         handle, snapshot = self._next_handle(parent, identity.batch_id, ref, identity.expiry)
         live.handle = handle
         self._whole_handles.keep(handle)
-        self._identity = None
+        self._identity = self._stamps = None
         self._publish_spill(live, ref)
         self._settle(handle, parent, snapshot)
         self._used_ms = self._context.clock.elapsed_ms()
@@ -381,7 +381,7 @@ class SlotState:
             Why. After Corrupt the local bases are read through, and those that are damaged discarded, so that the next
             attempt does not meet them.
         """
-        self._identity = None
+        self._identity = self._stamps = None
         self._work = SlotWork()
         self.release_memory()
         if isinstance(error, Corrupt):
