@@ -15,7 +15,7 @@ from holdfast.checkpoint.carried_expiry import carried, merged_expiry
 from holdfast.checkpoint.continued import continued
 from holdfast.checkpoint.delta_file import DELTA_SCHEMA
 from holdfast.checkpoint.expiry import NOTHING_EXPIRED, StateExpiry
-from holdfast.checkpoint.generation import Opening, begin_together
+from holdfast.checkpoint.generation import Opening, begin_together, not_begun
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, broken_rule
 from holdfast.checkpoint.lineage import next_handle
 from holdfast.checkpoint.names import manifest_name
@@ -177,6 +177,24 @@ def test_an_operator_that_had_state_and_begins_with_nothing_is_refused_whoever_c
     register_operator(store, records[second], prefix=f"new/{second}")
     with pytest.raises(Incompatible, match="operator 'others' begins with nothing, while another"):
         begin_together(store, "new", records[second])
+
+
+def test_operators_that_have_not_begun_are_known_by_their_record_or_by_the_note(tmp_path) -> None:
+    store = LocalFileStore(str(tmp_path))
+    assert not_begun(store, "new", ()) == []
+    record = begins("sums")
+    register_operator(store, record, prefix="new/sums")
+    assert not_begun(store, "new", ()) == ["sums"]
+    begin_together(store, "new", record)
+    assert not_begun(store, "new", ()) == ["others", "sums"]
+    assert not_begun(store, "new", ("sums",)) == ["others"]
+    # Another name here: that of the record counts. One that begins with nothing has nothing to wait for.
+    of_others = (replace(EARLIER, operator="others").stored(),)
+    renamed = begins("renamed", replace(ORIGIN, operator="others", handles=of_others))
+    register_operator(store, renamed, prefix="new/renamed")
+    register_operator(store, begins("new one", None), prefix="new/new%20one")
+    assert not_begun(store, "new", ("sums",)) == ["renamed"]
+    assert not_begun(store, "new", ("sums", "renamed")) == []
 
 
 def stamped(stamp: int | None) -> bytes:

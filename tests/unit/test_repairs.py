@@ -14,14 +14,13 @@ from tests.checkpoint_driver import flip, operator_record
 from tests.faulty_file_store import FaultyFileStore
 from tests.slot_checkpoint import PREFIX, SlotCheckpoint
 
-from holdfast.checkpoint import StoredHandle
 from holdfast.checkpoint.evolution import OperatorStates
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.state_log import write_states
 from holdfast.cli import main
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.inspect import Repairs
-from holdfast.inspect.committed import Committed
+from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.spark_files.logs import CommittedBatch
 
 
@@ -240,17 +239,17 @@ def test_where_the_newest_delta_is_lost_the_batches_before_tell_what_was_before_
 
 def goes_on(query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
     """The query runs on as soon as somebody has looked at its first batch."""
-    look = Committed._handles
+    look = Committed._state_of
     looked: list[CommittedBatch] = []
 
-    def handles(self: Committed, batch: CommittedBatch) -> dict[str, dict[int, StoredHandle]]:
+    def state_of(self: Committed, batch: CommittedBatch) -> CommittedState:
         found = look(self, batch)
         if not looked:
             looked.append(batch)
             query.batches(batches)
         return found
 
-    monkeypatch.setattr(Committed, "_handles", handles)
+    monkeypatch.setattr(Committed, "_state_of", state_of)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 12])

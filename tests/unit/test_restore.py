@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.commit.record_log import record_name
 from holdfast.errors import Incompatible
+from holdfast.inspect import settled
 from holdfast.inspect.committed import Committed
 from holdfast.inspect.restore import _kept, _positions, _with_new_partitions
 from holdfast.inspect.settled import check_settled, wait_until_settled
@@ -135,4 +136,21 @@ def test_output_that_is_visible_of_a_later_batch_refuses_the_checkpoint(tmp_path
         if batch_id == 10:
             check_settled(committed, 10)
     with pytest.raises(Incompatible, match="up to batch 10, and output is visible of batch 11"):
+        check_settled(committed, 10)
+
+
+def test_what_became_of_the_earlier_query_is_told_with_the_way_on_for_one_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to start the earlier query once more, which would have written output twice."""
+    committed = _committed(tmp_path)
+    _make_visible(tmp_path, 11)
+    with pytest.raises(Incompatible, match="of batch 11.*goes on without restore=.* start the earlier query once"):
+        check_settled(committed, 10)
+
+    def given_up(*_: object) -> None:
+        raise Incompatible("Spark has given that batch up")
+
+    monkeypatch.setattr(settled, "check_not_given_up", given_up)
+    with pytest.raises(Incompatible, match="given that batch up.*goes on without restore="):
         check_settled(committed, 10)

@@ -5,6 +5,7 @@ Notes that are created if absent and never change: docs/formats/operator.md. Saf
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from holdfast.checkpoint.names import OPENED, TAKEOVER, operator_prefix, query_folder, takeover_name
@@ -81,6 +82,27 @@ def begin_together(store: FileStore, query_id: str, record: OperatorRecord) -> N
         other = recorded_operator(store, operator_prefix(query_id, name))
         if other is not None and other.origin is None:
             raise _begins_with_nothing(name)
+
+
+def not_begun(store: FileStore, query_id: str, begun: Collection[str]) -> list[str]:
+    """Names of a query's operators that begin with the state of an earlier one and have no version yet: those whose
+    record says so; and of those that had state there, the ones that no record has taken over, by their name there.
+
+    Parameters
+    ----------
+    begun
+        Operators of which Spark has a version.
+    """
+    folder = f"{query_folder(query_id)}/"
+    ends = [name.rpartition("/") for name in (file.name for file in store.list(folder))]
+    prefixes = [prefix for prefix, _, end in ends if end == "operator.json" and prefix.count("/") == 1]
+    records = [record for record in (recorded_operator(store, prefix) for prefix in prefixes) if record is not None]
+    names = {record.name for record in records if record.origin is not None}
+    taken = {record.origin.operator for record in records if record.origin is not None}
+    for name in store.names(folder):
+        note = _note(store, name, TAKEOVER_FORMAT) if name.rpartition("/")[2].startswith(TAKEOVER) else None
+        names.update(set(note["operators"]) - taken if note is not None else ())
+    return sorted(names - set(begun))
 
 
 def _begins_with_nothing(name: str) -> Incompatible:

@@ -1,7 +1,8 @@
 """Origin: where an operator's generation began, if not empty: versions of an earlier one's slots, or a savepoint.
 
-docs/rfcs/0015. Immutable; stands in the operator's record (docs/formats/operator.md) from the generation's first task
-on. Slots have numbers within their generation; those of two generations are compared by ranges of key groups alone.
+docs/rfcs/0015. Immutable; stands in the operator's record (docs/formats/operator.md) from the query's start, or its
+first task, on. Slots have numbers within their generation; those of two generations are compared by ranges of key
+groups alone.
 """
 
 from __future__ import annotations

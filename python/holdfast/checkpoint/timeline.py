@@ -82,12 +82,14 @@ class Timeline:
 
     def check_newest(self, handle: StoredHandle) -> None:
         """Where the newest delta of ``handle`` is missing or damaged: raises as :meth:`admit`, if what came after
-        ``handle`` tells why.
+        ``handle`` tells why, or nothing of any slot is there.
         """
         if self._runs.fenced is not None:
             self._runs.note_alive(self._context.slot, handle.sequence, handle.version_id)
             raise self._runs.fenced
         self._check_taken_on(handle)
+        if not self._context.file_store.list(f"{self._context.prefix}/slot-"):
+            raise self._nothing_there(handle)
 
     def _check_taken_on(self, handle: Handle | StoredHandle | None, batch_id: int | None = None) -> None:
         folder = self._context.stored("")
@@ -317,6 +319,14 @@ class Timeline:
             f"(docs/guide/recovery.md)"
         )
 
+    def _nothing_there(self, handle: StoredHandle) -> Incompatible:
+        return Incompatible(
+            f"{self._where(handle)}: Spark's state has this version, and {self._context.file_store.uri} has nothing of "
+            f"any slot of the operator ({self._context.prefix}): that is another folder than it had, or it was "
+            f"deleted, or is not mounted. Put it back, or name the one that it had (spark.holdfast.checkpoint.dir); "
+            f"or begin with a new checkpoint"
+        )
+
     def _stands_twice(self, handle: Handle, other: Foreign) -> Fenced:
         return Fenced(
             f"{self._where(handle)}: this run made version {other.sequence} ({other.version_id}) too, on a version "
@@ -325,7 +335,7 @@ class Timeline:
             f"a new checkpoint (docs/guide/operators.md). Nothing of either is deleted, and the query stops"
         )
 
-    def _where(self, handle: Handle | None) -> str:
+    def _where(self, handle: Handle | StoredHandle | None) -> str:
         return handle.where if handle else f"operator {self._context.operator!r}, slot {self._context.slot}"
 
     def _ids(self, foreign: list[Foreign]) -> list[str]:

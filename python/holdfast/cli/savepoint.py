@@ -83,7 +83,7 @@ def convert(folder: str, target: str, as_json: bool) -> None:
 def dispose(folder: str, yes: bool, as_json: bool) -> None:
     """Delete the savepoint in FOLDER with --yes: what its manifest names, and nothing else.
 
-    A query that began with it needs it until its first batch is committed, and not after.
+    A query that began with it needs it until each operator has had rows in a committed batch.
     """
     with said_on_failure():
         found = Savepoint.dispose(folder, apply=yes)

@@ -24,10 +24,13 @@ SparkReader = Callable[[CommittedBatch, int], list[str]]
 
 @dataclass(frozen=True)
 class CommittedState:
-    """A committed batch, and the handles after it by operator and slot."""
+    """A committed batch, and the handles after it by operator and slot. ``without_state``: how many of Spark's stateful
+    operators have no state yet, of which may be some of ours.
+    """
 
     batch: CommittedBatch
     handles: dict[str, dict[int, StoredHandle]]
+    without_state: int = 0
 
     @property
     def as_of(self) -> AsOf:
@@ -83,9 +86,9 @@ class Committed:
                 f"{known[0]} to {known[-1]}"
             )
         batch = committed_batch(self.store, wanted)
-        return CommittedState(batch, self._handles(batch))
+        return self._state_of(batch)
 
-    def _handles(self, batch: CommittedBatch) -> dict[str, dict[int, StoredHandle]]:
+    def _state_of(self, batch: CommittedBatch) -> CommittedState:
         reason = unreadable(batch.conf)
         if reason is not None and self._spark_reader is None:
             raise InvalidRequest(
@@ -98,6 +101,7 @@ class Committed:
             self._check_complete(state, readable=reason is None)
             self._known, self._state = known, state
         found: dict[str, dict[int, StoredHandle]] = {}
+        without_state = 0
         for operator in self._state.operators():
             if reason is None:
                 texts = list(self._state.texts(operator, batch.batch_id + 1, batch.partitions))
@@ -106,11 +110,12 @@ class Committed:
                 if lacking := self._state.lacking(operator, batch.partitions):
                     raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{min(lacking)}. {CUT_OFF}")
                 texts = self._spark_reader(batch, operator.number)
+            without_state += not texts
             if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):
                 continue  # of another program's applyInPandasWithState, in the same query
             for text in texts:
                 _add(found, text, f"Spark's state of batch {batch.batch_id} in {self.store.uri}")
-        return found
+        return CommittedState(batch, found, without_state)
 
     def _check_complete(self, state: SparkState, *, readable: bool) -> None:
         if unknown := state.unknown(readable=readable):

@@ -24,6 +24,7 @@ from holdfast.checkpoint.saved_operator import record_of
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect import native_savepoint
 from holdfast.inspect.committed import Committed, CommittedState
+from holdfast.inspect.not_begun import check_all_begun
 from holdfast.inspect.settled import check_settled
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
@@ -140,6 +141,7 @@ class EarlierQuery(Earlier):
                 f"{where}: {store.uri} has no state of query {query_id}, operator {name!r}. Say which folder was its "
                 "spark.holdfast.checkpoint.dir: hf.Restore(…, state_dir=…)"
             )
+        check_all_begun(self._state, store, query_id, where)
         batch_id = self._state.batch.batch_id
         handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
         time = self._state.as_of.time

@@ -13,6 +13,7 @@ from holdfast.checkpoint.continued import NOTHING_SAID, continued
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
 from holdfast.inspect.restore_plan import RestorePlan, plan_of
+from holdfast.inspect.settled import HAS_BEGUN
 from holdfast.spark.beginning import Beginning, storage_of
 from holdfast.spark.plan import OperatorPlan
 from holdfast.state import Processor
@@ -24,9 +25,9 @@ class Restore(Beginning):
 
     That of an earlier query at the end of a batch, or of a savepoint. The new query has a new checkpoint, and may have
     another number of slots, another backend and another state folder. What it begins with is read once: give one
-    ``Restore`` to all operators of a query. The state is copied in the query's first batch; what it comes from is not
-    needed any more after it, and not changed, unless it is claimed. A program that starts again goes on with what it
-    has, whether it still gives ``restore`` or not. docs/guide/rescale.md
+    ``Restore`` to all operators of a query. The state is copied in the first batch with rows of the operator; what it
+    comes from is not needed any more after it, and not changed, unless it is claimed. A program that starts again goes
+    on with what it has, whether it still gives ``restore`` or not. docs/guide/rescale.md
 
     Parameters
     ----------
@@ -206,7 +207,11 @@ class Restore(Beginning):
 
     def begin(self, session: Any, plan: OperatorPlan) -> OperatorRecord:
         """As :class:`Beginning` says; also Incompatible where the newest batch is not settled."""
-        earlier, declared = self._earlier(session), plan.declared
+        declared = plan.declared
+        try:
+            earlier = self._earlier(session)
+        except InvalidRequest as error:  # deleted since, perhaps
+            raise InvalidRequest(f"operator {declared.name!r}: restore: {error}. {HAS_BEGUN}") from error
         own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         where = f"operator {declared.name!r}: {earlier.where}"
         recorded, origin = earlier.operator(self._name or declared.name, where, own_store)

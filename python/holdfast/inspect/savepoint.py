@@ -24,6 +24,7 @@ from holdfast.inspect.disposal import dispose
 from holdfast.inspect.native_maker import NativeMaker
 from holdfast.inspect.native_of_tables import native_of_tables
 from holdfast.inspect.native_savepoint import NativeSavepoint
+from holdfast.inspect.not_begun import check_all_begun
 from holdfast.inspect.operator_tables import OperatorTables
 from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
@@ -120,7 +121,8 @@ class Savepoint:
             No way leads to the version of a slot; or a broadcast state is not the same in all slots.
         Incompatible
             Parquet cannot hold a type, or a value; or Spark has not committed the newest batch whose output is visible
-            after some seconds: whoever begins with the savepoint would write that output again.
+            after some seconds: whoever begins with the savepoint would write that output again. Or an operator that
+            begins with the state of an earlier query has had no rows yet.
         Unavailable
             Storage does not answer; or a query that runs has cleaned the version away meanwhile: do it again.
         """
@@ -237,8 +239,8 @@ class Savepoint:
     ) -> Disposal:
         """What the savepoint in a folder consists of, and its deletion. Whatever else is in the folder stays.
 
-        A query that began with it needs it until its first batch is committed, and not after. If this is killed, the
-        savepoint is there, or is none any more and the next call goes on.
+        A query that began with it needs it until each operator has had rows in a committed batch. If this is killed,
+        the savepoint is there, or is none any more and the next call goes on.
 
         Parameters
         ----------
@@ -325,6 +327,7 @@ def _made(
     if batch_id is None:
         source.settle()
     committed = source.at(batch_id)
+    check_all_begun(committed, source.state_store, source.query_id, "savepoint")
     batch = committed.batch
     about = _about(Manifest(source.query_id, batch.batch_id, batch.watermark_ms, batch.sources, 0, "", ()))
     tables = SavepointMaker(source.tables, target, progress)

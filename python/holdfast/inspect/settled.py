@@ -18,6 +18,8 @@ from holdfast.inspect.committed import Committed
 #: How long a query that runs may take from a record to Spark's commit, before it is taken for one that has ended.
 _WAIT_MAX_MS = 10_000
 _PAUSE_S = 0.1
+#: Who gives ``restore`` at each start may meet what became of the earlier query long after.
+HAS_BEGUN = "A query that has begun goes on without restore=: leave it out"
 
 
 def check_settled(committed: Committed, batch_id: int) -> None:
@@ -28,11 +30,14 @@ def check_settled(committed: Committed, batch_id: int) -> None:
     Incompatible
         Output of a later batch is visible, or Spark has given one up.
     """
-    newest = _newest_visible(committed)
+    try:
+        newest = _newest_visible(committed)
+    except Incompatible as error:
+        raise Incompatible(f"restore: {error}. {HAS_BEGUN}") from error
     if newest is not None and newest > batch_id:
         raise Incompatible(
-            f"restore: {_unsettled(committed, batch_id, newest)} Start the earlier query once more, until it has "
-            "committed that batch, then stop it"
+            f"restore: {_unsettled(committed, batch_id, newest)} {HAS_BEGUN}. Otherwise start the earlier query once "
+            "more, until it has committed that batch, then stop it"
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 
 from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
 from holdfast.errors import Incompatible, Unavailable
@@ -25,6 +26,25 @@ _LOGGER = logging.getLogger("holdfast.spark")
 _lock = threading.Lock()
 #: Declarations by folder and name, the newest last; None: too many.
 _declared: dict[tuple[str, str], list[OperatorPlan] | None] = {}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the state folders have of a query's operators, of all that this program has declared.
+
+    Attributes
+    ----------
+    recorded
+        Names of which a folder has a record.
+    unrecorded
+        Folders and names of the others.
+    is_all
+        Whether none was forgotten, and each folder answered.
+    """
+
+    recorded: frozenset[str]
+    unrecorded: tuple[tuple[str, str], ...]
+    is_all: bool
 
 
 def declare(plan: OperatorPlan) -> None:
@@ -51,8 +71,13 @@ def declared_places() -> list[tuple[str, StorageOptions]]:
         return [(folder, StorageOptions.of(plans[-1].settings)) for (folder, _), plans in _declared.items() if plans]
 
 
-def check_declared(query_id: str) -> None:
+def check_declared(query_id: str) -> Known:
     """Compares what was declared with what the checkpoint of a query recorded.
+
+    Returns
+    -------
+    Known
+        Of which operators there is a record.
 
     Raises
     ------
@@ -63,6 +88,9 @@ def check_declared(query_id: str) -> None:
     """
     with _lock:
         declared = [(*key, plans) for key, plans in _declared.items() if plans is not None]
+        is_all = len(declared) == len(_declared) < _NAMES_MAX
+    recorded_names: set[str] = set()
+    unrecorded: list[tuple[str, str]] = []
     for folder, name, plans in declared:
         store = open_file_store(folder, StorageOptions.of(plans[-1].settings))
         prefix = operator_prefix(query_id, name)
@@ -70,9 +98,12 @@ def check_declared(query_id: str) -> None:
             recorded = recorded_operator(store, prefix)
         except Unavailable as error:  # perhaps another query's folder; the workers ask theirs
             _LOGGER.info("operator %r is not compared with its record here: %s", name, error)
+            is_all = False
             continue
         if recorded is None:
+            unrecorded.append((store.uri, name))
             continue
+        recorded_names.add(name)
         first: Incompatible | None = None
         for plan in reversed(plans):
             try:
@@ -83,3 +114,5 @@ def check_declared(query_id: str) -> None:
         else:
             if first is not None:
                 raise first
+    left = tuple(one for one in unrecorded if one[1] not in recorded_names)
+    return Known(frozenset(recorded_names), left, is_all)

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pyspark.sql import DataFrame
-
 from holdfast.errors import InvalidRequest
-from holdfast.spark.operators_within import operators_within
 
 
-def check_stands_once(df: DataFrame, call: str) -> None:
-    """InvalidRequest where an operator stands twice in what a query shall write. ``call``: for the message.
-
-    Where Spark does not show a plan, nothing is refused.
-    """
-    twice = sorted({name for (name, _), count in Counter(operators_within(df)).items() if count > 1})
+def check_stand_once(operators: list[tuple[str, str]], call: str) -> None:
+    """InvalidRequest where one of :func:`operators_within` a query stands twice in it. ``call``: for the message."""
+    twice = sorted({name for (name, _), count in Counter(operators).items() if count > 1})
     if twice:
         raise InvalidRequest(
             f"{call}: operator {twice[0]!r} stands twice in the query: a DataFrame with it is used twice, as in "

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
@@ -27,7 +28,10 @@ from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark.declared_operators import check_declared, declared_places
+from holdfast.spark.registration import register_origins
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
+from holdfast.spark.state_folders import check_folders
+from holdfast.spark.state_reader import state_texts
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.storage import (
@@ -88,7 +92,8 @@ def start(
     Raises
     ------
     Incompatible
-        An operator is not what the checkpoint recorded: names each difference.
+        An operator is not what the checkpoint recorded: names each difference. Or Spark's state has versions of it,
+        and its state folder nothing.
     InvalidRequest
         ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or ``session`` is
         none.
@@ -115,6 +120,25 @@ def start(
         raise gone from None
     if checkpoint is not None:
         _warn_if_elsewhere(os.fspath(checkpoint))
+    return query
+
+
+def registered_query(query: Query, operators: list[tuple[str, str]]) -> Query:
+    """A query that has started, once what its operators begin with is recorded: its first batch may have no rows, and a
+    program that leaves ``restore`` out after it would begin with nothing.
+
+    Raises
+    ------
+    HoldfastError
+        One contradicts what is recorded, as its first task would say. The query is stopped.
+    """
+    if not operators:
+        return query
+    try:
+        register_origins(query.id, {instance for _, instance in operators})
+    except HoldfastError:
+        query.stop()
+        raise
     return query
 
 
@@ -145,7 +169,7 @@ def _prepare(checkpoint: str, session: SparkSession | None) -> None:
                 shown(checkpoint),
             )
             return
-        check_checkpoint(store)
+        check_checkpoint(store, checkpoint, session)
         # How many batches Spark retains is not known then: what it calls committed is left as it is.
         forget_stale_snapshots(
             store, 0 if session is None else spark_retained_batches(conf), spark_writes_changelogs(conf)
@@ -191,16 +215,20 @@ def _warn_if_elsewhere(checkpoint: str) -> None:
     )
 
 
-def check_checkpoint(store: FileStore) -> None:
-    """Compares the operators that were declared with a checkpoint, where it is no new one.
+def check_checkpoint(store: FileStore, checkpoint: str, session: SparkSession | None) -> None:
+    """Compares the operators that were declared with a checkpoint, where it is no new one. ``checkpoint``: as it was
+    given. ``session``: reads Spark's own state, where only Spark can.
 
     Raises
     ------
     Incompatible
-        See :func:`holdfast.spark.declared_operators.check_declared`.
+        See :func:`holdfast.spark.declared_operators.check_declared`, and
+        :func:`holdfast.spark.state_folders.check_folders`.
     """
     if store.get("metadata") is not None:
-        check_declared(spark_query_id(store))
+        query_id = spark_query_id(store)
+        spark_reader = None if session is None else partial(state_texts, session, checkpoint)
+        check_folders(store, query_id, check_declared(query_id), spark_reader)
 
 
 class Query(StreamingQuery):

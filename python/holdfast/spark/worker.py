@@ -23,14 +23,13 @@ from holdfast.checkpoint import (
     Runs,
     SlotState,
     operator_prefix,
-    recorded_operator,
-    register_operator,
 )
-from holdfast.checkpoint.generation import Opening, begin_together
+from holdfast.checkpoint.generation import Opening
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.registration import registered
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_versions
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 
@@ -144,9 +143,7 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
-        declared = plan.declared_over(recorded_operator(store, prefix))
-        record = register_operator(store, declared, prefix=prefix)
-        begin_together(store, identity.query_id, record)
+        record = registered(plan, store, identity.query_id)
         opening = Opening(store, prefix, record.origin)
         live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
         _operators[key] = live

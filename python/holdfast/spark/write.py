@@ -28,10 +28,11 @@ from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
-from holdfast.spark.once import check_stands_once
+from holdfast.spark.once import check_stand_once
+from holdfast.spark.operators_within import operators_within
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
-from holdfast.spark.query import Query, check_checkpoint
+from holdfast.spark.query import Query, check_checkpoint, registered_query
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
@@ -94,7 +95,7 @@ def write_exactly_once(
         No sink, two of one name, an output without any, a wrong trigger, or what a sink's own check finds; or an
         operator stands twice in the query.
     Incompatible
-        An operator is not what the checkpoint recorded.
+        An operator is not what the checkpoint recorded, or its state folder has nothing of it.
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """
@@ -110,14 +111,15 @@ def write_exactly_once(
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
     schema = schemas.sink_schema(df.schema, "write_exactly_once")
-    check_stands_once(df, "write_exactly_once")
+    operators = operators_within(df)
+    check_stand_once(operators, "write_exactly_once")
     storage = StorageOptions.of(given)
     store = open_file_store(os.fspath(checkpoint), storage)
     try:
         try_out(store)
     except InvalidRequest as error:
         raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
-    check_checkpoint(store)
+    check_checkpoint(store, os.fspath(checkpoint), df.sparkSession)
     store.create_if_absent("holdfast/README.txt", _README)
     routes = _with_storage(routes, storage)
     for route in routes:
@@ -142,7 +144,7 @@ def write_exactly_once(
     )
     query = (writer.queryName(query_name) if query_name is not None else writer).start()
     output.query = query
-    return Query(query, output)
+    return registered_query(Query(query, output), operators)
 
 
 class BatchOutput:
