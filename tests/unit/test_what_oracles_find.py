@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.checkpoint_driver import SlotDriver
 from tests.faults.eos_oracle import Differences, Oracle, Visible
 from tests.faults.file_reading import FolderReader
 from tests.faults.kill_plan import Coverage, Kill, Pair
@@ -166,6 +167,18 @@ def test_all_that_is_stored_is_read_and_what_a_later_delta_took_away_is_not(tmp_
             "aggregating": {("u",): 4.5},
         }
     }
+
+
+def test_a_key_that_only_an_attempt_wrote_that_was_not_committed_is_looked_for(tmp_path: Path) -> None:
+    """As if the slot had opened that attempt's version for the committed one, which has nothing of this key."""
+    driver = SlotDriver(tmp_path)
+    process = driver.process()
+    driver.play(process, {1: 5})
+    stray = process.run(driver.handle, driver.next_batch, [{77: 3}])
+    driver.check(process)
+    driver.handle = stray
+    with pytest.raises(AssertionError):
+        driver.check(process)
 
 
 def test_a_pair_that_was_missed_is_tried_again_and_fails_in_the_end() -> None:
