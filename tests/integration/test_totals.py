@@ -95,6 +95,7 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
     batches = [events(seed) for seed in range(3)]
     stream.write(*batches)
     output = stream.run(hf.keyed("user", CountsByKey(), TOTALS, name="counts"))
+    assert len(output) == len(batches)
     seen: dict[str, int] = {}
     for batch, table in zip(batches, output):
         found = {row["user"]: (row["amount"], row["total"]) for row in table.to_pylist()}
@@ -118,8 +119,10 @@ def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: S
         )  # fmt: skip
 
     output = stream.run(both)
+    assert len(output) == len(batches)
     greatest: dict[str, int] = {}
     for table, totals in zip(output, expected(batches)):
+        assert by_user(table).keys() == totals.keys()
         for user, rows in by_user(table).items():
             assert [amount for amount, _ in rows] == [total for _, total in totals[user]]
             for amount, total in rows:
