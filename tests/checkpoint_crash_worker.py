@@ -38,6 +38,8 @@ def load(folder: str, spills: bool) -> SlotDriver:
         handle = driver.process(HOST, "of-the-driver").state.whole(stored)
         for batch in range(handle.batch_id + 1):
             driver.commit(handle, rows_of(batch, spills))
+    for part in rows_of(driver.next_batch, spills):  # of who was killed in it
+        driver.universe.update(part)
     return driver
 
 

@@ -85,6 +85,7 @@ class Process:
 
     def __init__(self, driver: SlotDriver, host: Host, local_dir: str, **overrides: Any) -> None:
         rocksdb_library.load()
+        self._driver = driver
         self.background = Background()
         weakref.finalize(self, self.background.stop)  # its thread would outlive the test, and hold files open
         given: dict[str, Any] = {
@@ -107,7 +108,7 @@ class Process:
 
     def open(self, handle: Handle | None) -> Sums:
         store = self.state.open(self.whole(handle))
-        self.table = Sums(store)
+        self.table = Sums(store, self._driver.universe)
         return self.table
 
     def run(self, handle: Handle | None, batch_id: int, parts: Iterable[Mapping[int, int]]) -> Handle:
@@ -154,6 +155,7 @@ class SlotDriver:
         self.ids = ids
         self.handle: Handle | None = None
         self.history: list[tuple[Handle | None, dict[int, int]]] = [(None, {})]
+        #: Every key that any attempt has written, whether it was committed or not.
         self.universe: set[int] = set(range(-1, 3))
         self.next_batch = 0
 
@@ -180,7 +182,7 @@ class SlotDriver:
     def commit(self, handle: Handle, parts: Iterable[Mapping[int, int]]) -> Handle:
         sums = dict(self.oracle)
         for part in parts:
-            self.universe.update(part)
+            self.universe.update(part)  # an attempt in another operating system process has told nobody
             for key, value in part.items():
                 sums[key] = sums.get(key, 0) + value
         self.handle = through_text(handle)
@@ -244,9 +246,11 @@ class Sums:
     """Sums by key, kept three times, in states that read and write in different ways: they must always agree.
 
     A ValueTable reads what is there before it writes; a ReducingTable folds blindly; a ListTable keeps every number.
+    ``universe`` gets each key before it is written: what an attempt leaves that is never committed is looked for too.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, universe: set[int]) -> None:
+        self._universe = universe
         self.values = store.value_state(VALUES, pa.int64())
         self._folded = store.reducing_state(FOLDED, pa.int64(), "sum")
         self._numbers = store.list_state(NUMBERS, pa.int64())
@@ -260,6 +264,7 @@ class Sums:
         return found
 
     def add(self, part: Mapping[int, int]) -> None:
+        self._universe.update(part)
         keys, numbers = pa.array(list(part), pa.int64()), pa.array(list(part.values()), pa.int64())
         old = pa.array(self.values.get(keys)).to_pylist()
         self.values.put(keys, pa.array([(o or 0) + n for o, n in zip(old, part.values())], pa.int64()))

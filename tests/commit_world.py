@@ -22,7 +22,7 @@ from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
 from holdfast.commit.timeline import FORMAT, VERSION, Fork
 from holdfast.commit.traces import Trace
-from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.errors import Corrupt, Fenced, HoldfastError, Incompatible, Unavailable
 from holdfast.sealed import seal
 from holdfast.storage import StoredFile
 
@@ -39,6 +39,25 @@ class Crash(BaseException):
 
 class TaskFailed(Exception):
     """The job failed."""
+
+
+#: What ends a driver to which it happens once, where it does not go on.
+ENDS: Mapping[str, tuple[type[BaseException], ...]] = {
+    "crash": (Crash,),
+    "refuse": (Unavailable,),
+    "forget": (),  # what it asked is asked again
+    "time out": (Unavailable, TaskFailed),
+    "overtake": (Fenced, TaskFailed),
+    "fail a task": (),  # Spark tries it again, once
+    "expire": (),
+    "late task": (Unavailable, TaskFailed),
+}
+#: What else, where it happens more than once: others may have gone on by so much that no record tells of its batch, or
+#: that one is deleted which it has listed.
+ENDS_TWICE: Mapping[str, tuple[type[BaseException], ...]] = {
+    "fail a task": (TaskFailed,),
+    "overtake": (Incompatible, Corrupt),
+}
 
 
 class Clock:
@@ -83,6 +102,7 @@ class World:
         self.chance = random.Random(self.seed)
         self.steps = 0
         self.log: list[str] = []
+        self.struck: list[str] = []  # of the plan, what has happened
         self.files: dict[str, bytes] = {}
         self.transactions: dict[str, dict[str, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}
         self.witnesses: dict[str, dict[int, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}  # by generation
@@ -93,6 +113,7 @@ class World:
         self.copy: Copy | None = None
         self.copying = False
         self.visible: dict[str, list[tuple[int, int, int]]] = {f"sink{i}": [] for i in range(self.sinks)}
+        self.lost: set[tuple[int, ...]] = set()  # batch, partition: a sink has said so, whichever
         self.versions: dict[tuple[str, int], list[int]] = {}  # (run, task attempt): random numbers of that attempt
         self.spark_state: dict[int, list[dict[int, tuple[str, int]]]] = {}  # batch: by partition, as committed
         self.runs = 0
@@ -108,9 +129,12 @@ class World:
         self.steps += 1
         self.log.append(what)
         action = self.plan.get(self.steps)
+        if action is None or action == ("refuse" if answer else "forget"):
+            return
+        self.struck.append(action)
         if action == "crash":
             raise Crash(what)
-        if action == ("forget" if answer else "refuse"):
+        if action in ("refuse", "forget"):
             raise Unavailable(f"{what}: the test wanted it")
         if action == "fail a task":
             self.fails_next_task = True
@@ -145,16 +169,19 @@ class World:
         self.files["holdfast/forks/000001.json"] = seal(FORMAT, VERSION, asdict(fork)).encode()
 
     def check(self) -> None:
-        """Each row of each batch is visible once, and is what the state says."""
+        """Each row of each batch is visible once, and is what the state says. Of several sinks one may have lost its
+        row: it is written again from the state as it was, and the others keep what they have.
+        """
         batches = self.batches
         for name, rows in self.visible.items():
             wanted = [(batch, partition) for batch in range(batches) for partition in range(self.partitions)]
             assert sorted(row[:2] for row in rows) == wanted, f"{name}: {self.log}"
         assert self.next_batch == batches
-        if self.sinks == 1:
-            for batch, partition, number in self.visible["sink0"]:
-                version = self.spark_state[batch][0][partition]
-                assert self.versions[version] == [number], f"batch {batch}, partition {partition}: {self.log}"
+        for name, rows in self.visible.items():
+            for batch, partition, number in rows:
+                if self.sinks == 1 or (batch, partition) not in self.lost:
+                    version = self.spark_state[batch][0][partition]
+                    assert self.versions[version] == [number], f"{name}, batch {batch}, {partition}: {self.log}"
 
 
 class Copy:
@@ -235,7 +262,7 @@ class WorldSink:
         self._world.step("claim")
         self._world.owners[scope.query_id, scope.sink] = scope.run_id
         self.recover(scope, newest)
-        check(self._world.traces[scope.query_id, scope.sink])
+        check(list(self._world.traces[scope.query_id, scope.sink]))  # as they were: what comes later is another look
         if self._world.owners[scope.query_id, scope.sink] != scope.run_id:
             raise Fenced("another driver claims it at the same moment")
         self._world.traces[scope.query_id, scope.sink].append(Trace(scope.epoch, scope.run_id))
@@ -269,6 +296,8 @@ class WorldSink:
         for one in committables:
             transaction = self._transaction(one)
             if transaction is None or transaction.state == "aborted":
+                (row,) = self._world.witnesses[self.name][one.body["generation"]].rows
+                self._world.lost.add(row[:2])
                 outcomes.append(Outcome.LOST)
                 continue
             if transaction.state == "prepared":
@@ -397,11 +426,16 @@ def drive(world: World, batches: int) -> Any:
 
 
 def drive_to_the_end(world: World, restarts: int = 40) -> list[Any]:
-    """Starts drivers until all batches are committed; what ended each."""
+    """Starts drivers until all batches are committed; what ended each: something that struck, and once at most."""
     ends: list[Any] = []
     while world.next_batch < world.batches:
         ends.append(drive(world, world.batches))
         assert len(ends) < restarts, f"no progress: {ends[-3:]}\n{world.log[-60:]}"
+    failed = [end for end in ends if end is not None]
+    expected = [kind for action in world.struck for kind in ENDS[action]]
+    expected += [kind for action, kinds in ENDS_TWICE.items() if world.struck.count(action) > 1 for kind in kinds]
+    assert all(isinstance(end, tuple(expected)) for end in failed), (failed, world.struck, world.log)
+    assert len(failed) <= len(world.struck), (failed, world.struck, world.log)
     return ends
 
 

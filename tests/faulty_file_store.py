@@ -18,7 +18,7 @@ class FaultyFileStore:
     """``fail_at``: operations, counted from 1, that raise Unavailable; a write then leaves half of its bytes, unnamed.
 
     ``fail_after``: whether the operation is done before it fails, as when an answer is lost.
-    ``only``: the operations that count, by name.
+    ``only``: the operations that count, by name. ``failures``: how many have failed.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class FaultyFileStore:
         self.delay_s = delay_s
         self.remote = remote
         self.count = 0
+        self.failures = 0
         self.operations: list[tuple[str, str]] = []
         self._lock = threading.Lock()
 
@@ -83,6 +84,7 @@ class FaultyFileStore:
             if not self.only or operation in self.only:
                 self.count += 1
                 fails = self.fail_at(self.count) if callable(self.fail_at) else self.count in self.fail_at
+            self.failures += fails
             self.operations.append((operation, name))
         if self.delay_s:
             time.sleep(self.delay_s)

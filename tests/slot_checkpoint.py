@@ -9,11 +9,13 @@ import itertools
 import os
 import random
 import shutil
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 from tests.by_key import by_key
 from tests.checkpoint_driver import OPERATOR, SMALL, SlotDriver, operator_record, some_rows
+from tests.faults import owned_oracle
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
@@ -37,6 +39,7 @@ class SlotCheckpoint:
         self.spark = SparkFiles(folder / name, QUERY)
         self.generator = random.Random(name)
         self.run_numbers, self.attempts = itertools.count(1), itertools.count()
+        self.looks = itertools.count()
         register_operator(self.driver.store, operator_record(), prefix=PREFIX)
         self.start()
 
@@ -76,7 +79,7 @@ class SlotCheckpoint:
         twin.name, twin.spark = name, SparkFiles(self.folder / name, QUERY)
         twin.driver = SlotDriver(self.folder, settings=LIMITS)
         twin.driver.handle, twin.driver.next_batch = self.driver.handle, self.driver.next_batch
-        twin.driver.history, twin.driver.universe = list(self.driver.history), set(self.driver.universe)
+        twin.driver.history, twin.driver.universe = list(self.driver.history), self.driver.universe
         twin.run_numbers, twin.generator = itertools.count(1), random.Random(name)
         return twin
 
@@ -84,13 +87,33 @@ class SlotCheckpoint:
         return hf.Checkpoint(self.folder / self.name, state=self.folder / "store", temporary=self.folder)
 
     def assert_right(self) -> None:
-        """Each retained batch holds what it held, by storage alone; and so does the query."""
+        """Each retained batch holds what it held, in all its states, by storage alone, and no file is damaged or gone
+        that leads to any of them: by whatever way, as who knows nothing of Holdfast tells. So it is for the query too,
+        in a process that has nothing on its machine.
+        """
+        retained = dict(list(enumerate(self.driver.history[1:]))[-RETAINED:])
         with self.open() as opened:
+            assert [version.batch_id for version in opened.versions()] == list(retained)
             found = opened.verify()
-            assert len(found.readable) == len(opened.versions()), found
-            for version in opened.versions():
-                rows = opened.read("sums", "values", batch_id=version.batch_id).read_all()
-                assert by_key(rows, "k") == self.driver.history[version.batch_id + 1][1], version.batch_id
+            assert found.whole and found.readable == tuple(retained), found
+            for batch_id, (_, sums) in retained.items():
+                states = [self._sums(opened, state, batch_id) for state in ("values", "folded", "numbers")]
+                assert states == [sums] * 3, batch_id
+        handles = [handle.to_text() for handle, _ in retained.values() if handle is not None]
+        gone = [name for name in owned_oracle.needed(self.slot, handles) if not (self.slot / name).exists()]
+        assert len(handles) == len(retained) > 0 and not gone, gone
+        process = self.driver.process(local=f"nothing-{next(self.looks)}", prefix=PREFIX)
+        assert self.driver.check(process) == "restore"
+        for handle, sums in retained.values():
+            assert process.sums(handle, self.driver.universe) == sums
+
+    def _sums(self, opened: hf.Checkpoint, state: str, batch_id: int) -> dict[int, int]:
+        found: defaultdict[int, int] = defaultdict(int)
+        rows = opened.read("sums", state, batch_id=batch_id).read_all()
+        assert state == "numbers" or len(rows) == len(rows["k"].unique())
+        for key, value in zip(rows["k"].to_pylist(), rows["value"].to_pylist()):
+            found[key] += value
+        return dict(found)
 
     @property
     def slot(self) -> Path:

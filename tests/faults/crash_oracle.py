@@ -40,6 +40,7 @@ _DIFFERENT = """
 SELECT coalesce(e.seq, f.seq) AS seq, e AS expected, f AS found
 FROM expected e FULL JOIN found f USING (seq)
 WHERE e.seq IS NULL OR f.seq IS NULL OR abs(e.average - f.average) > 1e-9
+   OR (e.average IS NULL) <> (f.average IS NULL)
    OR (e.file, e.user, e.kind, e.amount, e.total, e.greatest, e.before, e.listed, e.kind_before, e.kinds, e.seen,
    e.best, e.trail)
       IS DISTINCT FROM

@@ -41,7 +41,7 @@ class Checkpoint:
     def copy(self):
         twin = SlotDriver(self.world.folder, settings=SETTINGS, store=self.world.store, clock=SystemClock())
         twin.handle, twin.next_batch = self.driver.handle, self.driver.next_batch
-        twin.history, twin.universe = list(self.driver.history), set(self.driver.universe)
+        twin.history, twin.universe = list(self.driver.history), self.driver.universe
         return Checkpoint(self.world, twin)
 
     def start(self, **settings):
@@ -336,7 +336,7 @@ def test_a_copy_of_both_folders_is_a_fork(world, tmp_path):
     elsewhere.runs = world.runs
     fork = SlotDriver(elsewhere.folder, settings=SETTINGS, store=elsewhere.store, clock=SystemClock())
     fork.handle, fork.next_batch = through_text(original.driver.committed), original.driver.next_batch
-    fork.history, fork.universe = list(original.driver.history), set(original.driver.universe)
+    fork.history, fork.universe = list(original.driver.history), original.driver.universe
     forked = Checkpoint(elsewhere, fork)
     a, b = original.start(), forked.start()
     for _ in range(40):

@@ -95,6 +95,7 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
     batches = [events(seed) for seed in range(3)]
     stream.write(*batches)
     output = stream.run(hf.keyed("user", CountsByKey(), TOTALS, name="counts"))
+    assert len(output) == len(batches)
     seen: dict[str, int] = {}
     assert len(output) == len(batches)
     for batch, table in zip(batches, output):
@@ -120,12 +121,18 @@ def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: S
         )  # fmt: skip
 
     output = stream.run(both)
+    assert len(output) == len(batches)
     greatest: dict[str, int] = {}
     assert len(output) == len(batches)
     for table, totals in zip(output, expected(batches)):
+<<<<<<< HEAD
         found = by_user(table)
         assert found.keys() == totals.keys()
         for user, rows in found.items():
+=======
+        assert by_user(table).keys() == totals.keys()
+        for user, rows in by_user(table).items():
+>>>>>>> h-oracles1
             assert [amount for amount, _ in rows] == [total for _, total in totals[user]]
             for amount, total in rows:
                 greatest[user] = max(greatest.get(user, amount), amount)

@@ -39,7 +39,7 @@ from holdfast.checkpoint.native_manifest import NativeManifest, opened_manifest
 from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.schema_evolution import next_schema
 from holdfast.checkpoint.value_schemas import plain_schema
-from holdfast.errors import HoldfastError
+from holdfast.errors import Unavailable
 from holdfast.inspect import OperatorTables, Savepoint
 from holdfast.inspect.savepoint import Format
 from holdfast.storage import LocalFileStore
@@ -296,9 +296,11 @@ class World:
             if attempt < 4 and self.draw.random() < 0.15:
                 store.count, store.fail_at = 0, (self.draw.randint(1, 8),)
                 store.fail_after = self.draw.random() < 0.5
+            failures = store.failures
             try:
                 return self.attempt(state, slot, rows, rules)
-            except HoldfastError as error:
+            except Unavailable as error:
+                assert store.failures > failures, "nothing has failed"
                 state.abort(error)
             finally:
                 store.fail_at = ()

@@ -1,6 +1,7 @@
 """A slot against a dictionary: any order of batches, failures, other processes and hosts, roll backs, lost local disks.
 
-Storage keeps what it took, so the state must always come back; only that it may take another attempt.
+Storage keeps what it took, so the state must always come back; only that it may take another attempt, where storage
+failed or a file of the machine was damaged. No attempt fails for nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class SlotModel(RuleBasedStateMachine):
         self.driver = SlotDriver(self.folder, settings=limits, store=self.faults)
         self.processes: list[Process | None] = [None] * PROCESSES
         self.rolled_back_to = 0
+        self.damaged: set[str] = set()  # by folder of a host
 
     def teardown(self):
         if hasattr(self, "folder"):
@@ -58,17 +60,25 @@ class SlotModel(RuleBasedStateMachine):
             found = self.processes[number] = self.driver.process(HOSTS[local], local)
         return found
 
+    def abort(self, number: int, error: Corrupt | Unavailable, failures: int) -> None:
+        """An attempt of a process has failed, and for a reason: storage has since it began, when it had failed so
+        often, or a file of its machine is damaged.
+        """
+        assert self.faults.failures > failures or sorted(HOSTS)[number % 2] in self.damaged, repr(error)
+        self.process(number).state.abort(error)
+
     @rule(number=processes, seed=numbers)
     def batch(self, number, seed):
         """A batch as Spark runs it: a task that fails is run again, by any process."""
         rows = [some_rows(random.Random(seed), rows=5, keys=30)]
         for attempt in range(4):
-            process = self.process((number + attempt) % PROCESSES)
+            one, failures = (number + attempt) % PROCESSES, self.faults.failures
+            process = self.process(one)
             try:
                 handle = process.run(self.driver.handle, self.driver.next_batch, rows)
                 break
             except (Corrupt, Unavailable) as error:
-                process.state.abort(error)
+                self.abort(one, error, failures)
                 self.faults.fail_at = ()
         else:
             raise AssertionError("four attempts failed")
@@ -80,34 +90,35 @@ class SlotModel(RuleBasedStateMachine):
         """A zombie runs on, on versions that nobody else knows."""
         process = self.process(number)
         handle: Handle | None = self.driver.handle
+        failures = self.faults.failures
         try:
             for i in range(count):
                 rows = some_rows(random.Random(seed + i), rows=5, keys=30)
                 handle = process.run(handle, self.driver.next_batch + i, [rows])
                 process.rest()
         except (Corrupt, Unavailable) as error:
-            process.state.abort(error)
+            self.abort(number, error, failures)
 
     @rule(number=processes)
     def batch_that_fails(self, number):
-        process = self.process(number)
+        process, failures = self.process(number), self.faults.failures
         try:
             process.open(self.driver.handle)
             process.state.begin(self.driver.next_batch)
             process.table.add({1: 1_000_000, 2: 1})
-        except (Corrupt, Unavailable):
-            pass
+        except (Corrupt, Unavailable) as error:
+            self.abort(number, error, failures)
         process.state.abort()
 
     @rule(number=processes)
     def check(self, number):
         for _ in range(4):
-            process = self.process(number)
+            process, failures = self.process(number), self.faults.failures
             try:
                 self.driver.check(process)
                 return
             except (Corrupt, Unavailable) as error:
-                process.state.abort(error)
+                self.abort(number, error, failures)
                 self.faults.fail_at = ()
         raise AssertionError("the slot did not open in four attempts")
 
@@ -142,6 +153,7 @@ class SlotModel(RuleBasedStateMachine):
     @rule(host=st.sampled_from(sorted(HOSTS)))
     def local_disk_is_lost(self, host):
         shutil.rmtree(os.path.join(self.folder, host), ignore_errors=True)
+        self.damaged.discard(host)
         for number in range(PROCESSES):
             if sorted(HOSTS)[number % 2] == host:
                 self.processes[number] = None
@@ -153,6 +165,7 @@ class SlotModel(RuleBasedStateMachine):
         files += self.driver.local("bases/*/files/*", host)
         if not files:
             return
+        self.damaged.add(host)
         path = generator.choice(sorted(files))
         size = os.path.getsize(path)
         if size and generator.random() < 0.7:

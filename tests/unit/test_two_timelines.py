@@ -69,7 +69,7 @@ def test_two_that_have_a_state_folder_each_go_on_for_long_side_by_side(tmp_path:
     shutil.copytree(tmp_path / "a" / query.name, tmp_path / "b" / query.name)
     fork = SlotCheckpoint(tmp_path / "b")
     fork.driver.handle, fork.driver.next_batch = query.driver.handle, query.driver.next_batch
-    fork.driver.history, fork.driver.universe = list(query.driver.history), set(query.driver.universe)
+    fork.driver.history, fork.driver.universe = list(query.driver.history), query.driver.universe
     for turn in range(4):
         for side in (query, fork):
             side.generator.seed(f"{side.folder.name} {turn}")

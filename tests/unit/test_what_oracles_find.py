@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.checkpoint_driver import SlotDriver
+from tests.faults import crash_oracle
 from tests.faults.eos_oracle import Differences, Oracle, Visible
 from tests.faults.file_reading import FolderReader
 from tests.faults.kill_plan import Coverage, Kill, Pair
@@ -166,6 +169,58 @@ def test_all_that_is_stored_is_read_and_what_a_later_delta_took_away_is_not(tmp_
             "aggregating": {("u",): 4.5},
         }
     }
+
+
+#: Of three rows of two files and batches, what crash_stream.py makes of each.
+_FOUND = {
+    "seq": [0, 1, 2], "file": [0, 0, 1], "user": ["ann", "bob", "ann"], "kind": ["a", "a", "b"], "amount": [5, 7, 11],
+    "batch": [0, 0, 1], "total": [5, 7, 16], "average": [5.0, 7.0, 8.0], "greatest": [5, 7, 11],
+    "before": [None, None, 5], "listed": [1, 1, 2], "kind_before": pa.nulls(3, pa.int64()), "kinds": [1, 1, 2],
+    "seen": [1, 1, 1], "best": [5, 7, 11], "trail": ["5", "7", "11"],
+}  # fmt: skip
+
+
+def of_the_crash_stream(folder: Path, **changed: Any) -> list[str]:
+    """How its output, with these columns changed, differs from what it should be."""
+    found = pa.table({**_FOUND, **changed})
+    for name in ("source", "output/_spark_metadata"):
+        (folder / name).mkdir(parents=True)
+    for file in (0, 1):
+        rows = pa.table(_FOUND).filter(pc.field("file") == file)
+        pq.write_table(rows.select(["seq", "file", "user", "kind", "amount"]), folder / f"source/{file}.parquet")
+    pq.write_table(found, folder / "output/part.parquet")
+    entry = json.dumps({"path": (folder / "output/part.parquet").as_uri(), "action": "add"})
+    (folder / "output/_spark_metadata/0").write_text(f"v1\n{entry}\n")
+    return crash_oracle.output_differences(folder, complete=True)
+
+
+def test_what_the_crash_stream_should_have_written_is_right(tmp_path: Path) -> None:
+    assert of_the_crash_stream(tmp_path) == []
+
+
+@pytest.mark.parametrize("column", sorted(_FOUND.keys() - {"seq", "file", "batch"}))
+def test_a_column_of_which_a_value_is_missing_or_another_is_seen(tmp_path: Path, column: str) -> None:
+    """An average that was NULL was compared with nothing."""
+    kept = pa.table(_FOUND)[column]
+    missing = pa.array([None, *kept.to_pylist()[1:]], kept.type)
+    there = "x" if kept.type == pa.string() else 99
+    other = pa.array([*kept.to_pylist()[:2], there], kept.type)
+    rows = [(0, missing)] if kept[0].is_valid else []
+    for seq, values in [*rows, (2, other)]:
+        [told] = of_the_crash_stream(tmp_path / str(seq), **{column: values})
+        assert told.startswith(f"row {seq}: expected")
+
+
+def test_a_key_that_only_an_attempt_wrote_that_was_not_committed_is_looked_for(tmp_path: Path) -> None:
+    """As if the slot had opened that attempt's version for the committed one, which has nothing of this key."""
+    driver = SlotDriver(tmp_path)
+    process = driver.process()
+    driver.play(process, {1: 5})
+    stray = process.run(driver.handle, driver.next_batch, [{77: 3}])
+    driver.check(process)
+    driver.handle = stray
+    with pytest.raises(AssertionError):
+        driver.check(process)
 
 
 def test_a_pair_that_was_missed_is_tried_again_and_fails_in_the_end() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.checkpoint import OperatorRecord, StateChanges
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
-from holdfast.errors import InvalidRequest
+from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
 from holdfast.inspect.restore_plan import RestorePlan, plan_of
 from holdfast.inspect.settled import HAS_BEGUN
@@ -208,13 +208,16 @@ class Restore(Beginning):
     def begin(self, session: Any, plan: OperatorPlan) -> OperatorRecord:
         """As :class:`Beginning` says; also Incompatible where the newest batch is not settled."""
         declared = plan.declared
+        own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         try:
             earlier = self._earlier(session)
-        except InvalidRequest as error:  # deleted since, perhaps
-            raise InvalidRequest(f"operator {declared.name!r}: restore: {error}. {HAS_BEGUN}") from error
-        own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
-        where = f"operator {declared.name!r}: {earlier.where}"
-        recorded, origin = earlier.operator(self._name or declared.name, where, own_store)
+            where = f"operator {declared.name!r}: {earlier.where}"
+            recorded, origin = earlier.operator(self._name or declared.name, where, own_store)
+        except (InvalidRequest, Incompatible) as error:  # deleted since, or gone on, perhaps
+            if HAS_BEGUN in str(error):
+                raise
+            kind = InvalidRequest if isinstance(error, InvalidRequest) else Incompatible
+            raise kind(f"operator {declared.name!r}: restore: {error}. {HAS_BEGUN}") from error
         return continued(recorded, declared, origin, self._changes)
 
     def _earlier(self, session: Any) -> Earlier:

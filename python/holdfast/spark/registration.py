@@ -1,10 +1,9 @@
 """Registers operators: each with its record, and as one of those with which its query begins.
 
 Whoever comes first writes it: the workers at an operator's first task, or, of what begins with the state of an earlier
-query, the driver's `write_exactly_once`, as soon as the query has an id (the writer of another query does not tell
-which operators stand in it). A first batch without rows has no task, and would leave no word of
-what the query begins with: a program that left ``restore`` out after it would begin with nothing. Safe for several
-threads.
+query, the driver's `write_exactly_once`, as soon as the query has an id; the writer of another query does not tell
+which operators stand in it. A first batch without rows has no task, and would leave no word of what the query begins
+with: a program that left ``restore`` out after it would begin with nothing. Safe for several threads.
 """
 
 from __future__ import annotations
