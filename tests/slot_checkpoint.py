@@ -13,7 +13,6 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from tests.by_key import by_key
 from tests.checkpoint_driver import OPERATOR, SMALL, SlotDriver, operator_record, some_rows
 from tests.faults import owned_oracle
 from tests.spark_files import SparkFiles

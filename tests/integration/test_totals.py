@@ -125,14 +125,9 @@ def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: S
     greatest: dict[str, int] = {}
     assert len(output) == len(batches)
     for table, totals in zip(output, expected(batches)):
-<<<<<<< HEAD
         found = by_user(table)
         assert found.keys() == totals.keys()
         for user, rows in found.items():
-=======
-        assert by_user(table).keys() == totals.keys()
-        for user, rows in by_user(table).items():
->>>>>>> h-oracles1
             assert [amount for amount, _ in rows] == [total for _, total in totals[user]]
             for amount, total in rows:
                 greatest[user] = max(greatest.get(user, amount), amount)
