@@ -97,7 +97,6 @@ def test_a_key_at_a_time(stream: FileStream) -> None:
     output = stream.run(hf.keyed("user", CountsByKey(), TOTALS, name="counts"))
     assert len(output) == len(batches)
     seen: dict[str, int] = {}
-    assert len(output) == len(batches)
     for batch, table in zip(batches, output):
         found = {row["user"]: (row["amount"], row["total"]) for row in table.to_pylist()}
         assert len(found) == len(table), "each key once"
@@ -123,7 +122,6 @@ def test_several_operators_in_one_query_do_not_meet(stream: FileStream, spark: S
     output = stream.run(both)
     assert len(output) == len(batches)
     greatest: dict[str, int] = {}
-    assert len(output) == len(batches)
     for table, totals in zip(output, expected(batches)):
         found = by_user(table)
         assert found.keys() == totals.keys()
