@@ -219,7 +219,10 @@ class KafkaQuery:
         wait_until_stable(self.servers, self.topic, within_s=120.0)
 
     def check(self) -> None:
-        """A read_committed reader sees each row once, in order, and whole attempts only: those of the records."""
+        """A read_committed reader sees each row once, in order, and whole attempts only: those of the records. And all
+        that was to happen has happened.
+        """
+        assert not self._strikes, f"nothing reached {sorted(self._strikes)}"
         messages = read_messages(self.servers, self.topic)  # all is committed, so nothing is waited for
         found = [(message.partition(), message.value().decode().split()) for message in messages]
         rows = [(partition, *map(int, told[:3])) for partition, told in found]

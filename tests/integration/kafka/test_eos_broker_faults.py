@@ -368,6 +368,7 @@ def test_a_zombie_task_that_takes_the_name_of_what_was_committed_does_not_make_i
 
     query.strike("after_commit", wake_up)
     query.start()
+    assert crashes(query.ends) == 1
     assert query.start() is None
     query.check()
 
@@ -505,6 +506,7 @@ def test_names_of_drivers_long_ago_are_left_alone_so_that_kafka_forgets_them(
         query.strike("before_record", query.crash)
         query.start()
     assert query.start() is None
+    assert crashes(query.ends) == EPOCHS_FENCED + 4
     assert max(fenced) == fenced[-1] <= EPOCHS_FENCED * query.partitions
     query.check()
 
@@ -519,9 +521,12 @@ def test_a_query_that_comes_back_when_kafka_has_forgotten_its_transactions(tmp_p
     }
     with KafkaBroker(settings=settings) as broker:
         topic = KafkaWorld(broker).topic(partitions=2)
-        query = KafkaQuery(broker.bootstrap_servers, topic, tmp_path, batches=2)
-        query.strike(stopped, query.crash)
+        query = KafkaQuery(broker.bootstrap_servers, topic, tmp_path, batches=2, options={**_SECONDS})
+        killed = stopped != "in good order"
+        if killed:
+            query.strike(stopped, query.crash)
         query.start()
+        assert crashes(query.ends) == killed
         known = Transactions({"bootstrap.servers": query.servers}, 30_000)
         eventually(lambda: not known.listing(".*"))
         query.batches = 4

@@ -123,6 +123,7 @@ def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(ma
         query.strike(step, query.crash, batch=query.batch)
         query.start()
     query.run_to_the_end()
+    assert crashes(query.ends) == 3
     query.check()
 
 
@@ -143,6 +144,7 @@ def test_a_topic_that_is_deleted_before_the_commit_is_not_taken_for_written(make
             assert isinstance(end, InvalidRequest), repr(end)
             kafka.topic(partitions=2, name=query.topic)
         query.run_to_the_end()
+        assert crashes(query.ends) == 1
         query.check()
 
     side_by_side(partial(strike, "after_record", False), partial(strike, "after_record", True))
@@ -200,6 +202,7 @@ def test_a_witness_topic_that_was_made_again_leaves_each_transaction_to_a_person
         when_undecided=dict.fromkeys(names, "lost"),
     )  # fmt: skip
     query.run_to_the_end()
+    assert crashes(query.ends) == 1
     query.check()
 
 
@@ -363,6 +366,7 @@ def test_readers_do_not_wait_for_what_a_sink_of_another_name_left_open(
     query.start()
     query.sink = renamed(query, **changed)
     query.run_to_the_end()
+    assert crashes(query.ends) == 1
     query.check()
 
 
