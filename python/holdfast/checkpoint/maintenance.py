@@ -149,10 +149,9 @@ class Maintenance:
             if self._needs_snapshot(handle, _LATE_FACTOR):
                 self._run_if_free(task)
             elif task.retention and not self._has_retained:
-                with self._context.folder.maintenance_lock() as is_mine:
-                    if is_mine:
-                        self._check_alone(handle)
-                        self._retain(task)
+                # In storage only, where no lock is asked for: a background that meets a held one gives way.
+                self._check_alone(handle)
+                self._retain(task)
         except HoldfastError as error:
             self._failed(handle, error)
 
