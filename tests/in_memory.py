@@ -1,5 +1,6 @@
 """Runs a command whose temporary files lie in memory, where that is large: half of the time of the tests that start no
-JVM is waiting for a disk to say that it has what it was given. ``python -m tests.in_memory <command>``.
+JVM is waiting for a disk to say that it has what it was given, and much of the others'.
+``python -m tests.in_memory <command>``.
 """
 
 from __future__ import annotations

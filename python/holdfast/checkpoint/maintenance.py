@@ -145,8 +145,8 @@ class Maintenance:
                     self._fold(handle)
             if not self._may_try:
                 return
-            self._is_retention_due |= task.retention
             if self._needs_snapshot(handle, _LATE_FACTOR):
+                self._is_retention_due |= task.retention
                 self._run_if_free(task)
             elif task.retention and not self._has_retained:
                 # In storage only, where no lock is asked for: a background that meets a held one gives way.

@@ -15,11 +15,8 @@ from holdfast.checkpoint.handle import StoredHandle
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
-from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkState, unreadable
+from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkReader, SparkState, unreadable
 from holdfast.storage import FileStore
-
-#: Of a checkpoint, a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
-SparkReader = Callable[[CommittedBatch, int], list[str]]
 
 
 @dataclass(frozen=True)
@@ -103,13 +100,9 @@ class Committed:
         found: dict[str, dict[int, StoredHandle]] = {}
         without_state = 0
         for operator in self._state.operators():
-            if reason is None:
-                texts = list(self._state.texts(operator, batch.batch_id + 1, batch.partitions))
-            else:
-                assert self._spark_reader is not None  # refused before
-                if lacking := self._state.lacking(operator, batch.partitions):
-                    raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{min(lacking)}. {CUT_OFF}")
-                texts = self._spark_reader(batch, operator.number)
+            if reason is not None and (lacking := self._state.lacking(operator, batch.partitions)):
+                raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{min(lacking)}. {CUT_OFF}")
+            texts = self._state.texts_after(operator, batch, self._spark_reader)
             without_state += not texts
             if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):
                 continue  # of another program's applyInPandasWithState, in the same query

@@ -10,19 +10,16 @@ no record of the query, and Spark has more stateful operators than there are rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from holdfast.checkpoint import StoredHandle
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.spark.declared_operators import Known
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
-from holdfast.spark_files.state import HANDLE_FORMAT, SparkState, unreadable
+from holdfast.spark_files.state import HANDLE_FORMAT, SparkReader, SparkState, unreadable
 from holdfast.storage import FileStore
 
 _LOGGER = logging.getLogger("holdfast.spark")
-
-#: Of a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
-SparkReader = Callable[[CommittedBatch, int], list[str]]
 
 
 def check_folders(checkpoint: FileStore, query_id: str, known: Known, spark_reader: SparkReader | None) -> None:
@@ -71,11 +68,7 @@ def _begun(state: SparkState, batch: CommittedBatch, spark_reader: SparkReader |
         _LOGGER.info("whether the operators' state is where this program says is not known: %s", reason)
         return
     for operator in state.operators():
-        if reason is None:
-            texts = list(state.texts(operator, batch.batch_id + 1, batch.partitions))
-        else:
-            assert spark_reader is not None  # asked before
-            texts = spark_reader(batch, operator.number)
+        texts = state.texts_after(operator, batch, spark_reader)
         yield {StoredHandle.from_text(text).operator for text in texts if HANDLE_FORMAT in text.encode()}
 
 

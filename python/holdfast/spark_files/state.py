@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import Corrupt, Incompatible
+from holdfast.spark_files.logs import CommittedBatch
 from holdfast.spark_files.lz4_blocks import decompress
 from holdfast.storage import FileStore
 
@@ -48,6 +49,9 @@ _ROWS_BYTES_MAX = 1 << 30
 CUT_OFF = (
     "Files of Spark's state are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
 )
+
+#: Of a batch and the number of a stateful operator: the texts of all states. Spark's own reader.
+SparkReader = Callable[[CommittedBatch, int], list[str]]
 
 Rows = dict[bytes, bytes]
 Changes = list[tuple[bytes, bytes | None]]  #: value None: the key is gone
@@ -149,6 +153,15 @@ class SparkState:
                 text = _handle_text(value, f"state/{operator.number}/{partition} in {self._store.uri}")
                 if text is not None:
                     yield text
+
+    def texts_after(
+        self, operator: SparkOperator, batch: CommittedBatch, spark_reader: SparkReader | None
+    ) -> list[str]:
+        """Those after a batch: read here where its conf is known, otherwise by Spark. Raises as :meth:`texts`."""
+        if unreadable(batch.conf) is None:
+            return list(self.texts(operator, batch.batch_id + 1, batch.partitions))
+        assert spark_reader is not None, "who has none asks whether it is readable"
+        return spark_reader(batch, operator.number)
 
     def rows(self, operator: int, partition: int, version: int) -> Rows:
         """All rows of a partition at a version. Raises as :meth:`texts`."""
