@@ -84,6 +84,19 @@ def test_an_operator_of_another_name_and_number_of_slots_is_told(program: Progra
         program.run("sums")
 
 
+def test_so_it_is_in_the_session_that_declared_it_under_its_first_name(
+    program: Program, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A notebook whose cell was edited: the first name has a record, and the query has no such operator any more."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    program.run_exactly_once(tmp_path / "out")
+    program.stream.write(EVENTS)
+    spark.conf.set("spark.sql.shuffle.partitions", "8")
+    renamed = program.stream.events().transform(hf.keyed("user", RunningTotal(), TOTALS, name="sums"))
+    with pytest.raises(hf.Incompatible, match="'totals': .*declares no operator of that name, but 'sums'"):
+        hf.write_exactly_once(renamed, hf.FileSink(str(tmp_path / "out")), checkpoint=program.stream.checkpoint)
+
+
 def test_workers_tell_a_folder_that_has_nothing_from_a_damaged_one(program: Program, tmp_path: Path) -> None:
     """Of a query that Spark's own start() has started."""
     program.run()

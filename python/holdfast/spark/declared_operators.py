@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Set
 from dataclasses import dataclass
 
 from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
@@ -45,6 +46,12 @@ class Known:
     recorded: frozenset[str]
     unrecorded: tuple[tuple[str, str], ...]
     is_all: bool
+
+    def of(self, names: Set[str]) -> Known:
+        """Of these operators, where they are known to be all of a query's: what else was declared is another query's,
+        or an operator of this one under the name that it had before, in a notebook.
+        """
+        return Known(self.recorded & names, tuple(one for one in self.unrecorded if one[1] in names), self.is_all)
 
 
 def declare(plan: OperatorPlan) -> None:

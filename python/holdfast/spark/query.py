@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
@@ -215,9 +215,12 @@ def _warn_if_elsewhere(checkpoint: str) -> None:
     )
 
 
-def check_checkpoint(store: FileStore, checkpoint: str, session: SparkSession | None) -> None:
+def check_checkpoint(
+    store: FileStore, checkpoint: str, session: SparkSession | None, operators: Sequence[tuple[str, str]] = ()
+) -> None:
     """Compares the operators that were declared with a checkpoint, where it is no new one. ``checkpoint``: as it was
-    given. ``session``: reads Spark's own state, where only Spark can.
+    given. ``session``: reads Spark's own state, where only Spark can. ``operators``: those within the query, where that
+    is known.
 
     Raises
     ------
@@ -228,7 +231,10 @@ def check_checkpoint(store: FileStore, checkpoint: str, session: SparkSession | 
     if store.get("metadata") is not None:
         query_id = spark_query_id(store)
         spark_reader = None if session is None else partial(state_texts, session, checkpoint)
-        check_folders(store, query_id, check_declared(query_id), spark_reader)
+        known = check_declared(query_id)
+        if operators:
+            known = known.of({name for name, _ in operators})
+        check_folders(store, query_id, known, spark_reader)
 
 
 class Query(StreamingQuery):

@@ -85,7 +85,7 @@ def _nothing_there(names: list[str], where: str, query_id: str, known: Known) ->
         )
     declared = ", ".join(sorted({repr(other) for _, other in known.unrecorded}))
     return Incompatible(
-        f"{said}this program declares no operator of that name, but {declared}, of which there is nothing: a name is "
+        f"{said}this query declares no operator of that name, but {declared}, of which there is nothing: a name is "
         f"for an operator's whole life. Nothing was changed. Give it the name that it had; or begin with a new "
         f"checkpoint, with restore=hf.Restore(…).operator({name!r}) (docs/guide/rescale.md): with this one the "
         f"operator would begin with nothing"

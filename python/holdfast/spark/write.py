@@ -119,7 +119,7 @@ def write_exactly_once(
         try_out(store)
     except InvalidRequest as error:
         raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
-    check_checkpoint(store, os.fspath(checkpoint), df.sparkSession)
+    check_checkpoint(store, os.fspath(checkpoint), df.sparkSession, operators)
     store.create_if_absent("holdfast/README.txt", _README)
     routes = _with_storage(routes, storage)
     for route in routes:
