@@ -5,17 +5,15 @@ Spark's own files in them are compressed, and its rows laid out, by Spark.
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from tests.by_key import by_key
+from tests.older_archives import OLDER, name_of, unpack
 
 import holdfast as hf
 from holdfast.errors import Corrupt
-
-OLDER = Path(__file__).resolve().parents[1] / "golden" / "older"
 
 
 def _shown(folder: Path, batch_id: int) -> dict[str, dict[str, int]]:
@@ -25,10 +23,9 @@ def _shown(folder: Path, batch_id: int) -> dict[str, dict[str, int]]:
     return {row["user"]: row for row in sorted(rows, key=lambda row: int(row["seq"]))}
 
 
-@pytest.mark.parametrize("archive", sorted(OLDER.glob("*.tar.gz")), ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("archive", OLDER, ids=name_of)
 def test_every_committed_batch_is_what_its_sink_shows(tmp_path: Path, archive: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(archive, tmp_path)
     with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
         assert checkpoint.verify().whole
         versions = checkpoint.versions()
@@ -44,8 +41,7 @@ def test_every_committed_batch_is_what_its_sink_shows(tmp_path: Path, archive: P
 @pytest.mark.parametrize("archive", ["999c060-idle", "999c060-mid_commit"])
 def test_a_copy_that_was_cut_off_is_never_whole_with_less(tmp_path: Path, archive: str) -> None:
     """After each file of Spark's state, in the order in which rsync copies."""
-    with tarfile.open(OLDER / f"{archive}.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(next(path for path in OLDER if name_of(path) == archive), tmp_path)
 
     def rows() -> dict[str, int]:
         with hf.Checkpoint(tmp_path / "checkpoint", state=tmp_path / "state") as checkpoint:

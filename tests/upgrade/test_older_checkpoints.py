@@ -5,11 +5,10 @@ had left in Kafka, which happens once more at a new broker before today's code s
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
-from tests.spark_sessions import ROOT
+from tests.older_archives import OLDER, name_of, unpack
 from tests.upgrade.judge import ROWS_A_BATCH, judge
 from tests.upgrade.kafka_past import KafkaPast
 from tests.upgrade.make_checkpoints import TOPIC, todays_code_goes_on
@@ -18,25 +17,21 @@ from holdfast.testing import KafkaBroker
 
 pytestmark = pytest.mark.spark
 
-OLDER = sorted((ROOT / "tests" / "golden" / "older").glob("*.tar.gz"))
 #: What a start has most to do with; the others are for the night.
 SHORT = ("mid_commit",)
 LAST_BATCH = 9
 
 
 def _cases() -> list[object]:
-    return [
-        pytest.param(path, id=path.name.removesuffix(".tar.gz"), marks=[] if _is_short(path) else [pytest.mark.slow])
-        for path in OLDER
-    ]
+    return [pytest.param(path, id=name_of(path), marks=[] if _is_short(path) else [pytest.mark.slow]) for path in OLDER]
 
 
 def _is_short(path: Path) -> bool:
-    return path.name.removesuffix(".tar.gz").endswith(SHORT)
+    return name_of(path).endswith(SHORT)
 
 
 def test_there_are_checkpoints_of_each_step() -> None:
-    steps = {path.name.removesuffix(".tar.gz").partition("-")[2] for path in OLDER}
+    steps = {name_of(path).partition("-")[2] for path in OLDER}
     assert {"idle", "before_record", "after_record", "mid_commit", "after_commit"} <= steps
 
 
@@ -44,8 +39,7 @@ def test_there_are_checkpoints_of_each_step() -> None:
 def test_a_checkpoint_that_earlier_code_wrote_goes_on_with_nothing_lost_and_nothing_twice(
     older: Path, tmp_path: Path
 ) -> None:
-    with tarfile.open(older) as archive:
-        archive.extractall(tmp_path, filter="data")  # with the times of the files, by which runs and strays are told
+    unpack(older, tmp_path)
     with KafkaBroker() as broker:
         KafkaPast.read(tmp_path / "past.json").happen(broker.bootstrap_servers)
         todays_code_goes_on(tmp_path, broker.bootstrap_servers, LAST_BATCH)
