@@ -7,13 +7,14 @@ The limit is lowered to 1,500 bytes: of what is read by tables that refuse more,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.unit.state_bench import bind, make_context, make_store, purchases
+from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
@@ -346,3 +347,30 @@ def test_what_does_not_fit_in_any_part_is_told(monkeypatch: pytest.MonkeyPatch) 
         given.add(pd.DataFrame([(1, b"." * (LIMIT + 1), None)] * 3, columns=WIDE.names))
     with pytest.raises(InvalidRequest, match=r"column 'number': expected int64, found 'one' \(str\)"):
         given.add(pd.DataFrame([(1, b"." * 100, None)] * 30 + [("one", b"", None)] * 3, columns=WIDE.names))
+
+
+@pytest.mark.parametrize("form", ["dicts", "batches", "frames", "few among small ones"])
+def test_rows_that_are_large_do_not_wait_for_thousands_of_others(form: str) -> None:
+    """Ten thousand rows of 1 MB waited together, where one worker may have a gigabyte."""
+    large, rows, ahead = "x" * (1 << 20), 400, []
+    ctx, given, left = make_context(), 0, 0
+
+    class Large(hf.KeyedProcessor):
+        def process(self, key: tuple[Any, ...], table: pa.Table, ctx: hf.Context) -> Iterator[Any]:
+            nonlocal given
+            for _ in range(rows):
+                if form == "few among small ones":
+                    yield from ({"user": "small"} for _ in range(20))
+                row = {"user": f"{large}{given}"}
+                if form == "batches":
+                    yield pa.RecordBatch.from_pylist([row], USER)
+                else:
+                    yield pd.DataFrame([row]) if form == "frames" else row
+                given += 1
+                ahead.append(given - left)
+
+    with bind(Large(), USER) as bound:
+        for _, batch in chain(bound.process(purchases(["ada"], [1]), ctx), bound.finish(ctx)):
+            left += len([value for value in batch["user"].to_pylist() if value != "small"])
+    assert left == rows
+    assert max(ahead) <= 200

@@ -25,6 +25,10 @@ from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper,
 UNDIVIDED_BYTES = 64 << 20
 #: Rows that wait as Python values at once; and of which, in whatever form, it is time to hand over what there is.
 ROWS_WAITING_MAX = 10_000
+#: So it is of so many bytes. One row in a while is looked at, each one where they are large.
+BYTES_WAITING_MAX = 64 << 20
+_ROWS_UNSEEN_MAX = 61  # a prime, lest it be a row of the same kind each time
+_BYTES_UNSEEN_MAX = 1 << 20
 
 
 def pieces_of(produced: Iterable[Any]) -> Iterable[Any]:
@@ -56,15 +60,18 @@ class OutputRows:
         #: Of the columns whose values Python can change: what the type keeps of a value is a copy.
         self._keepers = {at: keeper(field.type) for at, field in enumerate(schema) if _is_mutable(field.type)}
         self._required = {at for at, field in enumerate(schema) if has_required_fields(field.type)}
+        self._grows = any(not is_type.is_primitive(storage_type(field.type)) for field in schema)
         self._kind: type | None = None
         self._pieces: list[Any] = []  # all of self._kind, waiting to be converted
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0  # since the last drain
+        self._bytes = 0  # about, of these
+        self._seen_rows = self._look_at_rows = 0  # how many there were, and will be, when one is looked at
 
     @property
     def is_full(self) -> bool:
         """Whether there is so much that it should be drained before more comes."""
-        return self._rows >= ROWS_WAITING_MAX
+        return self._rows >= ROWS_WAITING_MAX or self._bytes >= BYTES_WAITING_MAX
 
     def add(self, produced: Any) -> None:
         """Takes one piece, or an iterable of pieces.
@@ -92,7 +99,8 @@ class OutputRows:
     def drain(self) -> list[pa.RecordBatch]:
         """All rows since the last call, in the output schema, in batches that are not empty."""
         self._convert()
-        batches, self._batches, self._rows = self._batches, [], 0
+        batches, self._batches = self._batches, []
+        self._rows = self._bytes = self._seen_rows = self._look_at_rows = 0
         return batches
 
     def _kind_of(self, piece: Any) -> type | None:
@@ -108,18 +116,30 @@ class OutputRows:
             self._convert()
             self._kind = kind
         if kind is dict or kind is tuple:
-            self._pieces.append(self._row(piece, kind))
+            row = self._row(piece, kind)
+            self._pieces.append(row)
             self._rows += 1
+            if self._rows >= self._look_at_rows and self._grows:
+                self._look_at(row, 1)
             return
         if not len(piece) and not len(piece.columns):
             return  # made of an empty list: there was no row to say which columns there are
         self._rows += len(piece)
+        if self._rows >= self._look_at_rows and len(piece):
+            self._look_at(piece, len(piece))
         if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:
             self._pieces.append(piece.copy())
             if self._keepers:  # a frame's copy shares the lists in its cells
                 self._convert()
+
+    def _look_at(self, piece: Any, rows: int) -> None:
+        """Takes the rows since the last look to be as large as those of this piece, and says when to look again."""
+        row_bytes = max(_size_bytes(piece) / rows, 1)
+        self._bytes += int(row_bytes * (self._rows - self._seen_rows))
+        self._seen_rows = self._rows
+        self._look_at_rows = self._rows + max(1, min(int(_BYTES_UNSEEN_MAX / row_bytes), _ROWS_UNSEEN_MAX))
 
     def _convert(self) -> None:
         pieces, self._pieces = self._pieces, []
