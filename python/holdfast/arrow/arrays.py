@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast.arrow.types import is_list
+from holdfast.arrow.types import is_list, unencoded
 
 
 def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
@@ -20,6 +20,8 @@ def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array,
     Arrow's own cast of nested values would fill a missing field with nulls, reads what lies below nulls, and before
     pyarrow 21 knows fields by their places.
     """
+    if array.type.equals(expected):
+        return array
     array = decoded(array.storage if isinstance(array, pa.ExtensionArray) else array)
     found = array.type
     if found.equals(expected):
@@ -61,14 +63,22 @@ def size_bytes(batch: pa.RecordBatch) -> int:
 
 
 def combined(values: Any) -> pa.Array:
-    """One array of a chunked one."""
+    """One array of a chunked one.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        It would be longer than its offsets can say.
+    """
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
         return values.chunk(0)
     if not values.num_chunks:
         return pa.array([], values.type)
-    return pa.concat_arrays([decoded(chunk) for chunk in values.chunks])
+    # Each chunk has a dictionary of its own, and Arrow makes one of them only where its indices are wide enough.
+    plain = unencoded(values.type)
+    return pa.concat_arrays([by_parts(chunk, plain, pa.Array.cast) for chunk in values.chunks])
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -246,16 +246,15 @@ class OutputRows:
         found: pa.Schema = pieces[0].schema
         batches: list[pa.RecordBatch] = []
         if found.equals(self._schema):
-            for batch in _batches(_together(pieces)):
+            for batch in _batches(pieces):
                 if batch.num_rows:
                     self._check_nulls(batch.columns)
                     batches.append(batch)
             return batches
         self._check_names(found.names, "a batch")
-        for batch in _batches(_together(pieces)):
-            columns = [batch.column(found.get_field_index(name)) for name in self._names]
-            batches += self._batch_of(self._cast_columns(columns))
-        return batches
+        whole = pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else pa.Table.from_batches(pieces)
+        columns = [whole.column(found.get_field_index(name)) for name in self._names]
+        return self._batch_of(self._cast_columns(columns))
 
     def _from_frames(self, frames: list[Any]) -> list[pa.RecordBatch]:
         import pandas
@@ -298,17 +297,11 @@ def _is_mutable(type: pa.DataType) -> bool:
     return any(family(storage_type(type)) for family in families)
 
 
-def _together(pieces: list[Any]) -> pa.RecordBatch | pa.Table:
-    """Batches, or tables, of one schema as one; the only one as it is."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else one_batch(pieces)
-
-
-def _batches(piece: Any) -> list[pa.RecordBatch]:
-    if isinstance(piece, pa.RecordBatch):
-        return [piece]
-    batches: list[pa.RecordBatch] = piece.combine_chunks().to_batches()
+def _batches(pieces: list[Any]) -> list[pa.RecordBatch]:
+    """Batches, or tables, of the output's schema as few batches; the only one as it is."""
+    if isinstance(pieces[0], pa.RecordBatch):
+        return [one_batch(pieces)]
+    batches: list[pa.RecordBatch] = pa.concat_tables(pieces).combine_chunks().to_batches()
     return batches
 
 
@@ -322,7 +315,7 @@ def _halves(pieces: list[Any]) -> list[list[Any]]:
     middle = len(piece) // 2
     if is_frame(piece):
         return [[piece.iloc[:middle]], [piece.iloc[middle:]]]
-    batches = _batches(piece)
+    batches = piece.to_batches() if isinstance(piece, pa.Table) else [piece]
     if len(batches) > 1:
         return _halves(batches)
     return [[copied(batches[0][:middle])], [copied(batches[0][middle:])]]  # casts refuse the rows around for their size
