@@ -70,21 +70,19 @@ def is_missing(value: Any) -> bool:
     )
 
 
-def python_of(array: pa.Array, what: str) -> list[Any]:
-    """An array as Python values.
+def python_of(array: pa.Array, what: str, instead: str = "use it in arrays, in a BatchProcessor") -> list[Any]:
+    """An array as Python values. ``instead``: what whoever has others should do.
 
     Raises
     ------
     InvalidRequest
-        A value that Python has no value for: a year past 9999, nanoseconds of a time of day.
+        A value that Python has no value for: a year past 9999, nanoseconds of a time of day, text that is not UTF-8.
     """
     try:
         _check_times(array)
         values: list[Any] = array.to_pylist()
     except CONVERSION_ERRORS as error:
-        raise InvalidRequest(
-            f"{what}: a value of {array.type} has no Python value ({error}); use it in arrays, in a BatchProcessor"
-        ) from None
+        raise InvalidRequest(f"{what}: a value of {array.type} has no Python value ({error}); {instead}") from None
     return values
 
 
