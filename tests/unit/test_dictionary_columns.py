@@ -15,6 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.state import outputs
 from holdfast.state.arrays import to_array
 from holdfast.state.outputs import OutputRows
+from holdfast.state.python_values import python_of
 from holdfast.testing import Harness
 
 OUT = pa.schema([("user", pa.string()), ("tag", pa.string())])
@@ -158,6 +159,25 @@ def test_chunks_that_no_one_array_holds_are_refused_by_their_state() -> None:
     with pytest.raises(InvalidRequest, match="state 'value', values: expected values that one array holds"):
         with bind(Keeps(), OUT) as bound:
             list(bound.process(purchases(["a", "b"], [1, 2]), make_context()))
+
+
+def test_a_fold_of_ones_own_is_not_given_times_cut_short() -> None:
+    """Of the words of a dictionary the nanoseconds were cut off, and nobody was told."""
+    times = pa.array([1000, 1], pa.int64()).cast(pa.time64("ns")).dictionary_encode()
+
+    class Folds(hf.BatchProcessor):
+        latest = hf.ReducingState(pa.time64("ns"), lambda one, other: other)
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.latest.add_only(batch, times[: len(batch)])
+
+    with bind(Folds(), OUT) as bound:
+        list(bound.process(purchases(["a"], [1]), make_context()))
+    with pytest.raises(InvalidRequest, match="state 'latest', values: a value of .* has no Python value"):
+        with bind(Folds(), OUT) as bound:
+            list(bound.process(purchases(["a", "b"], [1, 2]), make_context()))
+    with pytest.raises(InvalidRequest, match="lists: a value of .* has no Python value"):
+        python_of(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), times), "lists")
 
 
 def test_a_harness_takes_a_table_of_several_dictionaries() -> None:

@@ -52,6 +52,11 @@ def decoded(array: pa.Array) -> pa.Array:
     return array
 
 
+def wholly_decoded(array: pa.Array) -> pa.Array:
+    """The array itself, without those variants at any depth."""
+    return by_parts(array, unencoded(array.type), pa.Array.cast)
+
+
 def size_bytes(rows: pa.RecordBatch | pa.Array) -> int:
     """About the memory of a batch's rows, or of an array. Older pyarrow (seen with 18) does not know it of views: then
     all that its buffers hold, of which its rows may be a part.
@@ -103,8 +108,7 @@ def combined(values: Any) -> pa.Array:
     if not values.num_chunks:
         return pa.array([], values.type)
     # Each chunk has a dictionary of its own, and Arrow makes one of them only where its indices are wide enough.
-    plain = unencoded(values.type)
-    return pa.concat_arrays([by_parts(chunk, plain, pa.Array.cast) for chunk in values.chunks])
+    return pa.concat_arrays([wholly_decoded(chunk) for chunk in values.chunks])
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import wholly_decoded
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import CONVERSION_ERRORS, cast, castable
 
@@ -79,8 +80,9 @@ def python_of(array: pa.Array, what: str, instead: str = "use it in arrays, in a
         A value that Python has no value for: a year past 9999, nanoseconds of a time of day, text that is not UTF-8.
     """
     try:
-        _check_times(array)
-        values: list[Any] = array.to_pylist()
+        plain = wholly_decoded(array)
+        _check_times(plain)
+        values: list[Any] = plain.to_pylist()
     except CONVERSION_ERRORS as error:
         raise InvalidRequest(f"{what}: a value of {array.type} has no Python value ({error}); {instead}") from None
     return values
