@@ -71,6 +71,11 @@ def is_missing(value: Any) -> bool:
     )
 
 
+def is_null(value: Any) -> bool:
+    """Whether this is null: None, a word of theirs for it, or a null of Arrow's."""
+    return value is None or is_missing(value) or (isinstance(value, pa.Scalar) and not value.is_valid)
+
+
 def python_of(array: pa.Array, what: str, instead: str = "use it in arrays, in a BatchProcessor") -> list[Any]:
     """An array as Python values. ``instead``: what whoever has others should do.
 
