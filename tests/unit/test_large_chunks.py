@@ -7,12 +7,15 @@ The limit is lowered to 1,500 bytes: of what is read by tables that refuse more,
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
@@ -20,6 +23,7 @@ import holdfast as hf
 from holdfast.errors import InvalidRequest
 from holdfast.state import keyed_scope, outputs
 from holdfast.state.keyed_values import FoldedByCore
+from holdfast.state.sizes import rows_bytes
 
 LIMIT = 1500
 USERS = [f"user-{number:02}" for number in range(23)]
@@ -374,3 +378,78 @@ def test_rows_that_are_large_do_not_wait_for_thousands_of_others(form: str) -> N
             left += len([value for value in batch["user"].to_pylist() if value != "small"])
     assert left == rows
     assert max(ahead) <= 200
+
+
+NUMBERS = np.zeros((1, 1 << 11))  # 16 KiB
+TEXT = "x" * (1 << 14)
+
+
+def cell(*values: Any) -> Any:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+#: Columns of one row of 16 KiB, of which getsizeof says little.
+SMALL_TO_PYTHON: dict[str, tuple[pa.DataType, Callable[[], Any]]] = {
+    "views of numpy": (pa.list_(pa.float64()), lambda: list(NUMBERS)),
+    "arrays in arrays": (
+        pa.list_(pa.list_(pa.float64())),
+        lambda: [cell(NUMBERS[0][: 1 << 10], NUMBERS[0][1 << 10 :])],
+    ),
+    "objects in arrays": (pa.list_(pa.string()), lambda: [cell(TEXT)]),
+    "sets": (pa.list_(pa.string()), lambda: [{TEXT}]),
+    "deques": (pa.list_(pa.string()), lambda: [deque([TEXT])]),
+    "map keys": (pa.map_(pa.string(), pa.string()), lambda: [{TEXT: ""}]),
+    "ranges": (pa.list_(pa.int64()), lambda: [range(1 << 11)]),
+    "memoryviews": (pa.binary(), lambda: [memoryview(NUMBERS[0]).cast("B")]),
+    "scalars of Arrow": (pa.string(), lambda: [pa.scalar(TEXT)]),
+    "words of Arrow": (pa.string(), lambda: [pa.array([TEXT]).dictionary_encode()[0]]),
+    "arrays of Arrow": (pa.list_(pa.string()), lambda: [pa.array([TEXT])]),
+    "categories": (pa.string(), lambda: pd.Series([TEXT]).astype("category")),
+    "texts of pandas": (pa.string(), lambda: pd.Series([TEXT], dtype="string[python]")),
+    "texts of Arrow": (pa.string(), lambda: pd.Series([TEXT], dtype="string[pyarrow]")),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_TO_PYTHON)
+def test_rows_are_as_large_as_what_is_made_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view of 160 kB is 112 bytes to getsizeof: of frames of such, ten thousand rows waited together."""
+    monkeypatch.setattr(outputs, "BYTES_WAITING_MAX", 1 << 20)
+    monkeypatch.setattr(outputs, "_BYTES_UNSEEN_MAX", 1 << 14)
+    type, column = SMALL_TO_PYTHON[kind]
+    given, rows = outputs.OutputRows(pa.schema([("number", pa.int64()), ("large", type)])), 0
+    while not given.is_full and rows < 200:
+        rows += 1
+        given.add(pd.DataFrame({"number": [rows], "large": column()}))
+    assert 40 <= rows <= 70
+    assert sum(batch.nbytes for batch in given.drain()) >= rows << 14
+
+
+@pytest.mark.parametrize("encode", [pa.Array.dictionary_encode, pc.run_end_encode])
+@pytest.mark.parametrize("wrap", [None, "list", "struct", "map"])
+def test_words_are_as_large_as_often_as_they_are_there(encode: Any, wrap: str | None) -> None:
+    column: Any = encode(pa.array(["small", *["x" * (1 << 16)] * 32, "small"]))[1:33]
+    words = ends = pa.array(range(33), pa.int32())
+    if wrap == "list":
+        column = pa.ListArray.from_arrays(ends, column)
+    elif wrap == "struct":
+        column = pa.StructArray.from_arrays([column], ["word"])
+    elif wrap == "map":
+        column = pa.MapArray.from_arrays(ends, words[:32], column)
+    found = rows_bytes(pa.table({"words": column}))
+    assert 32 << 16 <= found <= 33 << 16
+    assert 16 << 16 <= rows_bytes(pa.table({"words": column[:16]})) <= 17 << 16
+
+
+def test_words_that_no_one_array_holds_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a word that is there many times, only the one was counted: too little to try less of them."""
+    monkeypatch.setattr(outputs, "to_array", limited("to_array"))
+    monkeypatch.setattr(outputs, "UNDIVIDED_BYTES", 500)
+    words = pa.array(["x" * 90] * 53).dictionary_encode()
+    for given in (pa.table({"user": words}).to_batches()[0], pd.DataFrame({"user": words.to_pandas()})):
+        rows = outputs.OutputRows(USER)
+        rows.add(given)
+        found = rows.drain()
+        assert len(found) > 1
+        assert [word for batch in found for word in batch["user"].to_pylist()] == ["x" * 90] * 53

@@ -166,3 +166,39 @@ def test_any_steps_of_any_keys_are_those_of_python_lists(batches: list[list[tupl
     check = Steps()
     steps = [[("get", None)]]
     run(check, [purchases(list("abc"), [0, 0, 0])], USER, store)
+
+
+@pytest.mark.parametrize("null", [None, pd.NA, pa.scalar(None, pa.list_(pa.int64()))], ids=repr)
+def test_update_with_null_clears_in_both_forms(null: Any) -> None:
+    """Key by key it was refused, and the batch lost, though the guide says that null clears."""
+
+    class ByKey(hf.KeyedProcessor):
+        clicks = hf.ListState(pa.int64())
+        slot = hf.OperatorState(pa.int64(), redistribution="split")
+
+        def process(self, key: tuple[Any, ...], rows: pa.Table, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+            self.clicks.add(1)
+            self.clicks.update(null)
+            assert self.clicks.get() == []
+            self.clicks.add(2)
+            self.slot.add(1)
+            self.slot.update(null)
+            self.slot.add(2)
+            yield {"user": f"{self.clicks.get()} {self.slot.get()}"}
+
+    class Vectorised(hf.BatchProcessor):
+        clicks = hf.ListState(pa.int64())
+        slot = hf.OperatorState(pa.int64(), redistribution="split")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[dict[str, Any]]:
+            self.clicks.add(batch, 1)
+            self.clicks.update(batch, null)
+            self.clicks.add(batch, 2)
+            self.slot.add(1)
+            self.slot.update(null)
+            self.slot.add(2)
+            yield {"user": f"{self.clicks.get(batch).to_pylist()[0]} {self.slot.get().to_pylist()}"}
+
+    processors: list[hf.Processor] = [ByKey(), Vectorised()]
+    for processor in processors:
+        assert run(processor, [purchases(["ada"], [1])], USER) == [{"user": "[2] [2]"}]

@@ -251,6 +251,53 @@ def test_a_read_that_fails_after_it_wrote_forgets_what_it_knew_before() -> None:
     store.check()
 
 
+class AsksAgain(hf.KeyedProcessor):
+    """Of a fold that the core alone computes: what was added is in the core when the result is read."""
+
+    last = hf.ReducingState(pa.struct([("at", pa.time64("ns"))]), "last")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        assert self.last.get() is None
+        self.last.add({"at": NOON})
+        with pytest.raises(InvalidRequest, match="last"):
+            self.last.get()
+        self.found = self.last.get()
+        yield {"user": key[0]}
+
+
+def without_python_value() -> pa.Array:
+    return pa.StructArray.from_arrays([pa.array([1], pa.int64()).cast(pa.time64("ns"))], ["at"])
+
+
+def too_large() -> Any:
+    raise InvalidRequest("more than one array holds")
+
+
+@pytest.mark.parametrize("refused", [without_python_value, too_large])
+def test_a_result_that_is_not_to_be_read_after_an_addition_has_changed_nothing(refused: Any) -> None:
+    """The batch was lost; or the next read gave what there was before."""
+    store, processor = make_store(), AsksAgain()
+    bound = bind(processor, OUTPUT, store)
+    with bound:
+        state: Any = processor.last
+        table, reads = state._table, 0
+
+        class SecondRefused:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(table, name)
+
+            def get(self, keys: Any) -> Any:
+                nonlocal reads
+                reads += 1
+                return refused() if reads == 2 else table.get(keys)
+
+        state._table = SecondRefused()
+        for produced in (bound.process(purchases(["a"], [0]), make_context()), bound.finish(make_context())):
+            list(produced)
+    assert processor.found == {"at": NOON}
+    store.check()
+
+
 class AddsToWhatCannotBeRead(hf.KeyedProcessor):
     last = hf.ReducingState(pa.time64("ns"), lambda a, b: b)
 

@@ -357,6 +357,7 @@ def test_a_reader_that_was_read_before_loses_no_rows(tmp_path: Path) -> None:
 
 ONE = {"user": ["a"], "place": [1]}
 TWO = {"user": ["a", "a"], "place": [1, 1]}
+NOT_UTF8 = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"\xff"]).buffers())
 _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("latest", ONE, "lacks the column 'value': expected user, place, value, and perhaps expiry, key_group"),
     ("latest", {**ONE, "value": ["x"], "expire": [NOON]}, "does not know the column 'expire'"),
@@ -366,6 +367,7 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("latest", {"user": ["a"], "place": [None], "value": ["x"]}, "counting from row 0: .*null"),
     ("latest", {**ONE, "value": [None]}, "row 0: the value is null"),
     ("latest", {**TWO, "value": ["x", "y"]}, "expected each entry once, found two rows of user 'a', place 1"),
+    ("latest", {**TWO, "user": NOT_UTF8, "value": ["x", "y"]}, "two rows of user of string without a Python value"),
     ("latest", {**ONE, "value": ["x"], "key_group": [5]}, "row 0: expected key_group .* found 5; leave the column out"),
     ("latest", {**ONE, "value": ["x"], "key_group": [None]}, "row 0: expected key_group .* found None"),
     ("latest", {**ONE, "value": ["x"], "expiry": [NOON.replace(tzinfo=None)]}, "column 'expiry' is timestamp.*UTC"),

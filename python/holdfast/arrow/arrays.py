@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast.arrow.types import is_list
+from holdfast.arrow.types import is_list, unencoded
 
 
 def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
@@ -20,6 +20,8 @@ def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array,
     Arrow's own cast of nested values would fill a missing field with nulls, reads what lies below nulls, and before
     pyarrow 21 knows fields by their places.
     """
+    if array.type.equals(expected):
+        return array
     array = decoded(array.storage if isinstance(array, pa.ExtensionArray) else array)
     found = array.type
     if found.equals(expected):
@@ -50,25 +52,63 @@ def decoded(array: pa.Array) -> pa.Array:
     return array
 
 
-def size_bytes(batch: pa.RecordBatch) -> int:
-    """About the memory of a batch's rows. Older pyarrow (seen with 18) does not know it of views: then all that its
-    buffers hold, of which its rows may be a part.
+def wholly_decoded(array: pa.Array) -> pa.Array:
+    """The array itself, without those variants at any depth."""
+    return by_parts(array, unencoded(array.type), pa.Array.cast)
+
+
+def size_bytes(rows: pa.RecordBatch | pa.Array) -> int:
+    """About the memory of a batch's rows, or of an array. Older pyarrow (seen with 18) does not know it of views: then
+    all that its buffers hold, of which its rows may be a part.
     """
     try:
-        return int(batch.nbytes)
+        return int(rows.nbytes)
     except pa.ArrowTypeError:
-        return int(batch.get_total_buffer_size())
+        return int(rows.get_total_buffer_size())
+
+
+def decoded_bytes(array: pa.Array) -> int:
+    """About the memory of an array once each row has a value of its own, where now there are dictionaries or runs."""
+    array = array.storage if isinstance(array, pa.ExtensionArray) else array
+    found = array.type
+    if unencoded(found).equals(found):
+        return size_bytes(array)
+    if is_type.is_dictionary(found):
+        codes = array.indices.drop_null().cast(pa.int64()).to_numpy()
+        return _repeated_bytes(array.dictionary, np.bincount(codes, minlength=len(array.dictionary)))
+    if is_type.is_run_end_encoded(found):
+        ends = np.clip(array.run_ends.cast(pa.int64()).to_numpy() - array.offset, 0, len(array))
+        return _repeated_bytes(array.values, np.diff(ends, prepend=0))
+    if is_type.is_map(found):
+        return sum(map(decoded_bytes, _map_entries(array)[0].flatten()))
+    return sum(map(decoded_bytes, array.flatten())) if is_type.is_struct(found) else decoded_bytes(array.flatten())
+
+
+def _repeated_bytes(values: pa.Array, counts: npt.NDArray[np.int64]) -> int:
+    """Of values of which each is there so often: of texts and bytes by their lengths, of others by their mean."""
+    kinds = (is_type.is_string, is_type.is_large_string, is_type.is_binary, is_type.is_large_binary)
+    if not any(kind(values.type) for kind in kinds):
+        return decoded_bytes(values) * int(counts.sum()) // max(len(values), 1)
+    lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+    return int(np.dot(lengths.astype(np.int64), counts))
 
 
 def combined(values: Any) -> pa.Array:
-    """One array of a chunked one."""
+    """One array of a chunked one.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        It would be longer than its offsets can say.
+    """
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
         return values.chunk(0)
     if not values.num_chunks:
         return pa.array([], values.type)
-    return pa.concat_arrays([decoded(chunk) for chunk in values.chunks])
+    # Each chunk has a dictionary of its own, and Arrow makes one of them only where its indices are wide enough.
+    return pa.concat_arrays([wholly_decoded(chunk) for chunk in values.chunks])
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

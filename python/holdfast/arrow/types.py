@@ -68,6 +68,18 @@ def unwrapped(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def unencoded(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries and runs, at any depth: Arrow does not put those of several arrays together."""
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = unencoded(kind.storage_type)
+        return kind if stored.equals(kind.storage_type) else stored
+    if is_type.is_dictionary(kind) or is_type.is_run_end_encoded(kind):
+        return unencoded(kind.value_type)
+    fields = children(kind)
+    plain = [field.with_type(unencoded(field.type)) for field in fields]
+    return kind if plain == fields else with_children(kind, plain)
+
+
 def logical(kind: pa.DataType) -> pa.DataType:
     """The type without what is storage alone, at any depth: extensions, dictionaries, views, large variants."""
     kind = unwrapped(kind)

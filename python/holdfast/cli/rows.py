@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidRequest
+from holdfast.state.python_values import python_of
 
 _CELL_WIDTH_MAX = 60
 #: Rows that a person is shown who says nothing of a limit.
@@ -90,7 +91,7 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
     if limit is None and not as_json:
         limit = _SHOWN
     parts = (batch[at : at + _TAKEN] for batch in rows for at in range(0, batch.num_rows, _TAKEN))
-    found = (row for part in parts for row in part.to_pylist())
+    found = (row for part in parts for row in _in_python(part))
     shown: list[dict[str, Any]] = []
     for number, row in enumerate(islice(found, limit if limit is None else limit + 1)):
         if number == limit:
@@ -104,6 +105,12 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
             shown.append(row)
     if shown:
         click.echo(aligned([*shown[0]], [list(one.values()) for one in shown]))
+
+
+def _in_python(rows: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    columns = zip(rows.schema.names, rows.columns)
+    values = [python_of(column, f"column {name!r}", "--to writes all rows into a file") for name, column in columns]
+    return (dict(zip(rows.schema.names, row)) for row in zip(*values))
 
 
 def size(count: int) -> str:

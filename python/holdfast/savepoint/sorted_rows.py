@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -164,5 +163,11 @@ class SortedRows:
             *self._columns.key.names,
             *(self._columns.names[role] for role in roles if role in self._columns.names),
         ]
-        found: dict[str, Any] = rows.select(names).slice(row, 1).to_pylist()[0]
-        return ", ".join(f"{name} {value!r}" for name, value in found.items()) or "the state"
+        return ", ".join(f"{name} {_shown(rows[name][row])}" for name in names) or "the state"
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except ValueError:  # not all that Arrow has is something in Python
+        return f"of {value.type} without a Python value"

@@ -27,7 +27,7 @@ def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
         Another family of types, a value that does not fit, or no column at all. ``what`` begins the message.
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return cast(combined(values), expected, what)
+        return cast(one_array(values, what), expected, what)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidRequest(f"{what}: expected a numpy array of one dimension, found {values.ndim}")
     in_pandas = is_series(values)
@@ -40,6 +40,22 @@ def to_array(values: Any, expected: pa.DataType, what: str) -> pa.Array:
     if hasattr(values, "__arrow_c_array__"):
         return cast(_in_arrow(values, expected, what), expected, what)
     return from_python(values, expected, what)
+
+
+def one_array(column: Any, what: str) -> pa.Array:
+    """A chunked array as one; all else as it is.
+
+    Raises
+    ------
+    InvalidRequest
+        More than one array holds. ``what`` begins the message.
+    """
+    try:
+        return combined(column)
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"{what}: expected values that one array holds: {error}") from None
 
 
 def is_column(values: Any, of: pa.DataType | None = None) -> bool:

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import combined
 from holdfast.errors import InvalidRequest
-from holdfast.state.arrays import is_column, is_frame, is_series, to_array
+from holdfast.state.arrays import is_column, is_frame, is_series, one_array, to_array
 from holdfast.state.casts import cast, storage_type
 from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
@@ -80,7 +79,7 @@ class KeyColumns:
                     raise _not_one(name, ", ".join(map(str, found)))
             return [self._of_type(i, keys[name]) for i, name in enumerate(self.names)]
         if isinstance(keys, pa.ChunkedArray):
-            keys = combined(keys)
+            keys = one_array(keys, "keys")
         if isinstance(keys, pa.StructArray) and not (len(self.names) == 1 and is_type.is_struct(self._types[0])):
             return [self._of_type(i, self._field(keys, name)) for i, name in enumerate(self.names)]
         if isinstance(keys, (list, tuple)) and keys and all(_is_one_column(part) for part in keys):
@@ -109,11 +108,11 @@ class KeyColumns:
             )
         return columns
 
-    def _named(self, batch: Any, name: str) -> pa.Array:
+    def _named(self, batch: Any, name: str) -> Any:
         index = batch.schema.get_field_index(name)
         if index < 0:
             raise _not_one(name, ", ".join(batch.schema.names))
-        return combined(batch.column(index))
+        return batch.column(index)
 
     def _field(self, keys: pa.StructArray, name: str) -> pa.Array:
         if keys.type.get_field_index(name) < 0:
@@ -165,7 +164,7 @@ def arrow_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
 
     Views become plain, since Arrow takes no rows of them.
     """
-    array = combined(values)
+    array = one_array(values, what)
     stored = storage_type(expected)
     if isinstance(array, pa.Array):
         if isinstance(array, pa.ExtensionArray) and array.type.equals(expected):

@@ -12,7 +12,7 @@ from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import storage_type
 from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope, TooMuch
-from holdfast.state.python_values import NotKept, detached, identity, keeper, verbatim
+from holdfast.state.python_values import NotKept, detached, identity, is_null, keeper, verbatim
 
 # In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
 _REMOVED: Any = object()
@@ -63,12 +63,11 @@ class KeyedListState(KeyedState):
         """Appends elements."""
         self._append(self._index(), [self._kept(value) for value in self._several(values, ", elements")])
 
-    def update(self, values: Iterable[Any]) -> None:
-        """Replaces the list."""
+    def update(self, values: Iterable[Any] | None) -> None:
+        """Replaces the list; None clears."""
         self._index()
-        elements = [
-            self._kept(value) for value in self._several(values, ", elements")
-        ]  # before the list goes: they may come from it
+        several = () if is_null(values) else self._several(values, ", elements")
+        elements = [self._kept(value) for value in several]  # before the list goes: they may come from it
         self.clear()
         self._append(self._index(), elements)
 

@@ -7,6 +7,7 @@ keeps what it moves near a limit, going by the chunks before it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.types as is_type
 
 from holdfast import _core
 from holdfast.arrow.arrays import one_batch
+from holdfast.errors import InternalError, InvalidRequest
 from holdfast.state.batch_counts import BatchCounts
 from holdfast.state.columns import CoreKeys, KeyColumns
 from holdfast.state.context import Context
@@ -23,6 +25,7 @@ from holdfast.state.keyed_scope import CHUNK_KEYS_MAX, KeyScope
 from holdfast.state.live_timers import KeyedTimers, TimerQueue, core_keys, due_until, queues_of, time_of
 from holdfast.state.outputs import pieces_of
 from holdfast.state.processor import KeyedProcessor, Produced
+from holdfast.state.python_values import python_of
 from holdfast.state.side_outputs import Outputs, TaggedRows
 
 CHUNK_KEYS_MIN = 64
@@ -118,12 +121,27 @@ class KeyedDriver:
     ) -> Iterator[TaggedRows]:
         process, start = getattr(self._processor, self._method), offsets[0]
         chunk = rows.slice(start, offsets[-1] - start)
-        pieces = _Frames(chunk) if self._processor.rows == "pandas" else _Tables(chunk)
+        pieces = self._frames(chunk, keys, offsets) if self._processor.rows == "pandas" else _Tables(chunk)
 
         def call(index: int, key: tuple[Any, ...]) -> Produced:
             return process(key, pieces.slice(offsets[index] - start, offsets[index + 1] - offsets[index]), ctx)
 
         yield from self._call_chunk(keys, call, chunk.nbytes)
+
+    def _frames(self, chunk: pa.RecordBatch, keys: CoreKeys, offsets: list[int]) -> _Frames:
+        try:
+            return _Frames(chunk)
+        except pa.ArrowMemoryError:
+            raise
+        except pa.ArrowException:
+            name, row, error = _not_in_pandas(chunk)
+            index = bisect_right(offsets, offsets[0] + row) - 1
+            [self.current_key] = self._keys.tuples(keys.slice(index, 1))
+            raise InvalidRequest(
+                f"input column {name!r}: a value of {chunk.schema.field(name).type} has no form in pandas ({error}); "
+                'expected text in UTF-8, but Spark\'s may be any bytes: take rows as tables (rows = "arrow"), leave '
+                "the column out, cast it to binary, or keep such rows out before (is_valid_utf8, since Spark 4.0)"
+            ) from None
 
     def _fire(self, queue: TimerQueue, ctx: Context) -> Iterator[Iterator[TaggedRows]]:
         """The output of each chunk of timers. A key is once in a chunk, so what its timer sets or deletes is done
@@ -137,7 +155,8 @@ class KeyedDriver:
                 queue.put_back(due, count)
             keys, times, namespaces = due.slice(0, count).flatten()
             self._counts.timers_fired += count
-            call = self._timer_call(times.to_pylist(), namespaces.to_pylist(), queue.names(count), ctx)
+            named = python_of(namespaces, "timers, namespaces")  # which a BatchProcessor may have set
+            call = self._timer_call(times.to_pylist(), named, queue.names(count), ctx)
             yield self._call_chunk(core_keys(keys), call, due.nbytes)
             # Of several declarations what is put back costs more, and the next timers of the same keys may be near.
             least = _TAKEN_OF_SEVERAL_MIN if queue.is_several else CHUNK_KEYS_MIN
@@ -206,14 +225,33 @@ class _Tables:
         self.slice = pa.Table.from_batches([chunk]).slice
 
 
+def _in_pandas(columns: pa.RecordBatch) -> Any:
+    # Otherwise a null of any key makes floats of all integers of the chunk, and past 2**53 others of them.
+    return columns.to_pandas(integer_object_nulls=True)
+
+
+def _not_in_pandas(chunk: pa.RecordBatch) -> tuple[str, int, pa.ArrowException]:
+    """The first column that pandas has no form for, the first row of that, and why."""
+    for name in chunk.schema.names:
+        column = chunk.select([name])
+        try:
+            _in_pandas(column)
+        except pa.ArrowException:
+            for row in range(len(column)):
+                try:
+                    _in_pandas(column.slice(row, 1))
+                except pa.ArrowException as error:
+                    return name, row, error
+    raise InternalError("a column that pandas took alone was refused among others")
+
+
 class _Frames:
     """Runs of a chunk's rows as frames, each with an index from 0."""
 
     def __init__(self, chunk: pa.RecordBatch) -> None:
         import pandas
 
-        # Otherwise a null of any key makes floats of all integers of the chunk, and past 2**53 others of them.
-        self._frame = chunk.to_pandas(integer_object_nulls=True)
+        self._frame = _in_pandas(chunk)
         self._index = pandas.RangeIndex
         #: Columns of Python's objects for some keys' nulls, by position, each with how many nulls there are before each
         #: row. Other keys have them as numpy has them: in a frame without those nulls, which is for them.

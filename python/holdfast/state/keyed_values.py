@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
-from holdfast.errors import InvalidRequest
 from holdfast.state.batch_states import AggregatingTables, ReducingTables
 from holdfast.state.casts import storage_type
 from holdfast.state.folds import Fold
 from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
-from holdfast.state.python_values import NotKept, detached, keeper, python_of, verbatim
+from holdfast.state.python_values import NotKept, detached, keeper, verbatim
 from holdfast.state.running_folds import RunningFold
 
 
@@ -201,8 +200,11 @@ class FoldedByCore(KeyedAggregatingState):
             self._run(self._table.add_only, self._scope.several(indices), values)
 
         self._in_parts(add, len(mine))
+        if not mine:
+            return result
+        self._results[index] = UNREAD  # what was known is no more, also if the read fails and the processor goes on
         # Read once: the core's own results are one for each value, each as large as the accumulator may be.
-        return self._last_of(pa.array(self._ask(self._table.get, self._scope.current()))) if mine else result
+        return self._read(self._table.get, self._scope.current())[0]
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""
@@ -212,12 +214,6 @@ class FoldedByCore(KeyedAggregatingState):
             return self._keep_result(result)
         except NotKept as reason:
             raise self._refused(result, self._result, f"the result is too large: {reason}") from None
-
-    def _last_of(self, results: pa.Array) -> Any:
-        try:
-            return python_of(results.slice(len(results) - 1), f"state {self.name!r}")[0]
-        except InvalidRequest as error:
-            raise self.failed(error) from None
 
     def _drop(self, index: int) -> None:
         """Takes back what the current key added and the core was not given."""

@@ -20,6 +20,7 @@ from holdfast.state.columns import ValueColumns, Values, arrow_column
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_scope import UNREAD, KeyScope
 from holdfast.state.live_state import LiveState, operation
+from holdfast.state.python_values import is_null
 
 _NO_KEY = pa.nulls(1)
 #: What looking an entry up costs, in entries of a whole map that is read at once.
@@ -257,9 +258,9 @@ class BatchOperatorState(LiveState):
         self._append(self._elements(values))
 
     @operation
-    def update(self, values: Values) -> None:
-        """Replaces the list."""
-        elements = self._elements(values)  # before the list goes
+    def update(self, values: Values | None) -> None:
+        """Replaces the list; None clears."""
+        elements = self._elements([] if is_null(values) else values)  # before the list goes
         self._one.clear()
         self._append(elements)
 

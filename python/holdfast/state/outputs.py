@@ -6,7 +6,6 @@ nothing that is kept belongs to the processor any more, which may change a row a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
@@ -14,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from holdfast.arrow.arrays import copied, one_batch, size_bytes
+from holdfast.arrow.arrays import copied, one_batch
 from holdfast.arrow.nullability import has_required_fields, misplaced_null
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
 from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal, shown
+from holdfast.state.sizes import rows_bytes
 
 #: Rows of up to this much are in no array more than it holds, whatever they become: what is refused of them is wrong.
 UNDIVIDED_BYTES = 64 << 20
@@ -136,7 +136,7 @@ class OutputRows:
 
     def _look_at(self, piece: Any, rows: int) -> None:
         """Takes the rows since the last look to be as large as those of this piece, and says when to look again."""
-        row_bytes = max(_size_bytes(piece) / rows, 1)
+        row_bytes = max(rows_bytes(piece) / rows, 1)
         self._bytes += int(row_bytes * (self._rows - self._seen_rows))
         self._seen_rows = self._rows
         self._look_at_rows = self._rows + max(1, min(int(_BYTES_UNSEEN_MAX / row_bytes), _ROWS_UNSEEN_MAX))
@@ -164,7 +164,7 @@ class OutputRows:
             except MemoryError:
                 raise
             except (InvalidRequest, pa.ArrowException) as error:
-                halves = _halves(some) if sum(map(_size_bytes, some)) > UNDIVIDED_BYTES else []
+                halves = _halves(some) if sum(map(rows_bytes, some)) > UNDIVIDED_BYTES else []
                 parts += reversed(halves)
                 if halves:
                     continue
@@ -246,16 +246,15 @@ class OutputRows:
         found: pa.Schema = pieces[0].schema
         batches: list[pa.RecordBatch] = []
         if found.equals(self._schema):
-            for batch in _batches(_together(pieces)):
+            for batch in _batches(pieces):
                 if batch.num_rows:
                     self._check_nulls(batch.columns)
                     batches.append(batch)
             return batches
         self._check_names(found.names, "a batch")
-        for batch in _batches(_together(pieces)):
-            columns = [batch.column(found.get_field_index(name)) for name in self._names]
-            batches += self._batch_of(self._cast_columns(columns))
-        return batches
+        whole = pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else pa.Table.from_batches(pieces)
+        columns = [whole.column(found.get_field_index(name)) for name in self._names]
+        return self._batch_of(self._cast_columns(columns))
 
     def _from_frames(self, frames: list[Any]) -> list[pa.RecordBatch]:
         import pandas
@@ -298,17 +297,11 @@ def _is_mutable(type: pa.DataType) -> bool:
     return any(family(storage_type(type)) for family in families)
 
 
-def _together(pieces: list[Any]) -> pa.RecordBatch | pa.Table:
-    """Batches, or tables, of one schema as one; the only one as it is."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_tables(pieces) if isinstance(pieces[0], pa.Table) else one_batch(pieces)
-
-
-def _batches(piece: Any) -> list[pa.RecordBatch]:
-    if isinstance(piece, pa.RecordBatch):
-        return [piece]
-    batches: list[pa.RecordBatch] = piece.combine_chunks().to_batches()
+def _batches(pieces: list[Any]) -> list[pa.RecordBatch]:
+    """Batches, or tables, of the output's schema as few batches; the only one as it is."""
+    if isinstance(pieces[0], pa.RecordBatch):
+        return [one_batch(pieces)]
+    batches: list[pa.RecordBatch] = pa.concat_tables(pieces).combine_chunks().to_batches()
     return batches
 
 
@@ -322,24 +315,10 @@ def _halves(pieces: list[Any]) -> list[list[Any]]:
     middle = len(piece) // 2
     if is_frame(piece):
         return [[piece.iloc[:middle]], [piece.iloc[middle:]]]
-    batches = _batches(piece)
+    batches = piece.to_batches() if isinstance(piece, pa.Table) else [piece]
     if len(batches) > 1:
         return _halves(batches)
     return [[copied(batches[0][:middle])], [copied(batches[0][middle:])]]  # casts refuse the rows around for their size
-
-
-def _size_bytes(value: Any) -> int:
-    """About how large a piece, or a value in it, will be in Arrow."""
-    if is_frame(value):
-        columns = [column for _, column in value.items()]
-        return sum(sum(map(_size_bytes, one)) if one.dtype == object else int(one.nbytes) for one in columns)
-    if isinstance(value, (pa.RecordBatch, pa.Table)):
-        return sum(map(size_bytes, value.to_batches() if isinstance(value, pa.Table) else [value]))
-    if isinstance(value, (list, tuple)):
-        return sum(map(_size_bytes, value))
-    if isinstance(value, dict):
-        return sum(map(_size_bytes, value.values()))
-    return sys.getsizeof(value)
 
 
 def _runs(pieces: list[Any], shape: Any) -> Iterable[list[Any]]:

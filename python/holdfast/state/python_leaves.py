@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import wholly_decoded
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import CONVERSION_ERRORS, cast, castable
 
@@ -70,21 +71,25 @@ def is_missing(value: Any) -> bool:
     )
 
 
-def python_of(array: pa.Array, what: str) -> list[Any]:
-    """An array as Python values.
+def is_null(value: Any) -> bool:
+    """Whether this is null: None, a word of theirs for it, or a null of Arrow's."""
+    return value is None or is_missing(value) or (isinstance(value, pa.Scalar) and not value.is_valid)
+
+
+def python_of(array: pa.Array, what: str, instead: str = "use it in arrays, in a BatchProcessor") -> list[Any]:
+    """An array as Python values. ``instead``: what whoever has others should do.
 
     Raises
     ------
     InvalidRequest
-        A value that Python has no value for: a year past 9999, nanoseconds of a time of day.
+        A value that Python has no value for: a year past 9999, nanoseconds of a time of day, text that is not UTF-8.
     """
     try:
-        _check_times(array)
-        values: list[Any] = array.to_pylist()
+        plain = wholly_decoded(array)
+        _check_times(plain)
+        values: list[Any] = plain.to_pylist()
     except CONVERSION_ERRORS as error:
-        raise InvalidRequest(
-            f"{what}: a value of {array.type} has no Python value ({error}); use it in arrays, in a BatchProcessor"
-        ) from None
+        raise InvalidRequest(f"{what}: a value of {array.type} has no Python value ({error}); {instead}") from None
     return values
 
 

@@ -21,7 +21,7 @@ from holdfast.arrow.arrays import combined
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import CONVERSION_ERRORS, storage_type
-from holdfast.state.python_leaves import Keep, NotKept, by_arrow, is_missing, leaf_keeper, python_of, shown
+from holdfast.state.python_leaves import Keep, NotKept, by_arrow, is_missing, is_null, leaf_keeper, python_of, shown
 
 __all__ = [
     "Keep",
@@ -30,6 +30,7 @@ __all__ = [
     "detached",
     "from_python",
     "identity",
+    "is_null",
     "keeper",
     "python_of",
     "refusal",

@@ -46,7 +46,8 @@ def input_batches(rows: Sequence[Rows], schema: pa.Schema) -> tuple[pa.RecordBat
         if isinstance(part, pa.RecordBatch):
             found.append(schemas.conform(part, schema, "rows"))
         elif isinstance(part, pa.Table):
-            found += [schemas.conform(batch, schema, "rows") for batch in part.combine_chunks().to_batches()]
+            alike = [schemas.conform(batch, schema, "rows") for batch in part.to_batches()]
+            found += pa.Table.from_batches(alike, schema).combine_chunks().to_batches()
         elif hasattr(part, "to_dict") and hasattr(part, "columns"):
             found.append(_batch_of_frame(part, schema))
         elif isinstance(part, (list, tuple)) and all(isinstance(row, Mapping) for row in part):

@@ -34,7 +34,7 @@ def json_objects(names: list[str], columns: list[pa.Array]) -> pa.Array:
     Raises
     ------
     InvalidRequest
-        A column has a type that JSON has no form for.
+        A column has a type that JSON has no form for, or text that is not UTF-8.
     """
     parts: list[pa.Array | pa.Scalar] = []
     for number, (name, column) in enumerate(zip(names, columns)):
@@ -58,6 +58,17 @@ def check_type(kind: pa.DataType, name: str) -> None:
     json_texts(pa.nulls(0, kind), name)
 
 
+def check_utf8(column: pa.Array, name: str) -> None:
+    """Refuses a column of, or with, text that is not UTF-8: Spark's may be any bytes."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"Column {name!r} has text that is not UTF-8 ({error}), as JSON is, and names are in Kafka: cast it to"
+            " binary, or keep such rows out before (is_valid_utf8, since Spark 4.0)"
+        ) from None
+
+
 def _texts(column: pa.Array, name: str) -> pa.Array:
     """JSON texts, null for null."""
     kind = column.type
@@ -66,6 +77,7 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.large_string())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        check_utf8(column, name)
         return _quoted(_escaped(column.cast(pa.large_string())))
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.large_string())

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidRequest
-from holdfast.sink.kafka.json_text import check_type, json_objects, json_texts
+from holdfast.sink.kafka.json_text import check_type, check_utf8, json_objects, json_texts
 
 VALUE_FORMATS = ("json", "bytes", "string")
 _NO_HEADER = {"key": None, "value": None}
@@ -108,6 +108,7 @@ class Layout:
                 f"Column {self._columns.topic!r} names the topic of each record, and it is null or empty in some row."
                 " Fill it, or filter such rows"
             )
+        check_utf8(column, self._columns.topic)
         return list(column.to_pylist())
 
     def _partitions(self, batch: pa.RecordBatch) -> Sequence[int] | None:
@@ -197,6 +198,7 @@ def _headers(column: pa.Array, name: str) -> list[list[tuple[str, bytes | None]]
             )
         return key, value.encode() if isinstance(value, str) else value
 
+    check_utf8(column, name)
     return [[pair(header) for header in row] if row else None for row in column.to_pylist()]
 
 
