@@ -23,12 +23,14 @@ from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.inspect.earlier import EarlierQuery
 from holdfast.sealed import seal
 from holdfast.settings import Settings
-from holdfast.spark import declared_operators
+from holdfast.spark import declared_operators, worker
 from holdfast.spark.declared_operators import declare, note_declared_ttls
 from holdfast.spark.keyed import state_records
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.query import check_checkpoint
 from holdfast.spark.slot_batch import declared_ttls as ttls_of
 from holdfast.spark.slot_batch import lifetimes_of, run_batch
+from holdfast.spark.worker import BatchIdentity
 from holdfast.state import Context, Input
 from holdfast.storage import StorageOptions, open_file_store
 
@@ -347,10 +349,20 @@ def plan(driver: Driver, ttl: hf.TTL | None, instance: str, **changes: Any) -> O
 @pytest.mark.parametrize(("ttl", "alive"), [(LONG, True), (None, True), (SHORT, False)])
 def test_a_driver_notes_ttls_before_there_are_rows(noted: Driver, ttl: hf.TTL | None, alive: bool) -> None:
     declare(plan(noted, ttl, "this one"))
-    note_declared_ttls(QUERY, noted.batch_id, set())
+    check_checkpoint(open_file_store(str(noted.checkpoint)), str(noted.checkpoint), None)
+    said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
+    assert said is not None and said.batch_id == (0 if ttl == SHORT else noted.batch_id), "from the next batch on"
     quiet = noted.batch(2 * HOUR_MS)
     with hf.Checkpoint(noted.checkpoint) as checkpoint:
         assert (noted.users[ADA] in found(checkpoint, batch_id=quiet)) == alive
+
+
+def test_a_worker_notes_ttls_in_its_first_task(noted: Driver) -> None:
+    """Of a query that Spark's own ``start()`` began, in which the driver notes nothing."""
+    identity = BatchIdentity(QUERY, "run", noted.batch_id + 3, 0, 0, 0, None)
+    worker.operator(plan(noted, LONG, f"worker of {noted.folder}"), identity)
+    said = [declared_ttls(noted.store, noted.prefix, noted.batch_id + later) for later in (2, 3)]
+    assert [one is not None and one.lifetimes[0].ttl_ms // HOUR_MS for one in said] == [1, 168]
 
 
 def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest(noted: Driver) -> None:
