@@ -34,11 +34,12 @@ from holdfast.checkpoint.delta_file import (
     ref_of,
 )
 from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
 from holdfast.checkpoint.snapshot import Manifest
 from holdfast.checkpoint.state_log import newest_states
+from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.checkpoint.value_schemas import core_schemas, plain_schema
 from holdfast.errors import Incompatible
 from holdfast.storage import LocalFileStore
@@ -301,6 +302,27 @@ def test_log_of_states_that_have_or_had_a_time_to_live(tmp_path):
     store = LocalFileStore(str(tmp_path))
     store.put("q/op/states/00001.json", golden("states_ttl_v1.json"))
     assert newest_states(store, "q/op", OPERATOR.all_states) == (1, WITH_TTL)
+
+
+TTLS = DeclaredTtls(
+    17,
+    (Lifetime(1, "processing", 3_600_000, 1), Lifetime(2, "event", 28_800_000, 3_600_000), Lifetime(9, "event", 1, 1)),
+)
+
+
+def test_log_of_ttls(tmp_path):
+    store, written = LocalFileStore(str(tmp_path / "read")), LocalFileStore(str(tmp_path / "written"))
+    store.put("q/op/ttls/00001.json", golden("ttls_v1.json"))
+    assert (declared_ttls(store, "q/op", 17), declared_ttls(store, "q/op", 16)) == (TTLS, None)
+    note_ttls(written, "q/op", TTLS)
+    assert written.get("q/op/ttls/00001.json") == golden("ttls_v1.json")
+
+
+def test_operator_record_that_begins_as_of_a_batch_in_which_states_had_ttls():
+    origin = replace(ORIGIN, time=BatchTime(1_800_000_000_000, 1_799_999_000_000), lifetimes=TTLS.lifetimes)
+    record = replace(OPERATOR, origin=origin)
+    assert OperatorRecord.from_json(golden("operator_ttls_v2.json")) == record
+    assert record.to_json().encode() == golden("operator_ttls_v2.json")
 
 
 def test_operator_record_with_dropped_states():

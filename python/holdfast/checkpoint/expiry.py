@@ -25,16 +25,36 @@ NOTHING_EXPIRED = _INT64_MIN + 1
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A declared TTL. The cutoff moves when the time passes a multiple of ``step_ms``."""
+    """A declared TTL. The cutoff moves when the time passes a multiple of ``step_ms``.
+
+    As a row it has what a reader goes by: in logs of TTLs and in origins, docs/formats/operator.md.
+    """
 
     state_id: int
     time: str
     ttl_ms: int
     step_ms: int
-    refreshes_on_read: bool
+    refreshes_on_read: bool = False
 
     def cutoff_ms(self, now_ms: int) -> int:
         return max(now_ms // self.step_ms * self.step_ms - self.ttl_ms, NOTHING_EXPIRED)
+
+    def to_row(self) -> list[Any]:
+        return [self.state_id, self.time, self.ttl_ms, self.step_ms]
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> Lifetime:
+        """ValueError, or TypeError, for what is no such row."""
+        state_id, time, ttl_ms, step_ms = row
+        numbers = (state_id, ttl_ms, step_ms)
+        if (
+            time not in TTL_TIMES
+            or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+            or not 0 <= state_id <= 0xFFFF
+            or not 0 < step_ms <= ttl_ms <= _INT64_MAX
+        ):
+            raise ValueError(f"{row!r} does not say how long a state lives")
+        return cls(state_id, time, ttl_ms, step_ms)
 
 
 @dataclass(frozen=True)
@@ -147,6 +167,12 @@ def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -
         if lifetime is None or now_ms is None:
             return None
         old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+    return gone_on(old, lifetime, time)
+
+
+def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry:
+    """How far a state has expired in a batch of this time; ``lifetime`` None: it is declared without a TTL."""
+    now_ms = time.now_ms(old.time)
     if now_ms is not None:
         since_ms = old.since_ms if old.counts or lifetime is None else now_ms
         old = replace(old, since_ms=since_ms, latest_ms=max(old.latest_ms, now_ms))

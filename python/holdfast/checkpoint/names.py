@@ -2,7 +2,7 @@
 
 In storage, under ``<query id>/<operator>/``: ``operator.json``, ``states/<number>.json``, of earlier versions
 ``timers/<id>.json`` and ``operator_states/<id>.json``, ``runs/<number>-<run id>.json``, in a generation with an origin
-``opened.json``, and, for each slot, a folder
+``opened.json``, where a state has or had a TTL ``ttls/<number>.json``, and, for each slot, a folder
 ``slot-00007/`` with ``delta/<sequence>-<version id>.arrow``, ``snapshot/<sequence>-<version id>-<snapshot id>.json``,
 ``sst/<snapshot id>-<file>`` and, with an origin, ``origin.json``.
 """
@@ -22,7 +22,7 @@ OPENED = "opened.json"
 #: In a query's folder, beside its operators: what the names of notes on earlier queries begin with.
 TAKEOVER = "takeover-"
 _RUN = re.compile(r"(?:(\d{12,})-)?(.+)\.json")
-_STATES = re.compile(r"(\d{5,})\.json")
+_LOGGED = re.compile(r"(\d{5,})\.json")
 _ALIVE = re.compile(r"(.+)\.(\d{5,})-(\d{12,})-([0-9a-f]{32})\.alive")
 _VERSIONED = re.compile(r"(\d{12,})-([0-9a-f]{32})(?:-[0-9a-f]{32})?(?:\.arrow|\.json)?")
 
@@ -68,10 +68,15 @@ def states_name(number: int | None = None) -> str:
     return "states/" if number is None else f"states/{number:05d}.json"
 
 
-def parse_states(name: str) -> int:
-    """The number of a document of the log of states; 0: it is none."""
-    match = _STATES.fullmatch(name.rpartition("/")[2])
+def parse_logged(name: str) -> int:
+    """The number of a document of the log of states, or of that of TTLs; 0: it is none."""
+    match = _LOGGED.fullmatch(name.rpartition("/")[2])
     return int(match.group(1)) if match else 0
+
+
+def ttls_name(number: int | None = None) -> str:
+    """Of a document of the log of TTLs; None: what all of them begin with."""
+    return "ttls/" if number is None else f"ttls/{number:05d}.json"
 
 
 def alive_name(run_id: str, slot: int, sequence: int, version_id: str) -> str:

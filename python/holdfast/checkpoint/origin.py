@@ -13,8 +13,8 @@ from operator import index
 from typing import Any, TypeAlias
 
 from holdfast._core import first_key_group, slot_of
-from holdfast.checkpoint.as_of import AsOf
-from holdfast.checkpoint.expiry import BatchTime
+from holdfast.checkpoint.as_of import AsOf, in_force
+from holdfast.checkpoint.expiry import BatchTime, Lifetime
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.errors import Corrupt
@@ -46,6 +46,8 @@ class VersionsOrigin:
     time
         The batch's: by it entries of slots have expired that had no rows in the batch. None: what the handles say of
         that holds, as in a native savepoint; or recorded before this was.
+    lifetimes
+        The TTLs of the earlier program in that batch. None: those of the newest handle; recorded before this was.
     """
 
     store: str
@@ -57,11 +59,17 @@ class VersionsOrigin:
     claim: bool = False
     savepoint: str | None = None
     time: BatchTime | None = None
+    lifetimes: tuple[Lifetime, ...] | None = None
 
     @property
     def as_of(self) -> AsOf | None:
         """As which the handles' versions are read."""
-        return AsOf(self.batch_id, self.time) if self.time is not None else None
+        if self.time is None:
+            return None
+        lifetimes = self.lifetimes
+        if lifetimes is None:
+            lifetimes = in_force((handle for handle in self.handles if handle is not None), None)
+        return AsOf(self.batch_id, self.time, lifetimes)
 
     @property
     def slots(self) -> int:
@@ -112,6 +120,7 @@ class VersionsOrigin:
             **_claimed(self.claim),
             **({"savepoint": self.savepoint} if self.savepoint is not None else {}),
             **({"time": [self.time.timestamp_ms, self.time.watermark_ms]} if self.time is not None else {}),
+            **({"ttls": [one.to_row() for one in self.lifetimes]} if self.lifetimes is not None else {}),
         }
 
     @classmethod
@@ -127,6 +136,7 @@ class VersionsOrigin:
             claim=_is_claimed(fields),
             savepoint=fields.get("savepoint"),
             time=_time(fields),
+            lifetimes=tuple(map(Lifetime.from_row, fields["ttls"])) if "ttls" in fields else None,
         )
 
     def broken_rule(self) -> str | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from holdfast.checkpoint.as_of import AsOf, expiry_of
+from holdfast.checkpoint.expiry import StateExpiry
 from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.state_ids import next_id
@@ -36,11 +38,16 @@ def record_of(saved: SavedOperator) -> OperatorRecord:
 
 
 def saved_operator(
-    record: OperatorRecord, handles: Sequence[NamedVersion], files: Mapping[int, Sequence[TableFile]]
+    record: OperatorRecord,
+    handles: Sequence[NamedVersion],
+    files: Mapping[int, Sequence[TableFile]],
+    as_of: AsOf | None = None,
 ) -> SavedOperator:
-    """The operator as a manifest describes it. ``files``: of the tables that there are, by state id."""
+    """The operator as a manifest describes it. ``files``: of the tables that there are, by state id. ``as_of``: as for
+    :func:`saved_ttls`.
+    """
     states = sorted(record.states, key=lambda state: state.name)
-    ttls = saved_ttls(record, handles)
+    ttls = saved_ttls(record, handles, as_of)
     return SavedOperator(
         name=record.name,
         max_parallelism=record.max_parallelism,
@@ -64,14 +71,18 @@ def saved_operator(
     )
 
 
-def saved_ttls(record: OperatorRecord, handles: Sequence[NamedVersion]) -> dict[int, StateTtl | None]:
-    """By state id its TTL as the newest version has it; None: it has none, or none any more."""
-    newest = max(handles, key=lambda handle: handle.batch_id)
+def saved_ttls(
+    record: OperatorRecord, handles: Sequence[NamedVersion], as_of: AsOf | None
+) -> dict[int, StateTtl | None]:
+    """By state id its TTL as the newest version has it as of the end of a batch (None: as it says itself); None: it has
+    none, or none any more.
+    """
+    newest = expiry_of(max(handles, key=lambda handle: handle.batch_id), as_of)
     return {state.id: _ttl(state, newest, handles) for state in record.states}
 
 
-def _ttl(state: StateRecord, newest: NamedVersion, handles: Sequence[NamedVersion]) -> StateTtl | None:
-    known = next((one for one in newest.expiry if one.state_id == state.id), None)
+def _ttl(state: StateRecord, newest: Sequence[StateExpiry], handles: Sequence[NamedVersion]) -> StateTtl | None:
+    known = next((one for one in newest if one.state_id == state.id), None)
     if known is None or known.ttl_ms is None:
         return None
     latest = [one.latest_ms for handle in handles for one in handle.expiry if one.state_id == state.id]

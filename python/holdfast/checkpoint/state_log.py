@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.checkpoint.evolution import OperatorStates
-from holdfast.checkpoint.names import parse_states, states_name
+from holdfast.checkpoint.names import parse_logged, states_name
 from holdfast.checkpoint.state_ids import ids_of
 from holdfast.checkpoint.state_record import state_fields, state_of
 from holdfast.checkpoint.value_schemas import check_schemas
@@ -36,7 +36,7 @@ def newest_states(store: FileStore, folder: str, first: OperatorStates) -> tuple
         A Holdfast that knows no such log has added a state since.
     """
     place = f"{folder}/{states_name()}"
-    numbers = sorted(parse_states(file.name) for file in store.list(place))
+    numbers = sorted(parse_logged(file.name) for file in store.list(place))
     if not numbers:
         return 0, first
     if numbers != list(range(1, len(numbers) + 1)):

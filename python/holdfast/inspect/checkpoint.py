@@ -219,7 +219,8 @@ class Checkpoint:
         handles = found.handles.get(operator, {})
         wanted = Wanted(slots, columns, filter)
         reading = partial(self.retained, found.batch.batch_id)
-        return self._versions.read(record, state, handles, wanted, reading, found.as_of)
+        as_of = found.as_of(operator, self._state)
+        return self._versions.read(record, state, handles, wanted, reading, as_of)
 
     def diff(self, operator: str, state: str, old: int, new: int | None = None) -> pa.RecordBatchReader:
         """What became of a state's rows from one batch to another.
@@ -244,7 +245,14 @@ class Checkpoint:
         record = self.record(operator)
         declared = state_of(record, state)
         found = [self.at(batch_id) for batch_id in (old, new)]
-        both = [(one.handles.get(operator, {}), partial(self.retained, one.batch.batch_id), one.as_of) for one in found]
+        both = [
+            (
+                one.handles.get(operator, {}),
+                partial(self.retained, one.batch.batch_id),
+                one.as_of(operator, self._state),
+            )
+            for one in found
+        ]
         slots = sorted({slot for handles, _, _ in both for slot in handles})
         if declared.kind == "broadcast":
             for handles, reading, _ in both:
@@ -472,10 +480,11 @@ class _Side:
     ) -> None:
         self.columns = columns_of(record, state)
         self._reading = reading
-        self._rows = StateRows(record, state, handle, ttl_of(handle, state), as_of) if handle is not None else None
+        self._rows = None
         self._opened = ExitStack()
         self._base = None
         if handle is not None:
+            self._rows = StateRows(record, state, handle, ttl_of(handle, state, as_of), as_of)
             with reading():
                 self._base = self._opened.enter_context(versions.slot(record, handle.slot).opened(handle))
 

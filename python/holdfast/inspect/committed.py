@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.checkpoint.as_of import AsOf
+from holdfast.checkpoint.as_of import AsOf, in_force
 from holdfast.checkpoint.expiry import BatchTime
 from holdfast.checkpoint.handle import StoredHandle
+from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.ttl_log import declared_ttls
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
@@ -22,17 +24,26 @@ from holdfast.storage import FileStore
 @dataclass(frozen=True)
 class CommittedState:
     """A committed batch, and the handles after it by operator and slot. ``without_state``: how many of Spark's stateful
-    operators have no state yet, of which may be some of ours.
+    operators have no state yet, of which may be some of ours. ``query_id``: Spark's id of the query.
     """
 
     batch: CommittedBatch
     handles: dict[str, dict[int, StoredHandle]]
+    query_id: str
     without_state: int = 0
 
-    @property
-    def as_of(self) -> AsOf:
-        """The batch's end, as which the handles' versions are read."""
-        return AsOf(self.batch.batch_id, BatchTime(self.batch.timestamp_ms, self.batch.began_ms))
+    def as_of(self, operator: str, state_store: FileStore) -> AsOf:
+        """The batch's end, as which an operator's versions are read. ``state_store``: has the operators' state.
+
+        Raises
+        ------
+        Corrupt
+            What the operator noted of its TTLs is damaged.
+        """
+        batch = self.batch
+        said = declared_ttls(state_store, operator_prefix(self.query_id, operator), batch.batch_id)
+        lifetimes = in_force(self.handles.get(operator, {}).values(), said)
+        return AsOf(batch.batch_id, BatchTime(batch.timestamp_ms, batch.began_ms), lifetimes)
 
 
 class Committed:
@@ -108,7 +119,7 @@ class Committed:
                 continue  # of another program's applyInPandasWithState, in the same query
             for text in texts:
                 _add(found, text, f"Spark's state of batch {batch.batch_id} in {self.store.uri}")
-        return CommittedState(batch, found, without_state)
+        return CommittedState(batch, found, self.query_id, without_state)
 
     def _check_complete(self, state: SparkState, *, readable: bool) -> None:
         if unknown := state.unknown(readable=readable):

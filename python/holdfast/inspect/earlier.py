@@ -144,8 +144,17 @@ class EarlierQuery(Earlier):
         check_all_begun(self._state, store, query_id, where)
         batch_id = self._state.batch.batch_id
         handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
-        time = self._state.as_of.time
-        return recorded, VersionsOrigin(store.uri, query_id, name, batch_id, handles, self.operators, time=time)
+        end = self._state.as_of(name, store)
+        return recorded, VersionsOrigin(
+            store=store.uri,
+            query_id=query_id,
+            operator=name,
+            batch_id=batch_id,
+            handles=handles,
+            operators=self.operators,
+            time=end.time,
+            lifetimes=end.lifetimes,
+        )
 
     def check_files(self, operator: str) -> None:
         return

@@ -337,10 +337,11 @@ def _made(
     for name in sorted(committed.handles):
         with source.retained(batch.batch_id):
             record, handles = source.record(name), committed.handles[name]
+            as_of = committed.as_of(name, source.state_store)
             if format == "native":
-                files.append(native.operator(record, handles, committed.as_of))
+                files.append(native.operator(record, handles, as_of))
             else:
-                saved.append(tables.operator(record, handles, committed.as_of))
+                saved.append(tables.operator(record, handles, as_of))
     if format == "native":
         return NativeManifest.of(about, source.query_id, files)
     return replace(about, operators=tuple(saved))

@@ -55,14 +55,14 @@ class SavepointMaker:
         """
         ordered = [handles[slot] for slot in sorted(handles)]
         states = sorted(record.states, key=lambda state: state.name)
-        ttls = saved_ttls(record, ordered)
+        ttls = saved_ttls(record, ordered, as_of)
         files: dict[int, list[TableFile]] = {state.id: [] for state in states}
         self._broadcast.clear()
         for handle in ordered:
             for state, file in self._slot(record, states, handle, ttls, as_of):
                 files[state.id].append(file)
             self._versions.forget(record, handle.slot)  # the next one needs the room
-        return saved_operator(record, ordered, files)
+        return saved_operator(record, ordered, files, as_of)
 
     def _slot(
         self,

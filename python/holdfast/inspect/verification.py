@@ -82,14 +82,15 @@ def _problems(
     files that stand in the way.
     """
     try:
-        handles = committed.at(batch_id).handles
+        state = committed.at(batch_id)
     except _WRONG as error:
         files.met[f"batch {batch_id}"] = str(error)
         return (str(error),)
     problems: list[str] = []
-    for operator, slots in sorted(handles.items()):
+    for operator, slots in sorted(state.handles.items()):
         try:
             record = record_of(operator)
+            state.as_of(operator, files.store)  # what a reader asks first
         except _WRONG as error:
             files.met[f"the record of operator {operator!r}"] = str(error)
             problems.append(str(error))
@@ -121,7 +122,7 @@ class _Files:
     """
 
     def __init__(self, store: FileStore, progress: Callable[[int, int], None] | None) -> None:
-        self._store = store
+        self.store = store
         self._progress = progress
         self._problems: dict[str, str | None] = {}
         self._manifests: dict[str, Manifest] = {}
@@ -202,7 +203,7 @@ class _Files:
             stored = slot.context.stored(str(file.stored_as))
             folder = slot.context.folder.local_dir
             self._need(stored, slot, needed_above(ref))
-            read = partial(compare_stored, self._store, stored, (file.size_bytes, file.checksum), folder)
+            read = partial(compare_stored, self.store, stored, (file.size_bytes, file.checksum), folder)
             whole = self._once(f"{stored} {file.checksum}", stored, file.size_bytes, read) and whole
         return whole
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
-from holdfast.checkpoint.as_of import AsOf
+from holdfast.checkpoint.as_of import AsOf, expiry_of
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.operator_record import OperatorRecord
@@ -173,7 +173,7 @@ class Versions:
     ) -> Iterator[pa.RecordBatch]:
         for handle in handles:
             of_slot = ranges.get(handle.slot)
-            rows_of_slot = self.rows(record, state, handle, ttl_of(handle, state), of_slot, as_of)
+            rows_of_slot = self.rows(record, state, handle, ttl_of(handle, state, as_of), of_slot, as_of)
             with closing(rows_of_slot) as found:  # type: ignore[type-var]
                 for batch in found:
                     rows = pa.Table.from_batches([batch])
@@ -203,9 +203,9 @@ def not_the_same(record: OperatorRecord, state: StateRecord, others: list[int], 
     )
 
 
-def ttl_of(handle: StoredHandle, state: StateRecord) -> int | None:
-    """The TTL of a state at a version, in milliseconds."""
-    return next((one.ttl_ms for one in handle.expiry if one.state_id == state.id), None)
+def ttl_of(handle: StoredHandle, state: StateRecord, as_of: AsOf | None) -> int | None:
+    """The TTL of a state at a version, as of the end of a batch, in milliseconds."""
+    return next((one.ttl_ms for one in expiry_of(handle, as_of) if one.state_id == state.id), None)
 
 
 def figures(handles: Mapping[int, StoredHandle]) -> dict[str, int]:

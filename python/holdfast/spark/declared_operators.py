@@ -6,19 +6,25 @@ workers find it in any case, at the query's first batch; here it is found on the
 Spark does not say which operators a query has. So of all that were declared under a name that the checkpoint has, any
 may be meant: only if each of them contradicts the record is the query refused. So none is ever forgotten: where they
 are too many to remember, they are not compared here. Safe for several threads.
+
+What they declare of times to live is noted here for the same reason: without rows no worker does it, and who reads the
+state of slots that get none must know it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from holdfast.checkpoint import check_operator, operator_prefix, recorded_operator
+from holdfast.checkpoint import Lifetime, OperatorRecord, check_operator, operator_prefix, recorded_operator
+from holdfast.checkpoint.evolution import evolved
+from holdfast.checkpoint.ttl_log import DeclaredTtls, longest, note_ttls
 from holdfast.errors import Incompatible, Unavailable
 from holdfast.spark.plan import OperatorPlan
-from holdfast.storage import StorageOptions, open_file_store
+from holdfast.spark.slot_batch import lifetimes_of
+from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 #: Names, and different declarations of one name, that are remembered.
 _NAMES_MAX, _PLANS_MAX = 256, 16
@@ -57,14 +63,18 @@ class Known:
 def declare(plan: OperatorPlan) -> None:
     """Remembers an operator."""
     key = (plan.checkpoint_dir, plan.name)
-    said = (plan.declared, plan.slots_given)
+    said = _said(plan)
     with _lock:
         before = _declared.get(key, [] if len(_declared) < _NAMES_MAX else None)
         if before is None:
             return
         # A notebook declares the same one again and again.
-        plans = [one for one in before if (one.declared, one.slots_given) != said]
+        plans = [one for one in before if _said(one) != said]
         _declared[key] = [*plans, plan] if len(plans) < _PLANS_MAX else None
+
+
+def _said(plan: OperatorPlan) -> tuple[object, ...]:
+    return plan.declared, plan.slots_given, plan.ttls
 
 
 def is_any_declared() -> bool:
@@ -123,3 +133,54 @@ def check_declared(query_id: str) -> Known:
                 raise first
     left = tuple(one for one in unrecorded if one[1] not in recorded_names)
     return Known(frozenset(recorded_names), left, is_all)
+
+
+def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> None:
+    """Notes the TTLs of operators that the checkpoint of a query knows, as of its next batch. Where several
+    declarations of one name may be meant, the longest: nothing that is alive is taken for expired.
+
+    Parameters
+    ----------
+    instances
+        Of the query's operators, as far as they are known.
+
+    Raises
+    ------
+    Corrupt
+        A record is damaged.
+    """
+    with _lock:
+        declared = [(*key, plans) for key, plans in _declared.items() if plans]
+    for folder, name, plans in declared:
+        store = open_file_store(folder, StorageOptions.of(plans[-1].settings))
+        prefix = operator_prefix(query_id, name)
+        try:
+            recorded = recorded_operator(store, prefix)
+            if recorded is None:
+                continue
+            agreeing = _that_agree(store, prefix, recorded, plans)
+            meant = [plan for plan in agreeing if plan.instance in instances] or agreeing
+            if meant:
+                ttls = longest([_lifetimes(plan, recorded) for plan in meant])
+                note_ttls(store, prefix, DeclaredTtls(batch_id, ttls))
+        except Unavailable as error:  # the workers note them too, once there are rows
+            _LOGGER.info("the times to live of operator %r are not noted here: %s", name, error)
+
+
+def _that_agree(
+    store: FileStore, prefix: str, recorded: OperatorRecord, plans: Sequence[OperatorPlan]
+) -> list[OperatorPlan]:
+    found = []
+    for plan in plans:
+        try:
+            check_operator(store, prefix, recorded, plan.declared_over(recorded))
+        except Incompatible:
+            continue
+        found.append(plan)
+    return found
+
+
+def _lifetimes(plan: OperatorPlan, recorded: OperatorRecord) -> tuple[Lifetime, ...]:
+    """Under the ids that the states have once the declaration is recorded."""
+    declared = plan.declared_over(recorded)
+    return lifetimes_of(plan.ttls, evolved(recorded.all_states, declared.states, declared.changes).states)

@@ -35,6 +35,7 @@ from holdfast.spark.plan import InputPlan, OperatorPlan
 from holdfast.spark.registration import remember_origin
 from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, spark_retained_batches, warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
+from holdfast.spark.slot_batch import declared_ttls
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import (
@@ -273,6 +274,7 @@ def _plan(
             (name, schemas.arrow_schema(kind, f"{where}, side output {name!r}")) for name, kind in sides.items()
         ),
         arrow_rows_max=arrow_rows_max(conf),
+        ttls=declared_ttls(processor),
     )
 
 

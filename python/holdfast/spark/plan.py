@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint import OperatorRecord
 from holdfast.settings import Settings
-from holdfast.state import Input, Timers
+from holdfast.state import TTL, Input, Timers
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class OperatorPlan:
         Of the main output, and of the others by name.
     arrow_rows_max
         Rows of an Arrow batch between Spark and Python, as the session has it.
+    ttls
+        By state, of those that have one. They are no part of the declaration that is compared: a TTL may change.
     """
 
     declared: OperatorRecord
@@ -67,6 +69,7 @@ class OperatorPlan:
     output_schema: pa.Schema
     side_outputs: tuple[tuple[str, pa.Schema], ...]
     arrow_rows_max: int
+    ttls: tuple[tuple[str, TTL], ...] = ()
 
     @property
     def name(self) -> str:

@@ -27,12 +27,13 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
-from holdfast.spark.declared_operators import check_declared, declared_places
+from holdfast.spark.declared_operators import check_declared, declared_places, note_declared_ttls
 from holdfast.spark.registration import register_origins
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.state_folders import check_folders
 from holdfast.spark.state_reader import state_texts
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
+from holdfast.spark_files.logs import committed_batches
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.storage import (
     FileStore,
@@ -218,9 +219,9 @@ def _warn_if_elsewhere(checkpoint: str) -> None:
 def check_checkpoint(
     store: FileStore, checkpoint: str, session: SparkSession | None, operators: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Compares the operators that were declared with a checkpoint, where it is no new one. ``checkpoint``: as it was
-    given. ``session``: reads Spark's own state, where only Spark can. ``operators``: those within the query, where that
-    is known.
+    """Compares the operators that were declared with a checkpoint, where it is no new one, and notes their TTLs.
+    ``checkpoint``: as it was given. ``session``: reads Spark's own state, where only Spark can. ``operators``: those
+    within the query, where that is known.
 
     Raises
     ------
@@ -235,6 +236,8 @@ def check_checkpoint(
         if operators:
             known = known.of({name for name, _ in operators})
         check_folders(store, query_id, known, spark_reader)
+        batches = committed_batches(store)
+        note_declared_ttls(query_id, batches[-1] + 1 if batches else 0, {instance for _, instance in operators})
 
 
 class Query(StreamingQuery):

@@ -10,10 +10,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState
+from holdfast.checkpoint import BatchStamps, BatchTime, Handle, Lifetime, OperatorRecord, SlotState, StateRecord
 from holdfast.fault_points import reach
 from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.state import (
+    TTL,
     BoundProcessor,
     Context,
     Input,
@@ -61,7 +62,8 @@ def run_batch(
     metrics = metrics if metrics is not None else SlotMetrics()
     store = state.open(parent)
     time = BatchTime(ctx.timestamp_ms, ctx.watermark_ms)
-    stamps = state.begin(ctx.batch_id, version_id, _lifetimes(processor, record), time)
+    lifetimes = lifetimes_of(declared_ttls(processor), record.states)
+    stamps = state.begin(ctx.batch_id, version_id, lifetimes, time)
     states = [(declared.name, declared.id) for declared in record.states]
     bound_to = (fresh_copy(processor), store, record.key_schema, states, output_schema)
     with BoundProcessor(
@@ -94,13 +96,20 @@ def _timers(record: OperatorRecord) -> list[tuple[int, str]]:
     return [(found.id, str(found.function)) for found in record.states if found.kind == Timers.kind]
 
 
-def _lifetimes(processor: Processor, record: OperatorRecord) -> list[Lifetime]:
-    ids = {declared.name: declared.id for declared in record.states}
-    return [
+def declared_ttls(processor: Processor | type[Processor]) -> tuple[tuple[str, TTL], ...]:
+    """By state, of those that have one."""
+    states = declared_states(processor)
+    return tuple((name, ttl) for name, declaration in states if (ttl := declaration.ttl) is not None)
+
+
+def lifetimes_of(ttls: Iterable[tuple[str, TTL]], states: Iterable[StateRecord]) -> tuple[Lifetime, ...]:
+    """What is declared of these states, under the ids that are recorded."""
+    ids = {state.name: state.id for state in states}
+    return tuple(
         Lifetime(ids[name], ttl.time, ttl.duration_ms, ttl.step_ms, ttl.refreshes_on_read)
-        for name, declaration in declared_states(processor)
-        if (ttl := declaration.ttl) is not None and name in ids
-    ]
+        for name, ttl in ttls
+        if name in ids
+    )
 
 
 def _note_event_times(stamps: BatchStamps, batch: pa.RecordBatch, columns: Sequence[str]) -> None:

@@ -26,11 +26,13 @@ from holdfast.checkpoint import (
 )
 from holdfast.checkpoint.generation import Opening
 from holdfast.checkpoint.names import attempt_version_id
+from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.registration import registered
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_versions
+from holdfast.spark.slot_batch import lifetimes_of
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 
 LOGGER = logging.getLogger("holdfast")
@@ -144,6 +146,7 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
         record = registered(plan, store, identity.query_id)
+        note_ttls(store, prefix, DeclaredTtls(identity.batch_id, lifetimes_of(plan.ttls, record.states)))
         opening = Opening(store, prefix, record.origin)
         live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
         _operators[key] = live

@@ -30,12 +30,13 @@ from holdfast.checkpoint import (
     operator_prefix,
     register_operator,
 )
+from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark.keyed import check_name, check_ttls, state_changes, state_records
 from holdfast.spark.operator_metrics import OperatorMetrics
-from holdfast.spark.slot_batch import fires, run_batch
+from holdfast.spark.slot_batch import declared_ttls, fires, lifetimes_of, run_batch
 from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.spark.ticks import check_timers
 from holdfast.state import (
@@ -452,6 +453,8 @@ class Harness:
             changes=state_changes(processor),
         )
         self._record = register_operator(self._store, declared, prefix=operator_prefix(QUERY_ID, self._name))
+        ttls = lifetimes_of(declared_ttls(processor), self._record.states)
+        note_ttls(self._store, operator_prefix(QUERY_ID, self._name), DeclaredTtls(self._next_batch, ttls))
         self._key_codec = _core.KeyCodec(self._record.key_schema, null_keys=self._record.null_keys)
         self._processor = processor
         self._open_state()

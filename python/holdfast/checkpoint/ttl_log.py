@@ -1,0 +1,95 @@
+"""The log of TTLs: which ones an operator's programs declared, and from which batch on. docs/rfcs/0009
+
+A version says which TTL its own batch went by. Where no slot had rows since a program declared another, this does.
+Documents with numbers from 1, each created if absent and never changed, one where a program that starts declares other
+TTLs than the newest says. Nothing that a batch does rests on it: it is for who reads slots that had no rows.
+Format: docs/formats/operator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoint.expiry import Lifetime
+from holdfast.checkpoint.names import parse_logged, ttls_name
+from holdfast.errors import Corrupt
+from holdfast.sealed import seal, unseal
+from holdfast.storage import FileStore
+
+FORMAT = "holdfast.ttls"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class DeclaredTtls:
+    """From this batch on, until another document says otherwise. ``lifetimes``: of all states that have a TTL."""
+
+    batch_id: int
+    lifetimes: tuple[Lifetime, ...]
+
+
+def declared_ttls(store: FileStore, folder: str, batch_id: int) -> DeclaredTtls | None:
+    """What was declared in a batch, as far as the operator in this folder noted it; None: it did not.
+
+    Raises
+    ------
+    Corrupt
+        A document is damaged.
+    """
+    noted = _newest_first(store, folder, _numbers(store, folder))
+    return next((declared for declared in noted if declared.batch_id <= batch_id), None)
+
+
+def longest(declarations: Sequence[Sequence[Lifetime]]) -> tuple[Lifetime, ...]:
+    """What keeps each state at least as long as each of these declarations does."""
+    by_state = [{lifetime.state_id: lifetime for lifetime in lifetimes} for lifetimes in declarations]
+    ids = sorted(set.intersection(*(set(known) for known in by_state))) if by_state else []
+    found = [[known[state_id] for known in by_state] for state_id in ids]
+    return tuple(max(lifetimes, key=lambda one: one.ttl_ms + one.step_ms) for lifetimes in found)
+
+
+def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
+    """Writes a document, where the newest one says otherwise, or is damaged: no query stops for it. Without any, states
+    have no TTL.
+    """
+    rows = _rows(declared)
+    while True:  # until nobody else has the number
+        numbers = _numbers(store, folder)
+        try:
+            newest = next(_newest_first(store, folder, numbers), DeclaredTtls(declared.batch_id, ()))
+        except Corrupt:
+            newest = None
+        # A checkpoint that was rolled back may run a batch below that of the newest.
+        if newest is not None and newest.batch_id <= declared.batch_id and rows == _rows(newest):
+            return
+        name = f"{folder}/{ttls_name(max(numbers, default=0) + 1)}"
+        if store.create_if_absent(name, seal(FORMAT, VERSION, {"batch_id": declared.batch_id, "ttls": rows}).encode()):
+            return
+
+
+def _rows(declared: DeclaredTtls) -> list[list[Any]]:
+    return sorted(lifetime.to_row() for lifetime in declared.lifetimes)
+
+
+def _numbers(store: FileStore, folder: str) -> list[int]:
+    place = f"{folder}/{ttls_name()}"
+    return sorted(number for file in store.list(place) if (number := parse_logged(file.name)) > 0)
+
+
+def _newest_first(store: FileStore, folder: str, numbers: Sequence[int]) -> Iterator[DeclaredTtls]:
+    for number in reversed(numbers):
+        name = f"{folder}/{ttls_name(number)}"
+        where = f"{name} in {store.uri}"
+        stored = store.get(name)
+        if stored is None:
+            raise Corrupt(f"{where}: expected an operator's times to live, found no file; restore it")
+        fields = unseal(stored, FORMAT, VERSION, where)
+        try:
+            batch_id, lifetimes = fields["batch_id"], tuple(map(Lifetime.from_row, fields["ttls"]))
+            if type(batch_id) is not int or len({one.state_id for one in lifetimes}) < len(lifetimes):
+                raise ValueError(f"batch {batch_id!r}, {len(lifetimes)} states; expected a number, each state once")
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{where} lacks what an operator's times to live have: {error!r}") from error
+        yield DeclaredTtls(batch_id, lifetimes)

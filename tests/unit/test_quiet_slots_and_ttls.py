@@ -1,0 +1,386 @@
+"""Slots that get no rows while the program's TTL changes: who reads the state, saves it or begins with it sees what the
+query's next batch on the slot sees. Nothing that lives in the query is missing, and what has expired stays gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.first_versions import begun, first_versions, registered_slots
+from tests.spark_files import SparkFiles
+
+import holdfast as hf
+from holdfast import _core
+from holdfast.checkpoint import Handle, Lifetime, OperatorRecord, SlotState, operator_prefix, register_operator
+from holdfast.checkpoint.continued import NOTHING_SAID, continued
+from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
+from holdfast.inspect.earlier import EarlierQuery
+from holdfast.sealed import seal
+from holdfast.settings import Settings
+from holdfast.spark import declared_operators, worker
+from holdfast.spark.declared_operators import declare, note_declared_ttls
+from holdfast.spark.keyed import state_records
+from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.query import check_checkpoint
+from holdfast.spark.slot_batch import declared_ttls as ttls_of
+from holdfast.spark.slot_batch import lifetimes_of, run_batch
+from holdfast.spark.worker import BatchIdentity
+from holdfast.state import Context, Input
+from holdfast.storage import StorageOptions, open_file_store
+
+QUERY = "00000000-0000-4000-8000-000000000000"
+NAME, STATE = "under-test", "seen"
+HOUR_MS = 3_600_000
+NOON_MS = 500_000 * HOUR_MS  # a multiple of each step
+ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+ADA, BOB = 0, 1  # slots
+FORMATS: list[Literal["canonical", "native"]] = ["canonical", "native"]
+
+
+def program(ttl: hf.TTL | None, seen_before: list[int | None]) -> hf.KeyedProcessor:
+    class Once(hf.KeyedProcessor):
+        seen = hf.ValueState(pa.int64(), ttl=ttl)
+
+        def process(self, key: Any, rows: Any, ctx: hf.Context) -> Iterator[Any]:
+            seen_before.append(self.seen.value())
+            self.seen.update(rows.num_rows)
+            yield from ()
+
+    return Once()
+
+
+def in_slot(record: OperatorRecord, slot: int) -> str:
+    """A user of that slot."""
+    codec = _core.KeyCodec(record.key_schema, null_keys=False)
+    for number in range(1000):
+        user = f"user-{number}"
+        groups = codec.key_groups(pa.record_batch({"user": pa.array([user])}), record.max_parallelism)
+        if _core.slot_of(pa.array(groups)[0].as_py(), record.max_parallelism, record.slots) == slot:
+            return user
+    raise AssertionError(f"no user is of slot {slot}")
+
+
+class Driver:
+    """Plays Spark for two slots: the batches of which each had rows, and restarts with another program."""
+
+    def __init__(self, folder: Path, ttl: hf.TTL | None, by_events: bool) -> None:
+        self.folder = folder
+        self.by_events = by_events
+        self.spark = SparkFiles(folder / "checkpoint", QUERY)
+        self.store = open_file_store(str(folder / "state"))
+        self.prefix = operator_prefix(QUERY, NAME)
+        self.batch_id = 0
+        self.handles: list[Handle | None] = [None, None]
+        self.slots: list[SlotState] = []
+        self.seen_before: list[int | None] = []
+        self.start(ttl)
+        self.users = [in_slot(self.record, slot) for slot in (ADA, BOB)]
+
+    def start(self, ttl: hf.TTL | None, *, noted: bool = True) -> None:
+        """Starts the program with this TTL. ``noted``: as a driver does that knows its query's operators."""
+        self.program = program(ttl, self.seen_before)
+        states = state_records(self.program)
+        declared = OperatorRecord(NAME, 64, 2, (0, 1), pa.schema([("user", pa.string())]), False, states)
+        self.record = register_operator(self.store, declared, prefix=self.prefix)
+        self.slots = list(registered_slots(self.record, self.store, self.prefix, self.folder / "local"))
+        if noted:
+            lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
+            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, lifetimes))
+
+    def batch(self, passed_ms: int, *slots: int) -> int:
+        """A batch at that time after noon, in which these slots have a row."""
+        now_ms = NOON_MS + passed_ms
+        for slot in slots:
+            at = datetime.fromtimestamp(now_ms / 1000, timezone.utc)
+            rows = pa.RecordBatch.from_pylist([{"user": self.users[slot], "at": at}], ROWS)
+            watermark_ms = now_ms if self.by_events else None
+            context = Context(
+                query_id=QUERY,
+                operator=NAME,
+                batch_id=self.batch_id,
+                timestamp_ms=now_ms,
+                slot=slot,
+                slots=2,
+                attempt=0,
+                watermark_ms=watermark_ms,
+            )
+            inputs = [Input(time_columns=("at",))] if self.by_events else [Input()]
+            parent, state = self.handles[slot], self.slots[slot]
+            for _ in run_batch(
+                self.program, state, parent, [(0, rows)], context, record=self.record, output_schema=ROWS, inputs=inputs
+            ):
+                pass
+            self.handles[slot] = state.prepare()
+        texts = [handle.to_text() for handle in self.handles if handle is not None]
+        began_ms = now_ms if self.by_events else 0
+        self.spark.commit(self.batch_id, texts, timestamp_ms=now_ms, began_ms=began_ms, watermark_ms=began_ms)
+        self.batch_id += 1
+        return self.batch_id - 1
+
+    def sees(self, slot: int, passed_ms: int) -> bool:
+        """Whether a batch on the slot at that time finds what an earlier one left there."""
+        self.batch(passed_ms, slot)
+        return self.seen_before[-1] is not None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+
+def found(source: Any, **batch: Any) -> list[str]:
+    return sorted(source.read(NAME, STATE, **batch).read_all()["user"].to_pylist())
+
+
+SHORT, LONG = hf.TTL("1 h"), hf.TTL("7 d")
+CLEANED = hf.TTL("8 h", visibility="until_cleaned")
+#: The TTL that the quiet slot's own batch had, a minute after noon; the one since; when it is looked at; what is left.
+CHANGES = {
+    "as it was": (SHORT, SHORT, 2 * HOUR_MS, False),
+    "lengthened": (SHORT, LONG, 2 * HOUR_MS, True),
+    "lengthened, and over": (SHORT, LONG, 200 * HOUR_MS, False),
+    "shortened": (LONG, SHORT, 2 * HOUR_MS, False),
+    "removed": (SHORT, None, 2 * HOUR_MS, True),
+    "added": (None, SHORT, 2 * HOUR_MS, True),
+    "not cleaned yet": (CLEANED, CLEANED, 8 * HOUR_MS + 30 * 60_000, True),
+    "cleaned": (CLEANED, CLEANED, 9 * HOUR_MS, False),
+    "cleaned later than it was": (hf.TTL("8 h"), CLEANED, 8 * HOUR_MS + 30 * 60_000, True),
+}
+
+
+@dataclass
+class Case:
+    """A driver in whose batch ``batch_id`` Ada's slot has had no rows for long. ``alive``: what is there lives."""
+
+    driver: Driver
+    batch_id: int
+    passed_ms: int
+    alive: bool
+
+    @property
+    def ada(self) -> str:
+        return self.driver.users[ADA]
+
+    def finds(self, source: Any, **batch: Any) -> bool:
+        return self.ada in found(source, **batch)
+
+
+@pytest.fixture(params=["processing", "event"])
+def by_events(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "event")
+
+
+@pytest.fixture(params=CHANGES)
+def change(request: pytest.FixtureRequest) -> tuple[hf.TTL | None, hf.TTL | None, int, bool]:
+    return CHANGES[request.param]
+
+
+def timed(ttl: hf.TTL | None, by_events: bool) -> hf.TTL | None:
+    return None if ttl is None else replace(ttl, time="event" if by_events else "processing")
+
+
+@pytest.fixture(params=["no slot", "another slot", "another slot in that batch"])
+def case(request: pytest.FixtureRequest, change: Any, by_events: bool, tmp_path: Path) -> Case:
+    """``param``: which slots had rows since the restart."""
+    before, since, passed_ms, alive = change
+    driver = Driver(tmp_path, timed(before, by_events), by_events)
+    driver.batch(60_000, ADA)
+    driver.start(timed(since, by_events))
+    driver.batch(120_000, *([BOB] if request.param == "another slot" else []))
+    batch_id = driver.batch(passed_ms, *([BOB] if request.param == "another slot in that batch" else []))
+    return Case(driver, batch_id, passed_ms, alive)
+
+
+def test_readers_see_what_the_slots_next_batch_sees(case: Case) -> None:
+    with hf.Checkpoint(case.driver.checkpoint) as checkpoint:
+        assert case.finds(checkpoint, batch_id=case.batch_id) == case.alive
+        assert case.finds(checkpoint, batch_id=case.batch_id, filter=pc.field("user") == case.ada) == case.alive
+        assert case.finds(checkpoint, batch_id=0), "as of its own batch it is there in any case"
+        changes = checkpoint.diff(NAME, STATE, 0, case.batch_id).read_all().to_pylist()
+        removed = [row["user"] for row in changes if row["change"] == "removed"]
+        assert removed == ([] if case.alive else [case.ada])
+        verified = checkpoint.verify()
+        assert not verified.damaged and case.batch_id in verified.readable
+    assert case.driver.sees(ADA, case.passed_ms) == case.alive
+
+
+def test_savepoints_have_what_the_slots_next_batch_sees(case: Case, tmp_path: Path) -> None:
+    for form in FORMATS:
+        to = tmp_path / form
+        saved = hf.Savepoint.create(checkpoint=case.driver.checkpoint, to=to, batch_id=case.batch_id, format=form)
+        assert case.finds(saved) == case.alive
+        assert case.finds(saved.convert(tmp_path / f"of-{form}")) == case.alive
+        with first_versions(begun(to, NAME, slots=3), tmp_path / f"begun-with-{form}") as checkpoint:
+            assert case.finds(checkpoint) == case.alive
+    assert case.driver.sees(ADA, case.passed_ms) == case.alive
+
+
+def test_a_query_begins_with_what_the_slots_next_batch_sees(case: Case, tmp_path: Path) -> None:
+    path, state = str(case.driver.checkpoint), str(tmp_path / "state")
+    earlier = EarlierQuery(path, state, case.batch_id, StorageOptions(), None)
+    recorded, origin = earlier.operator(NAME, "here", None)
+    declared = replace(recorded, slots=3, labels=(0, 1, 2), inputs=())
+    record = continued(recorded, declared, origin, NOTHING_SAID)
+    assert OperatorRecord.from_json(record.to_json()) == record
+    # In the same folders: what is made of the earlier versions on the way is the earlier query's too.
+    with first_versions(record, tmp_path) as checkpoint:
+        assert case.finds(checkpoint) == case.alive
+    assert case.driver.sees(ADA, case.passed_ms) == case.alive
+
+
+# --- what the operator notes
+def test_without_a_note_the_newest_version_of_all_slots_tells(by_events: bool, tmp_path: Path) -> None:
+    """As of a checkpoint that an earlier Holdfast wrote, or a query that Spark's own ``start()`` began."""
+    driver = Driver(tmp_path, None, by_events)
+    driver.start(timed(SHORT, by_events), noted=False)
+    driver.batch(60_000, ADA)
+    quiet = driver.batch(2 * HOUR_MS)
+    driver.start(timed(LONG, by_events), noted=False)
+    lengthened = driver.batch(2 * HOUR_MS, BOB)
+    over = driver.batch(200 * HOUR_MS)
+    driver.start(None, noted=False)
+    removed = driver.batch(300 * HOUR_MS, BOB)
+    assert declared_ttls(driver.store, driver.prefix, removed) is None
+    ada = driver.users[ADA]
+    with hf.Checkpoint(driver.checkpoint) as checkpoint:
+        seen = [ada in found(checkpoint, batch_id=batch_id) for batch_id in (quiet, lengthened, over, removed)]
+    assert seen == [False, True, False, True]
+    assert driver.sees(ADA, 300 * HOUR_MS)
+
+
+def test_a_note_says_nothing_of_batches_before_it(by_events: bool, tmp_path: Path) -> None:
+    driver = Driver(tmp_path, timed(LONG, by_events), by_events)
+    driver.batch(60_000, ADA)
+    long = driver.batch(2 * HOUR_MS)
+    driver.start(timed(SHORT, by_events))
+    ada = driver.users[ADA]
+    with hf.Checkpoint(driver.checkpoint) as checkpoint:
+        assert ada in found(checkpoint, batch_id=long), "nor if the program has begun and has no batch yet"
+        short = driver.batch(2 * HOUR_MS)
+        assert [ada in found(checkpoint, batch_id=batch_id) for batch_id in (long, short)] == [True, False]
+
+
+def test_a_note_is_written_where_it_says_something_new(tmp_path: Path) -> None:
+    store = open_file_store(str(tmp_path))
+    short, long = Lifetime(1, "event", HOUR_MS, 1), Lifetime(1, "event", 2 * HOUR_MS, HOUR_MS // 4, True)
+
+    def noted(batch_id: int, *lifetimes: Lifetime) -> int:
+        note_ttls(store, "q/op", DeclaredTtls(batch_id, lifetimes))
+        return len(store.list("q/op/ttls/"))
+
+    assert noted(0) == 0, "without a TTL nothing"
+    assert [noted(0, short), noted(7, short), noted(9, long), noted(9, long)] == [1, 1, 2, 2]
+    assert [noted(12), noted(13), noted(14, short)] == [3, 3, 4]
+    said = {batch: declared_ttls(store, "q/op", batch) for batch in (0, 8, 9, 11, 12, 20)}
+    as_read = replace(long, refreshes_on_read=False)
+    first, longer, none, again = (
+        DeclaredTtls(0, (short,)),
+        DeclaredTtls(9, (as_read,)),
+        DeclaredTtls(12, ()),
+        DeclaredTtls(14, (short,)),
+    )
+    assert said == {0: first, 8: first, 9: longer, 11: longer, 12: none, 20: again}
+    # A checkpoint that was rolled back: what its batches went by the first time does not hold any more.
+    assert noted(5, short) == 5
+    assert declared_ttls(store, "q/op", 10) == DeclaredTtls(5, (short,))
+    assert declared_ttls(store, "q/op", 4) == first
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"batch_id": 1},
+        {"batch_id": True, "ttls": []},
+        {"batch_id": 1, "ttls": [[1, "event", 60, 1], [1, "event", 61, 1]]},
+        {"batch_id": 1, "ttls": [[1, "event", 60]]},
+        {"batch_id": 1, "ttls": [[1, "wall", 60, 1]]},
+        {"batch_id": 1, "ttls": [[1, "event", 60, 61]]},
+        {"batch_id": 1, "ttls": [[1, "event", 0, 0]]},
+        {"batch_id": 1, "ttls": [[-1, "event", 60, 1]]},
+        {"batch_id": 1, "ttls": [[1, "event", "60", 1]]},
+    ],
+)
+def test_a_note_that_says_what_cannot_be_is_refused_by_readers_and_stops_no_query(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    store = open_file_store(str(tmp_path))
+    store.put("q/op/ttls/00001.json", seal("holdfast.ttls", 1, fields).encode())
+    with pytest.raises(hf.Corrupt, match=r"q/op/ttls/00001\.json"):
+        declared_ttls(store, "q/op", 1)
+    note_ttls(store, "q/op", DeclaredTtls(2, ()))
+    assert declared_ttls(store, "q/op", 2) == DeclaredTtls(2, ())
+
+
+def test_a_damaged_note_is_told(noted: Driver) -> None:
+    note = next(file.name for file in noted.store.list(f"{noted.prefix}/ttls/"))
+    path = noted.folder / "state" / note
+    path.write_bytes(path.read_bytes().replace(b"3600000", b"3600001"))
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        with pytest.raises(hf.Corrupt, match=r"ttls/00001\.json"):
+            checkpoint.read(NAME, STATE)
+        verified = checkpoint.verify()
+    assert not verified.readable and "ttls/00001.json" in verified.damaged[0].problem
+    with pytest.raises(hf.Corrupt, match=r"ttls/00001\.json"):
+        hf.Savepoint.create(checkpoint=noted.checkpoint, to=noted.folder / "saved")
+
+
+# --- what the driver notes
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Driver:
+    """A checkpoint whose last program had the short TTL; what this one declares, it has still to say."""
+    monkeypatch.setattr(declared_operators, "_declared", {})
+    driver = Driver(tmp_path, SHORT, by_events=False)
+    driver.batch(60_000, ADA)
+    return driver
+
+
+def plan(driver: Driver, ttl: hf.TTL | None, instance: str, **changes: Any) -> OperatorPlan:
+    processor = program(ttl, [])
+    declared = replace(driver.record, states=state_records(processor), **changes)
+    folder, ttls = str(driver.folder / "state"), ttls_of(processor)
+    return OperatorPlan(declared, True, instance, folder, Settings(), (), ROWS, (), 1000, ttls)
+
+
+@pytest.mark.parametrize(("ttl", "alive"), [(LONG, True), (None, True), (SHORT, False)])
+def test_a_driver_notes_ttls_before_there_are_rows(noted: Driver, ttl: hf.TTL | None, alive: bool) -> None:
+    declare(plan(noted, ttl, "this one"))
+    check_checkpoint(open_file_store(str(noted.checkpoint)), str(noted.checkpoint), None)
+    said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
+    assert said is not None and said.batch_id == (0 if ttl == SHORT else noted.batch_id), "from the next batch on"
+    quiet = noted.batch(2 * HOUR_MS)
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        assert (noted.users[ADA] in found(checkpoint, batch_id=quiet)) == alive
+
+
+def test_a_worker_notes_ttls_in_its_first_task(noted: Driver) -> None:
+    """Of a query that Spark's own ``start()`` began, in which the driver notes nothing."""
+    identity = BatchIdentity(QUERY, "run", noted.batch_id + 3, 0, 0, 0, None)
+    worker.operator(plan(noted, LONG, f"worker of {noted.folder}"), identity)
+    said = [declared_ttls(noted.store, noted.prefix, noted.batch_id + later) for later in (2, 3)]
+    assert [one is not None and one.lifetimes[0].ttl_ms // HOUR_MS for one in said] == [1, 168]
+
+
+def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest(noted: Driver) -> None:
+    for ttl, instance in [(LONG, "a"), (SHORT, "b"), (hf.TTL("30 d"), "contradicts")]:
+        declare(plan(noted, ttl, instance, **({"null_keys": True} if instance == "contradicts" else {})))
+    notes = []
+    for instances in ({"b"}, {"a"}, {"b"}, set(), {"contradicts"}):
+        note_declared_ttls(QUERY, noted.batch_id, instances)
+        said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
+        assert said is not None
+        notes.append([lifetime.ttl_ms // HOUR_MS for lifetime in said.lifetimes])
+    assert notes == [[1], [168], [1], [168], [168]]
+    declare(plan(noted, None, "c"))
+    note_declared_ttls(QUERY, noted.batch_id, set())
+    assert declared_ttls(noted.store, noted.prefix, noted.batch_id) == DeclaredTtls(noted.batch_id, ())
+
+
+def test_a_driver_notes_nothing_of_operators_that_the_checkpoint_does_not_know(noted: Driver) -> None:
+    declare(plan(noted, LONG, "this one", name="another"))
+    note_declared_ttls(QUERY, noted.batch_id, {"this one"})
+    assert not noted.store.list(operator_prefix(QUERY, "another"))
