@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -15,6 +15,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.cli.values import IsoTime, python_values
 from holdfast.errors import InvalidRequest
 
 _CELL_WIDTH_MAX = 60
@@ -46,10 +47,8 @@ def plain(value: Any) -> Any:
     """A Python value of an Arrow column as JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, (datetime, date, time)):
+    if isinstance(value, (datetime, date, time, IsoTime)):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
@@ -90,7 +89,7 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
     if limit is None and not as_json:
         limit = _SHOWN
     parts = (batch[at : at + _TAKEN] for batch in rows for at in range(0, batch.num_rows, _TAKEN))
-    found = (row for part in parts for row in part.to_pylist())
+    found = (row for part in parts for row in _rows(part))
     shown: list[dict[str, Any]] = []
     for number, row in enumerate(islice(found, limit if limit is None else limit + 1)):
         if number == limit:
@@ -104,6 +103,11 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
             shown.append(row)
     if shown:
         click.echo(aligned([*shown[0]], [list(one.values()) for one in shown]))
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    for row in zip(*map(python_values, batch.columns)):
+        yield dict(zip(batch.schema.names, row))
 
 
 def size(count: int) -> str:
@@ -132,7 +136,7 @@ def _cell(value: Any) -> tuple[str, bool]:
     if value is None:
         return "-", True
     text = value if isinstance(value, str) else str(value) if number else json.dumps(plain(value), ensure_ascii=False)
-    if isinstance(value, (datetime, date, time)):
-        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    if isinstance(value, (datetime, date, time, IsoTime)):
+        text = value.isoformat(sep=" ") if isinstance(value, (datetime, IsoTime)) else value.isoformat()
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number
