@@ -22,6 +22,8 @@ from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.sealed import seal, unseal
 
 SETTING = "spark.holdfast.local.dir"
+#: Of who reads a checkpoint or a savepoint, in a temporary folder.
+READERS_SETTING = "TMPDIR, or temporary= of hf.Checkpoint,"
 # File systems of one machine at a time, where a lock that nobody holds says that nobody is there. On others, locks may
 # be each machine's own.
 _LOCAL_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs"})
@@ -176,7 +178,7 @@ def _file_system(path: str) -> str:
 
 
 @contextmanager
-def local_errors(path: str) -> Iterator[None]:
+def local_errors(path: str, setting: str = SETTING) -> Iterator[None]:
     """Turns what the local disk refuses into Unavailable:
     with the path, the bytes that are free and the setting to change.
     """
@@ -191,13 +193,13 @@ def local_errors(path: str) -> Iterator[None]:
         raise Unavailable(
             f"the local folder {path} cannot be used: {error.strerror or error} "
             f"({error.filename or path}; {free} bytes are free there). "
-            f"Free space or permit writing there, or set {SETTING} to another local disk"
+            f"Free space or permit writing there, or set {setting} to another local disk"
         ) from error
 
 
-def check_room(path: str, size_bytes: int) -> None:
+def check_room(path: str, size_bytes: int, setting: str = SETTING) -> None:
     """Unavailable unless the local disk has room for so much more: better said before a long download than after it."""
-    with local_errors(path):
+    with local_errors(path, setting):
         if shutil.disk_usage(path).free < size_bytes:
             raise OSError(errno.ENOSPC, f"{size_bytes} bytes are needed")
 

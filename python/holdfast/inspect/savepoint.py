@@ -31,7 +31,7 @@ from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
 from holdfast.inspect.savepoint_writer import SavepointWriter
 from holdfast.inspect.versions import Wanted
 from holdfast.savepoint import Manifest, SavedOperator
-from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.storage import SAVEPOINT, FileStore, StorageOptions, open_file_store
 
 #: Parquet that any program reads; or the checkpoint's own files.
 Format = Literal["canonical", "native"]
@@ -61,7 +61,7 @@ class Savepoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, storage: StorageOptions | None = None) -> None:
-        self._store = open_file_store(os.fspath(path), storage)
+        self._store = open_file_store(os.fspath(path), storage, SAVEPOINT)
         found = opened_manifest(self._store)
         self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -260,7 +260,7 @@ class Savepoint:
         Unavailable
             Storage does not answer. Some of it may be deleted.
         """
-        return dispose(open_file_store(os.fspath(path), storage), apply)
+        return dispose(open_file_store(os.fspath(path), storage, SAVEPOINT), apply)
 
     # --- what it holds
     @property
@@ -357,7 +357,7 @@ def _about(of: Manifest | None) -> Manifest:
 
 def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
     """Where a savepoint shall be; InvalidRequest where something is."""
-    target = open_file_store(os.fspath(to), storage)
+    target = open_file_store(os.fspath(to), storage, SAVEPOINT)
     place = os.path.dirname(target.local_path(savepoint.MANIFEST) or "")
     if os.path.exists(place) and not os.path.isdir(place):
         raise InvalidRequest(f"{target.uri} is a file: expected a folder that does not exist or is empty")
