@@ -135,9 +135,14 @@ def _hold(local_dir: str) -> None:
     _held[local_dir] = lock
 
 
+def locks_tell(folder: str) -> bool:
+    """Whether a lock in the folder that nobody holds says that nobody is there."""
+    return _file_system(folder) in _LOCAL_FILE_SYSTEMS
+
+
 def _is_left(local_dir: str) -> bool:
     """Whether it is certain that no process uses the folder."""
-    if _file_system(local_dir) not in _LOCAL_FILE_SYSTEMS:
+    if not locks_tell(local_dir):
         return False
     try:
         lock = os.open(_lock_path(local_dir), os.O_RDWR | os.O_CLOEXEC)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,6 +23,7 @@ from holdfast.inspect.native_of_tables import native_of_tables
 from holdfast.inspect.native_savepoint import NativeSavepoint
 from holdfast.inspect.not_begun import check_all_begun
 from holdfast.inspect.operator_tables import OperatorTables
+from holdfast.inspect.own_folder import OwnFolder
 from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
 from holdfast.inspect.savepoint_writer import SavepointWriter
@@ -63,14 +61,13 @@ class Savepoint:
     def __init__(self, path: str | os.PathLike[str], *, storage: StorageOptions | None = None) -> None:
         self._store = open_file_store(os.fspath(path), storage, SAVEPOINT)
         found = opened_manifest(self._store)
-        self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
-        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._own = OwnFolder()
         self._content: SavedTables | NativeSavepoint
         if isinstance(found, NativeManifest):
-            self._content = NativeSavepoint(self._store, found, self._folder)
+            self._content = NativeSavepoint(self._store, found, self._own.path)
             self.manifest: Manifest = found.about  #: what it says of itself; a native one has no tables
         else:
-            self._content = SavedTables(self._store, found, self._folder)
+            self._content = SavedTables(self._store, found, self._own.path)
             self.manifest = found
         self._content.check_files()
 
@@ -225,7 +222,7 @@ class Savepoint:
         """
         target, about, content = _empty_folder(to, storage), _about(self.manifest), self._content
         if isinstance(content, SavedTables):
-            text = native_of_tables(content, about, target, self._folder, progress).to_text()
+            text = native_of_tables(content, about, target, self._own.path, progress).to_text()
         else:
             maker = SavepointMaker(content.versions, target, progress)
             written = tuple(maker.operator(one.record, one.versions, None) for one in content.manifest.operators)
