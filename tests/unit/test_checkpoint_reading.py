@@ -165,17 +165,6 @@ def test_the_temporary_folder_goes(recorded: Recorded, tmp_path: Path) -> None:
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_a_temporary_folder_that_refuses_is_told_by_the_readers_setting(recorded: Recorded, tmp_path: Path) -> None:
-    (tmp_path / "temporary").mkdir()
-    with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
-        [own] = (tmp_path / "temporary").iterdir()
-        own.rmdir()
-        own.write_text("in the way")
-        with pytest.raises(Unavailable, match=r"set TMPDIR, or temporary= of hf\.Checkpoint, to another") as told:
-            totals(checkpoint)
-        assert "spark.holdfast" not in str(told.value)
-
-
 def test_a_store_that_is_read_refuses_every_change(tmp_path: Path) -> None:
     store = ReadOnlyStore(open_file_store(str(tmp_path)))
     for change in (

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.unit.test_checkpoint_reading import Recorded
 
 import holdfast as hf
 from holdfast.errors import Unavailable
@@ -109,3 +110,16 @@ def test_no_folder_for_temporary_files_is_said(saved: Path, no_temporary_folder:
         hf.Savepoint(saved)
     with pytest.raises(Unavailable, match="set TMPDIR, or temporary= of hf.Checkpoint, to another"):
         OwnFolder("/nonexistent")
+
+
+def test_a_temporary_folder_that_refuses_is_told_by_the_readers_setting(tmp_path: Path) -> None:
+    Recorded(tmp_path, 2)
+    (tmp_path / "temporary").mkdir()
+    with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
+        [own] = (tmp_path / "temporary").iterdir()
+        own.rmdir()
+        own.write_text("in the way")
+        with pytest.raises(Unavailable, match=r"set TMPDIR, or temporary= of hf\.Checkpoint, to another") as told:
+            checkpoint.read("sums", "total").read_all()
+        assert "spark.holdfast" not in str(told.value)
+        own.unlink()
