@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,29 @@ def test_a_savepoint_with_a_time_of_no_year_of_pythons_is_read(tmp_path: Path, g
     told = CliRunner().invoke(main, ["savepoint", "read", str(folder), OPERATOR, "seen", *given])
     assert told.exit_code == 0, told.output
     assert "+55840-11-08" in told.stdout
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii", "utf-8"])
+def test_keys_of_any_script_are_written_wherever_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, encoding: str
+) -> None:
+    rows = pa.table({"user": ["日本", "Zoë"], "value": [1, 2]})
+    hf.Savepoint.write(
+        tmp_path / "saved", hf.OperatorTables(OPERATOR, {STATE: rows}, processor=Total, key="user string")
+    )
+
+    def written(*given: str) -> bytes:
+        stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        main.main(["savepoint", "read", str(tmp_path / "saved"), OPERATOR, STATE, *given], standalone_mode=False)
+        stdout.flush()
+        return stdout.buffer.getvalue()  # type: ignore[attr-defined]
+
+    users = [json.loads(line)["user"] for line in written("--json").decode("utf-8").splitlines()]
+    assert sorted(users) == ["Zoë", "日本"]
+    table = written()
+    if encoding in ("latin-1", "cp1252"):
+        assert "Zoë".encode(encoding) in table
+        assert rb"\u65e5\u672c" in table
+    else:  # click itself writes UTF-8 where Python was told ASCII
+        assert "日本".encode() in table

@@ -11,6 +11,7 @@ import holdfast
 from holdfast.cli.broker import broker
 from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.doctor import doctor
+from holdfast.cli.encoding import escape_what_cannot_be_written
 from holdfast.cli.ending import end_when_told
 from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
@@ -26,6 +27,7 @@ from holdfast.cli.transactions import transactions
 def main(context: click.Context) -> None:
     """Keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
     end_when_told(context)
+    escape_what_cannot_be_written()
 
 
 checkpoints.add_command(gc)

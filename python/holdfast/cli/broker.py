@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.folders import temporary_folder
 from holdfast.testing.kafka_broker import KafkaBroker, read_running, stop_running
@@ -19,7 +20,7 @@ _data = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of its data and log. Default: one in the temporary folder, kept from start to start.",
 )
-_as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+_as_json = json_option()
 
 
 @click.group()

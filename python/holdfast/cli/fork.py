@@ -10,6 +10,7 @@ import json
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.commit.timeline import fork_checkpoint, spark_query_id, timeline_of
 from holdfast.storage import CHECKPOINT, open_file_store
@@ -18,7 +19,7 @@ from holdfast.storage import CHECKPOINT, open_file_store
 @click.command()
 @click.argument("checkpoint")
 @click.option("--yes", is_flag=True, help="Do it. Without, only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option()
 def fork(checkpoint: str, yes: bool, as_json: bool) -> None:
     """Give a copied or restored CHECKPOINT an identity of its own.
 
