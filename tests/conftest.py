@@ -187,3 +187,22 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hdfs_server.HdfsS
         pytest.skip(f"no HDFS to try against: {error}")
     with hdfs_server.hdfs_server(tmp_path_factory.mktemp("hdfs")) as server:
         yield server
+
+
+@pytest.fixture
+def no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose root cannot be written, without a volume for /tmp."""
+
+    def refuse() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp', '/usr/tmp', '/']")
+
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+
+
+@pytest.fixture
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is a number that no list of users has."""
+    for name in ("HOME", "XDG_CACHE_HOME", "HOLDFAST_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 Status FileError(const std::error_code& error, const std::string& action, const fs::path& path) {
   const std::string message = action + " " + path.string() + " failed: " + error.message();
   if (error == std::errc::no_space_on_device || error.value() == EDQUOT) {
-    return Status::Unavailable(message + " (disk full: free space there, or move spark.holdfast.local.dir)");
+    return Status::Unavailable(message + " (disk full: free space there, or have the local folder elsewhere)");
   }
   if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
     return Status::Corrupt(message + " (restore this base from its snapshot)");

@@ -18,7 +18,7 @@ bool ContainsAny(Slice text, std::initializer_list<Slice> words) {
 Status FromText(Slice text, const std::string& action, const std::string& directory) {
   const std::string message = action + " failed in " + directory + ": " + std::string(text);
   if (ContainsAny(text, {"No space left on device", "Space limit reached", "Disk quota exceeded"})) {
-    return Status::Unavailable(message + " (disk full: free space there, or move spark.holdfast.local.dir)");
+    return Status::Unavailable(message + " (disk full: free space there, or have the local folder elsewhere)");
   }
   if (ContainsAny(text, {"Too many open files", "Cannot allocate memory", "Resource temporarily unavailable"})) {
     return Status::Unavailable(message + " (raise this process's limits, then try again)");

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import Unavailable
+from holdfast.folders import expanded, home_folder, temporary_folder
 
 LIBRARY_SETTING = "HOLDFAST_ROCKSDB_LIBRARY"
 CACHE_SETTING = "HOLDFAST_CACHE_DIR"
@@ -105,7 +106,7 @@ def locate(environment: Mapping[str, str] | None = None) -> RocksDbLibrary:
     environment = os.environ if environment is None else environment
     named = environment.get(LIBRARY_SETTING)
     if named:
-        path = Path(named).expanduser().absolute()
+        path = expanded(named, LIBRARY_SETTING)
         if not path.is_file():
             raise Unavailable(
                 f"expected the path of RocksDB's shared library in {LIBRARY_SETTING}, found {named!r}, which is no "
@@ -143,15 +144,14 @@ class _Cache:
 def _caches(environment: Mapping[str, str]) -> list[_Cache]:
     caches = []
     if environment.get(CACHE_SETTING):
-        caches.append(_Cache(Path(environment[CACHE_SETTING]).expanduser().absolute(), False))
+        caches.append(_Cache(expanded(environment[CACHE_SETTING], CACHE_SETTING), False))
     elif environment.get("XDG_CACHE_HOME"):
         caches.append(_Cache(Path(environment["XDG_CACHE_HOME"]).absolute() / "holdfast", False))
-    else:
-        home = Path(environment.get("HOME") or os.path.expanduser("~"))
-        if home.is_absolute():
-            caches.append(_Cache(home / ".cache" / "holdfast", False))
-    temporary = Path(environment.get("TMPDIR") or tempfile.gettempdir()).absolute()
-    caches.append(_Cache(temporary / f"holdfast-{os.getuid()}", True))
+    elif home := home_folder(environment):
+        caches.append(_Cache(home / ".cache" / "holdfast", False))
+    with suppress(Unavailable):  # a cache before it may do
+        temporary = Path(environment.get("TMPDIR") or temporary_folder()).absolute()
+        caches.append(_Cache(temporary / f"holdfast-{os.getuid()}", True))
     return caches
 
 
@@ -162,8 +162,9 @@ def _writable(caches: list[_Cache]) -> Path:
         if reason is None:
             return cache.folder
         refused.append(f"{cache.folder} ({reason})")
+    tried = ", ".join(refused) or "no folder, as this user has neither a home nor one for temporary files"
     raise Unavailable(
-        f"RocksDB can be unpacked nowhere: tried {', '.join(refused)}; set {CACHE_SETTING} to a folder that can be "
+        f"RocksDB can be unpacked nowhere: tried {tried}; set {CACHE_SETTING} to a folder that can be "
         f"written, or {LIBRARY_SETTING} to a library that is unpacked already"
     )
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from holdfast.errors import InvalidRequest
+from holdfast.folders import temporary_folder
 from holdfast.units import format_duration, format_size, parse_duration, parse_size
 
 PREFIX = "spark.holdfast."
@@ -366,8 +366,14 @@ class Settings:
 
 
 def default_local_dir() -> str:
-    """The local folder where none is set; it is asked for where the state is, on the executor."""
-    return os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}")
+    """The local folder where none is set; it is asked for where the state is, on the executor.
+
+    Raises
+    ------
+    Unavailable
+        No folder for temporary files can be written.
+    """
+    return os.path.join(temporary_folder(f"TMPDIR, or {PREFIX}local.dir,"), f"holdfast-{os.getuid()}")
 
 
 def guide() -> str:

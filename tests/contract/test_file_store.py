@@ -13,8 +13,17 @@ import pytest
 from tests.contract.remote_stores import one_of_many
 from tests.faulty_file_store import FaultyFileStore
 
+import holdfast as hf
 from holdfast.errors import InternalError, InvalidRequest, Unavailable
-from holdfast.storage import LocalFileStore, StorageOptions, StoredFile, open_file_store, run_parallel
+from holdfast.storage import (
+    CHECKPOINT,
+    SAVEPOINT,
+    LocalFileStore,
+    StorageOptions,
+    StoredFile,
+    open_file_store,
+    run_parallel,
+)
 from holdfast.storage.answers import told
 from holdfast.storage.file_store import TEMPORARY_PREFIX
 from holdfast.storage.uri import shown
@@ -300,6 +309,41 @@ def test_a_full_disk_is_named_with_what_is_free_and_the_setting(tmp_path, monkey
     with pytest.raises(Unavailable, match=r"No space left.*bytes are free.*spark\.holdfast\.checkpoint\.dir"):
         LocalFileStore(str(tmp_path)).put("file", b"")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "setting", "comes_along"),
+    [
+        (lambda path: hf.FileSink(path, name="files")._store(), "FileSink's path", True),
+        (lambda path: open_file_store(path, place=CHECKPOINT), "the query's checkpoint=", True),
+        (lambda path: open_file_store(path, place=SAVEPOINT), "the savepoint's folder", False),
+        (open_file_store, "spark.holdfast.checkpoint.dir", True),
+    ],
+)
+def test_a_folder_that_refuses_is_told_by_the_setting_that_is_its_own(
+    unprivileged, monkeypatch, make, setting, comes_along
+):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(Unavailable) as told:
+        patched.setattr(os, "fsync", full)
+        make(str(unprivileged)).put("file", b"")
+    assert f"or set {setting} to a larger place" in str(told.value)
+    assert ("with all that is in this one" in str(told.value)) is comes_along
+    unprivileged.chmod(0o500)
+    with pytest.raises(Unavailable) as told:
+        make(str(unprivileged)).put("a/b", b"")
+    assert f"or set {setting} to another place" in str(told.value)
+    assert str(told.value).count("checkpoint.dir") == (setting == "spark.holdfast.checkpoint.dir")
+
+
+def test_a_local_disk_that_is_full_is_not_told_as_the_stores(tmp_path):
+    store = LocalFileStore(str(tmp_path))
+    store.put("file", b"1234")
+    with pytest.raises(Unavailable, match=r"'file' of .* cannot be written to the local file /dev/full/x") as told:
+        store.fetch("file", "/dev/full/x")
+    assert "checkpoint.dir" not in str(told.value)
 
 
 # --- URIs ----------------------------------------------------------------------------------------------------------

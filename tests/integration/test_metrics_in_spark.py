@@ -85,6 +85,32 @@ def test_a_plain_sink_restarts_and_a_replay(stream: FileStream, tmp_path: Path) 
     assert {number: part(one) for number, one in found.items()} == {2: counted(2), 3: counted(3)}, "2 once, as replayed"
 
 
+def test_an_idle_query_has_the_figures_of_its_last_batch_when_spark_has_forgotten_it(
+    stream: FileStream, spark: SparkSession
+) -> None:
+    """Spark tells of a query without a batch to run under the number of the next one."""
+    few = {"spark.sql.streaming.numRecentProgressUpdates": "4", "spark.sql.streaming.noDataProgressEventInterval": "50"}
+    stream.write(events(0))
+    for name, value in few.items():
+        spark.conf.set(name, value)
+    try:
+        writer = stream.events().transform(totals(Counting())).writeStream.format("noop")
+        query = hf.start(writer.trigger(processingTime="50 milliseconds"), checkpoint=stream.checkpoint)
+    finally:
+        for name in few:
+            spark.conf.unset(name)
+    try:
+        query.processAllAvailable()
+        assert part(hf.metrics(query)["totals"]) == counted(0)
+        while told(query, "totals"):
+            time.sleep(0.1)
+        assert {progress.batchId for progress in query.recentProgress} == {1}
+        found = hf.metrics(query)["totals"]
+        assert (found.batch_id, part(found)) == (0, counted(0))
+    finally:
+        query.stop()
+
+
 def test_foreach_batch_and_two_operators_of_which_one_worker_is_killed(
     stream: FileStream, spark: SparkSession, tmp_path: Path
 ) -> None:

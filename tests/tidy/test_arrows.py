@@ -48,7 +48,7 @@ KAFKA_PYTHON = {
 }
 
 # The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
-LEAVES = {"arrow", "errors", "clock", "units", "fault_points", "trials"}
+LEAVES = {"arrow", "errors", "clock", "units", "fault_points", "trials", "folders"}
 ROOMS = {
     "arrow": set(),
     "errors": set(),
@@ -56,8 +56,9 @@ ROOMS = {
     "fault_points": set(),
     "trials": set(),
     "units": {"errors"},
+    "folders": {"errors"},
     "sealed": {"errors", "_core"},
-    "settings": {"errors", "units"},
+    "settings": {"errors", "units", "folders"},
     "rocksdb_library": {*LEAVES, "_core"},
     "storage": {*LEAVES},
     "state": {*LEAVES, "_core"},

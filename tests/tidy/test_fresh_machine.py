@@ -50,6 +50,16 @@ def _commands(path: Path) -> list[str]:
             for node in lists]  # fmt: skip
 
 
+def test_what_everybody_installs_is_what_the_package_imports() -> None:
+    """rich, which only an example uses, was installed on every executor."""
+    needed = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in PROJECT["dependencies"]}
+    imported = {module.partition(".")[0] for path in files(".py", under="python") for _, module in imports(path)}
+    assert needed <= imported, f"no file of the package imports {sorted(needed - imported)}: an extra's, or nobody's"
+    [told] = re.findall(r"and then what else it needs:\s+`pip install ([^`]+)`", text(ROOT / "docs/guide/install.md"))
+    others = [one for one in PROJECT["dependencies"] if not one.startswith("pyspark")]
+    assert re.findall("'([^']+)'", told) == others
+
+
 def test_dependencies_are_never_built_without_isolation() -> None:
     """pyspark is published as source only and does not say that it needs setuptools; pip's cache hid that."""
     commands = [

@@ -1,4 +1,4 @@
-"""Figures, defaults and names that pages of the guide state about Kafka are those of the code."""
+"""Figures, defaults and names that pages of the guide state are those of the code: of Kafka, and files in storage."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
+from holdfast.checkpoint.lineage import next_handle
+from holdfast.checkpoint.maintenance import is_snapshot_due
+from holdfast.checkpoint.names import delta_name
+from holdfast.checkpoint.retention import reason_to_delete, view_of
+from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.commit import retries, sweeps
 from holdfast.kafka import client, security, transactional_ids, wire
 from holdfast.kafka.security import Carried
@@ -18,6 +24,7 @@ from holdfast.sink.kafka import fitness, options, sink, transactional_writer, wi
 from holdfast.source.kafka import consumers, doubt, reading, stalls
 from holdfast.source.kafka.cluster import ANSWER_WITHIN_MS
 from holdfast.source.kafka.options import KNOWN_OPTIONS, SourceOptions
+from holdfast.storage import StoredFile
 from holdfast.units import format_duration
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
@@ -95,3 +102,33 @@ def test_the_page_on_security_names_what_is_refused() -> None:
     unnamed = [name for name in refused if not any(part in name and word in page for part, word in words.items())]
     assert len(refused) > 15
     assert not unnamed
+
+
+def _files_of_a_slot(batches: int, retained_batches: int) -> list[int]:
+    """How many deltas a slot has in storage after each of so many small batches."""
+    settings, stored, counts = CheckpointSettings(), set[str](), []
+    parent: Handle | None = None
+    ready: SnapshotRef | None = None
+    for number in range(1, batches + 1):
+        version = f"{number:032x}"
+        first = Handle("totals", 0, version, parent.version_id if parent else "", number, number - 1)
+        delta = DeltaRef(number, version, 1000, f"{number:016x}")
+        handle = next_handle(parent, first, delta, ready, retained_batches)
+        stored.add(delta_name(number, version))
+        if ready is not None:  # what `Retention` does then
+            view = view_of(handle, parent, 0, settings.stray_grace_ms, None)
+            stored = {name for name in stored if reason_to_delete(StoredFile(name, 1000, 0), view) is None}
+        is_due = ready is None and is_snapshot_due(handle, settings)
+        ready = SnapshotRef(number, version, f"snapshot/{number}", 100, delta.checksum, 10_000) if is_due else None
+        parent = handle
+        counts.append(len(stored))
+    return counts
+
+
+def test_the_page_on_storage_says_how_many_files_a_slot_keeps() -> None:
+    counts = _files_of_a_slot(1500, 100)[700:]
+    least, most, every = min(counts), max(counts), CheckpointSettings().snapshot_deltas_max
+    page = " ".join((GUIDE / "storage.md").read_text(encoding="utf-8").split())
+    assert f"every {every} batches (`snapshot.deltas.max`)" in page
+    assert f"`retainedBatches` of 100 are {least} to {most} files for each slot" in page
+    assert f"{8 * least:,} to {8 * most:,} for 8 slots" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.unit.state_bench import Backend
 
 import holdfast as hf
-from holdfast.spark.metrics import log_metrics, operators_in
+from holdfast.spark.metrics import RUNS_MAX, log_metrics, operators_in
 from holdfast.spark.operator_metrics import OperatorMetrics
 from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.testing import Harness
@@ -192,6 +193,91 @@ def test_a_jvm_that_is_gone_is_unavailable() -> None:
 
     with pytest.raises(hf.Unavailable, match="Spark's driver is gone"):
         hf.metrics(Gone())
+
+
+class Idle(StreamingQuery):
+    """A query as Spark tells of it: the last hundred progresses, without observed metrics where no batch ran."""
+
+    def __init__(self, run: str) -> None:
+        self.run, self.told, self.read = run, deque[Any](maxlen=100), 0
+
+    def batch(self, number: int) -> None:
+        slots = {"slots": [SlotMetrics(slot=0, rows_in={"input": number}).to_text()]}
+        self.told.append(self._progress(number, {"holdfast.a.1": slots}))
+
+    def idle(self, following: int, times: int) -> None:
+        self.told.extend(self._progress(following, {}) for _ in range(times))
+
+    def _progress(self, number: int, observed: dict[str, Any]) -> Any:
+        return SimpleNamespace(observedMetrics=observed, batchId=number, runId=self.run, sources=[])
+
+    @property
+    def lastProgress(self) -> Any:
+        return self.told[-1] if self.told else None
+
+    @property
+    def recentProgress(self) -> Any:
+        self.read += 1
+        return list(self.told)
+
+
+def rows_of(query: StreamingQuery) -> dict[str, dict[str, int]]:
+    return {name: one.rows_in for name, one in hf.metrics(query).items()}
+
+
+def test_a_query_that_is_idle_for_long_has_the_figures_of_its_last_batch() -> None:
+    query = Idle("long idle")
+    query.idle(0, 3)
+    assert rows_of(query) == {}
+    query.batch(0)
+    query.idle(1, 2)
+    assert rows_of(query) == {"a": {"input": 0}}
+    query.batch(1)
+    query.idle(2, 1)
+    for _ in range(300):
+        assert rows_of(query) == {"a": {"input": 1}}
+        query.idle(2, 1)
+    assert query.read == 3, "once for each time that it became idle"
+    again = Idle("long idle")
+    again.told = query.told
+    assert rows_of(again) == {"a": {"input": 1}}, "another object of the same run"
+
+
+def test_who_saw_the_last_batch_itself_has_its_figures_once_spark_has_forgotten_it() -> None:
+    query = Idle("seen")
+    query.batch(7)
+    assert rows_of(query) == {"a": {"input": 7}}
+    query.idle(8, 150)
+    assert rows_of(query) == rows_of(query) == {"a": {"input": 7}}
+
+
+def test_figures_of_an_earlier_batch_are_not_told_as_those_of_the_last() -> None:
+    query = Idle("unseen")
+    query.batch(7)
+    assert rows_of(query) == {"a": {"input": 7}}
+    query.batch(8)
+    query.idle(9, 150)
+    assert rows_of(query) == {}, "nobody asked while Spark knew batch 8"
+    query.batch(9)
+    assert rows_of(query) == {"a": {"input": 9}}
+
+
+def test_figures_of_few_runs_are_kept() -> None:
+    first = Idle("run 0")
+    first.batch(0)
+    for number in range(1, RUNS_MAX + 1):
+        assert rows_of(first) == {"a": {"input": 0}}
+        other = Idle(f"run {number}")
+        other.batch(number)
+        hf.metrics(other)
+    for query in (first, other):
+        query.idle(query.told[-1].batchId + 1, 150)
+        assert rows_of(query) != {}
+    for number in range(RUNS_MAX):
+        other = Idle(f"later run {number}")
+        other.batch(number)
+        hf.metrics(other)
+    assert rows_of(first) == {}
 
 
 def test_a_listener_is_called_for_batches_with_operators_only() -> None:

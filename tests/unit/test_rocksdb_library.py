@@ -217,6 +217,28 @@ def test_a_cache_that_cannot_be_written_gives_way_to_the_temporary_folder(
     assert rocksdb_library.locate(environment).path == library
 
 
+def test_without_a_folder_for_temporary_files_the_cache_does(
+    environment: dict[str, str], tmp_path: Path, no_temporary_folder: None
+) -> None:
+    found = rocksdb_library.locate(environment)
+    assert found.path.is_relative_to(tmp_path / "cache")
+    assert rocksdb_library.locate(environment) == found
+    (tmp_path / "a file").write_text("in the way")
+    with pytest.raises(Unavailable, match="a file/cache.*set HOLDFAST_CACHE_DIR"):
+        rocksdb_library.locate(environment | {"HOLDFAST_CACHE_DIR": str(tmp_path / "a file" / "cache")})
+
+
+def test_a_user_without_a_home_has_no_cache_there(
+    environment: dict[str, str], tmp_path: Path, no_home: None, no_temporary_folder: None
+) -> None:
+    with pytest.raises(Unavailable, match="neither a home nor .*set HOLDFAST_CACHE_DIR"):
+        rocksdb_library.locate({"SPARK_HOME": environment["SPARK_HOME"]})
+    with pytest.raises(Unavailable, match="HOLDFAST_CACHE_DIR is '~/cache', and no such home"):
+        rocksdb_library.locate(environment | {"HOLDFAST_CACHE_DIR": "~/cache"})
+    with pytest.raises(Unavailable, match="HOLDFAST_ROCKSDB_LIBRARY is '~/rocksdb.so', and no such home"):
+        rocksdb_library.locate(environment | {"HOLDFAST_ROCKSDB_LIBRARY": "~/rocksdb.so"})
+
+
 def test_a_temporary_folder_that_others_may_write_to_is_not_trusted(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import pytest
 from tests.unit.test_declared_operators import QUERY, plan
 
 from holdfast.checkpoint import host as host_module
-from holdfast.checkpoint.host import Host, claim_local_dir, local_errors
+from holdfast.checkpoint.host import READERS_SETTING, Host, check_room, claim_local_dir, local_errors
 from holdfast.checkpoint.slot_folder import SlotFolder
 from holdfast.clock import new_id
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
@@ -211,6 +212,17 @@ def test_what_the_disk_refuses_names_the_path_the_free_bytes_and_the_setting(tmp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(Corrupt), local_errors(str(tmp_path)):
         raise Corrupt("not the disk's")
+
+
+@pytest.mark.parametrize(("given", "setting"), [((), "spark.holdfast.local.dir"), ((READERS_SETTING,), "TMPDIR")])
+def test_a_folder_names_the_setting_that_says_where_it_is(tmp_path, given, setting):
+    folder = SlotFolder(str(tmp_path), "s3://bucket/x", "query/op", 7, new_id, *given)
+    shutil.rmtree(folder.path)
+    with pytest.raises(Unavailable, match=f"or set {setting}.* to another local disk"):
+        folder.new_work()
+    folder.make()
+    with pytest.raises(Unavailable, match=f"are needed.*or set {setting}.* to another local disk"):
+        check_room(folder.path, 1 << 62, folder.setting)
 
 
 # --- work folders -----------------------------------------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +16,8 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
+from holdfast.cli.rows import show_table
+from holdfast.cli.values import _day
 
 OPERATOR, STATE = "totals", "total"
 
@@ -61,3 +67,88 @@ def test_all_of_them_into_a_file(saved: Path, tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["savepoint", "read", str(saved), OPERATOR, STATE, "--to", str(target)])
     assert told.exit_code == 0, told.output
     assert sorted(pq.read_table(target)["value"].to_pylist()) == list(range(30))
+
+
+MS = 1_700_000_000_000  # of 2023; taken for seconds it is of the year 55840
+TIMES = [
+    (pa.timestamp("us", "UTC"), [MS * 1000, MS * 10**6], ["2023-11-14T22:13:20+00:00", "+55840-11-08T22:13:20+00:00"]),
+    (pa.timestamp("ms"), [MS + 7, -MS * 40], ["2023-11-14T22:13:20.007000", "-0185-03-02T23:06:40"]),
+    (pa.timestamp("s", "Europe/Berlin"), [0, MS], ["1970-01-01T01:00:00+01:00", "+55840-11-08T22:13:20+00:00"]),
+    (pa.timestamp("ns"), [MS * 10**6, MS * 10**6 + 1], ["2023-11-14T22:13:20", "2023-11-14T22:13:20.000000001"]),
+    (pa.date32(), [-719_163, 2_932_897], ["0000-12-31", "+10000-01-01"]),
+    (pa.date64(), [86_400_000, 86_400_000 * 10**7], ["1970-01-02", "+29349-01-26"]),
+    (pa.time64("ns"), [3_600_000_001_000, 1], ["01:00:00.000001", "00:00:00.000000001"]),
+    (pa.duration("ns"), [1_500_000_000, 1], [1.5, 1e-9]),
+    (pa.duration("s"), [60, 2**62], [60.0, float(2**62)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "numbers", "told"), TIMES, ids=[str(kind) for kind, *_ in TIMES])
+def test_times_that_python_has_none_for_are_told(
+    capsys: pytest.CaptureFixture[str], kind: pa.DataType, numbers: list[int], told: list[Any]
+) -> None:
+    times = pa.array(numbers, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
+    lists = pa.ListArray.from_arrays([0, 1, 2], times)
+    maps = pa.MapArray.from_arrays([0, 1, 2], times, times)
+    structs = pa.StructArray.from_arrays([times, lists], names=["at", "all"])
+    batch = pa.record_batch({"time": times, "list": lists, "map": maps, "struct": structs})
+    show_table([batch, pa.record_batch([pa.nulls(1, field.type) for field in batch.schema], batch.schema)], None, True)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found == [
+        *({"time": at, "list": [at], "map": [[at, at]], "struct": {"at": at, "all": [at]}} for at in told),
+        dict.fromkeys(batch.schema.names),
+    ]
+    show_table([batch], None, False)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.strip().startswith(str(at).replace("T", " ")) for line, at in zip(lines, told)] == [True, True]
+    assert all(json.dumps([at]) in line for line, at in zip(lines, told))
+
+
+def test_a_day_of_any_year_is_that_of_the_calendar() -> None:
+    first, last = date.min.toordinal(), date.max.toordinal()
+    days = [*range(first, last, 97), last]
+    wanted = [date.fromordinal(day).isoformat() for day in days]
+    epoch = date(1970, 1, 1).toordinal()
+    assert [_day(day - epoch) for day in days] == wanted
+
+
+@pytest.mark.parametrize("given", [[], ["--json"], ["--where", "user=ada"]])
+def test_a_savepoint_with_a_time_of_no_year_of_pythons_is_read(tmp_path: Path, given: list[str]) -> None:
+    class Seen(hf.BatchProcessor):
+        seen = hf.ValueState(pa.timestamp("us", "UTC"))
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            pass
+
+    rows = pa.table({"user": ["ada"], "value": pa.array([MS * 10**6], pa.timestamp("us", "UTC"))})
+    folder = tmp_path / "saved"
+    hf.Savepoint.write(folder, hf.OperatorTables(OPERATOR, {"seen": rows}, processor=Seen, key="user string"))
+    told = CliRunner().invoke(main, ["savepoint", "read", str(folder), OPERATOR, "seen", *given])
+    assert told.exit_code == 0, told.output
+    assert "+55840-11-08" in told.stdout
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii", "utf-8"])
+def test_keys_of_any_script_are_written_wherever_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, encoding: str
+) -> None:
+    rows = pa.table({"user": ["日本", "Zoë"], "value": [1, 2]})
+    hf.Savepoint.write(
+        tmp_path / "saved", hf.OperatorTables(OPERATOR, {STATE: rows}, processor=Total, key="user string")
+    )
+
+    def written(*given: str) -> bytes:
+        stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        main.main(["savepoint", "read", str(tmp_path / "saved"), OPERATOR, STATE, *given], standalone_mode=False)
+        stdout.flush()
+        return stdout.buffer.getvalue()  # type: ignore[attr-defined]
+
+    users = [json.loads(line)["user"] for line in written("--json").decode("utf-8").splitlines()]
+    assert sorted(users) == ["Zoë", "日本"]
+    table = written()
+    if encoding in ("latin-1", "cp1252"):
+        assert "Zoë".encode(encoding) in table
+        assert rb"\u65e5\u672c" in table
+    else:  # click itself writes UTF-8 where Python was told ASCII
+        assert "日本".encode() in table

@@ -15,7 +15,6 @@ from holdfast.checkpoint.base_folder import BaseRecord, LocalBase, files_in, fil
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.expiry import StateExpiry, to_writer
 from holdfast.checkpoint.handle import Handle
-from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.slot_folder import WorkFolder
 from holdfast.fault_points import reach
@@ -52,7 +51,7 @@ class BaseMaker:
         and it goes on from there.
         """
         options = self._context.settings.base_options()
-        with local_errors(work.path):
+        with self._context.folder.errors(work.path):
             previous = None
             directory = files_of(work.path)
             if os.path.exists(directory):  # of an earlier call: it is the parent now
@@ -86,7 +85,7 @@ class BaseMaker:
         which may be another process's of the same version.
         """
         context = self._context
-        with local_errors(work.path):
+        with context.folder.errors(work.path):
             record = BaseRecord(
                 operator=context.operator,
                 slot=context.slot,

@@ -131,7 +131,8 @@ def _readers(context: SlotContext, origin: VersionsOrigin) -> Callable[[int], Ea
 
 
 def _earlier(context: SlotContext, origin: VersionsOrigin, store: FileStore, handle: StoredHandle) -> Earlier:
-    folder = SlotFolder(context.folder.local_dir, store.uri, origin.prefix, handle.slot, context.ids)
+    local_dir, setting = context.folder.local_dir, context.folder.setting
+    folder = SlotFolder(local_dir, store.uri, origin.prefix, handle.slot, context.ids, setting)
     folder.touch(context.clock.now_ms())
     # Bases that are made of it here are the earlier query's too: they have what this generation has dropped.
     own = replace(

@@ -22,6 +22,8 @@ from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.sealed import seal, unseal
 
 SETTING = "spark.holdfast.local.dir"
+#: Of who reads a checkpoint or a savepoint, in a temporary folder.
+READERS_SETTING = "TMPDIR, or temporary= of hf.Checkpoint,"
 # File systems of one machine at a time, where a lock that nobody holds says that nobody is there. On others, locks may
 # be each machine's own.
 _LOCAL_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs"})
@@ -133,9 +135,14 @@ def _hold(local_dir: str) -> None:
     _held[local_dir] = lock
 
 
+def locks_tell(folder: str) -> bool:
+    """Whether a lock in the folder that nobody holds says that nobody is there."""
+    return _file_system(folder) in _LOCAL_FILE_SYSTEMS
+
+
 def _is_left(local_dir: str) -> bool:
     """Whether it is certain that no process uses the folder."""
-    if _file_system(local_dir) not in _LOCAL_FILE_SYSTEMS:
+    if not locks_tell(local_dir):
         return False
     try:
         lock = os.open(_lock_path(local_dir), os.O_RDWR | os.O_CLOEXEC)
@@ -176,7 +183,7 @@ def _file_system(path: str) -> str:
 
 
 @contextmanager
-def local_errors(path: str) -> Iterator[None]:
+def local_errors(path: str, setting: str = SETTING) -> Iterator[None]:
     """Turns what the local disk refuses into Unavailable:
     with the path, the bytes that are free and the setting to change.
     """
@@ -191,13 +198,13 @@ def local_errors(path: str) -> Iterator[None]:
         raise Unavailable(
             f"the local folder {path} cannot be used: {error.strerror or error} "
             f"({error.filename or path}; {free} bytes are free there). "
-            f"Free space or permit writing there, or set {SETTING} to another local disk"
+            f"Free space or permit writing there, or set {setting} to another local disk"
         ) from error
 
 
-def check_room(path: str, size_bytes: int) -> None:
+def check_room(path: str, size_bytes: int, setting: str = SETTING) -> None:
     """Unavailable unless the local disk has room for so much more: better said before a long download than after it."""
-    with local_errors(path):
+    with local_errors(path, setting):
         if shutil.disk_usage(path).free < size_bytes:
             raise OSError(errno.ENOSPC, f"{size_bytes} bytes are needed")
 

@@ -23,7 +23,6 @@ from holdfast.checkpoint.delta_file import (
 )
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef
-from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.slot_context import SlotContext
 
@@ -65,7 +64,7 @@ def _store_file(
 ) -> DeltaRef:
     with context.folder.new_work() as work:
         path = work.child("delta.arrow")
-        with local_errors(path):
+        with context.folder.errors(path):
             writer = DeltaWriter(path, identity, context.settings.delta_compression)
             for piece in pieces:
                 writer.write(piece)

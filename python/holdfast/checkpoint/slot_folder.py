@@ -14,9 +14,9 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
-from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.host import SETTING, local_errors
 from holdfast.checkpoint.names import slot_prefix, version_name
 from holdfast.clock import Ids
 
@@ -53,22 +53,35 @@ class WorkFolder:
 
 
 class SlotFolder:
-    """The local folder of a slot. Methods raise Unavailable when the disk refuses."""
+    """The local folder of a slot. Methods raise Unavailable when the disk refuses.
 
-    def __init__(self, local_dir: str, store_uri: str, prefix: str, slot: int, ids: Ids) -> None:
+    Parameters
+    ----------
+    setting
+        What says where ``local_dir`` is.
+    """
+
+    def __init__(
+        self, local_dir: str, store_uri: str, prefix: str, slot: int, ids: Ids, setting: str = SETTING
+    ) -> None:
         store = hashlib.sha256(store_uri.encode()).hexdigest()[:16]
         self.local_dir = local_dir
         self.path = os.path.join(local_dir, store, slot_prefix(prefix, slot))
         self.bases = os.path.join(self.path, "bases")
         self.deltas = os.path.join(self.path, "deltas")
+        self.setting = setting
         self._ids = ids
         self.make()
+
+    def errors(self, path: str) -> AbstractContextManager[None]:
+        """Turns what the disk refuses into Unavailable, for a path in this folder."""
+        return local_errors(path, self.setting)
 
     def exists(self) -> bool:
         return os.path.isdir(self.bases) and os.path.isdir(self.deltas)
 
     def make(self) -> None:
-        with local_errors(self.path):
+        with self.errors(self.path):
             for folder in (self.bases, self.deltas):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
 
@@ -84,12 +97,12 @@ class SlotFolder:
         return os.path.join(self.deltas, f"{version_name(sequence, version_id)}.arrow")
 
     def base_names(self) -> list[str]:
-        with local_errors(self.bases):
+        with self.errors(self.bases):
             return sorted(os.listdir(self.bases))
 
     def new_work(self) -> WorkFolder:
         """A new, empty work folder, locked."""
-        with local_errors(self.path):
+        with self.errors(self.path):
             while True:
                 path = os.path.join(self.path, _WORK + self._ids())
                 lock = _try_lock(path + _LOCK, os.O_EXCL)
@@ -101,7 +114,7 @@ class SlotFolder:
     def publish(self, folder: str, sequence: int, version_id: str) -> str:
         """Renames a finished folder to the base of a version; its path. If there is one already, that one stays."""
         path = self.base_path(sequence, version_id)
-        with local_errors(path):
+        with self.errors(path):
             try:
                 os.rename(folder, path)
             except OSError as error:
@@ -121,7 +134,7 @@ class SlotFolder:
     def clear_abandoned(self) -> int:
         """Removes the work folders of processes that are gone; how many."""
         cleared = 0
-        with local_errors(self.path):
+        with self.errors(self.path):
             names = {name.removesuffix(_LOCK) for name in os.listdir(self.path) if name.startswith(_WORK)}
         for name in names:
             path = os.path.join(self.path, name)
@@ -140,7 +153,7 @@ class SlotFolder:
         """Held while this slot is folded, uploaded or tidied.
         False: another process holds it (only if not ``wait``).
         """
-        with local_errors(self.path):
+        with self.errors(self.path):
             lock = os.open(os.path.join(self.path, FOLD_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:

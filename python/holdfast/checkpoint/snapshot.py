@@ -23,7 +23,7 @@ from holdfast.checkpoint.base_folder import (
     write_record,
 )
 from holdfast.checkpoint.handle import Handle, SnapshotRef
-from holdfast.checkpoint.host import check_room, local_errors
+from holdfast.checkpoint.host import check_room
 from holdfast.checkpoint.names import manifest_name, parse_version, table_name
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, HoldfastError
@@ -199,7 +199,7 @@ class Snapshots:
         ref = SnapshotRef(
             base.sequence, base.record.version_id, name, len(text), checksum_of(text), manifest.state_bytes
         )
-        with local_errors(base.path):
+        with context.folder.errors(base.path):
             SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
         return ref
 
@@ -221,16 +221,16 @@ class Snapshots:
         """
         context = self._context
         manifest = self.read_manifest(ref)
-        check_room(context.folder.path, manifest.state_bytes)
+        check_room(context.folder.path, manifest.state_bytes, context.folder.setting)
         with context.folder.new_work() as work:
             files = files_of(work.path)
-            with local_errors(files):
+            with context.folder.errors(files):
                 os.mkdir(files)
             run_parallel(
                 [self._fetch_job(file, files, ref) for file in manifest.files], context.settings.transfer_threads
             )
             reach("during_restore")
-            with local_errors(work.path):
+            with context.folder.errors(work.path):
                 write_record(
                     work.path,
                     BaseRecord(
@@ -257,7 +257,7 @@ class Snapshots:
     def _upload_job(self, base: LocalBase, file: BaseFile) -> Callable[[], None]:
         def upload() -> None:
             path = os.path.join(base.files_path, file.name)
-            with local_errors(path):
+            with self._context.folder.errors(path):
                 found = stored_file(path)
             if (found.size_bytes, found.checksum) != (file.size_bytes, file.checksum):
                 raise Corrupt(
@@ -274,7 +274,7 @@ class Snapshots:
         def fetch() -> None:
             name = self._context.stored(str(file.stored_as))
             path = os.path.join(folder, file.name)
-            with local_errors(path):
+            with self._context.folder.errors(path):
                 found = stored_file(path) if self._context.file_store.fetch(name, path) else None
             if found is None:
                 missing = f"file {name} of {self._where(ref.name, ref)} is missing"

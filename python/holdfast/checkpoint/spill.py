@@ -18,7 +18,6 @@ from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_file import DeltaIdentity, DeltaWriter, give_back, ref_of_file
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle
-from holdfast.checkpoint.host import local_errors
 from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.prepared_delta import taken
 from holdfast.checkpoint.slot_context import SlotContext
@@ -49,7 +48,7 @@ class Spill:
         self._work = context.folder.new_work()
         self._delta_path = self._work.child("delta.arrow")
         self._is_first = True
-        with local_errors(self._delta_path):
+        with self._context.folder.errors(self._delta_path):
             self._writer = DeltaWriter(self._delta_path, identity, context.settings.delta_compression)
 
     def add(self, store: Store) -> None:
@@ -62,7 +61,7 @@ class Spill:
     def finish(self, store: Store, identity: DeltaIdentity) -> DeltaRef:
         """Takes the rest and makes the delta durable. ``identity``: as it is now that all rows have come."""
         self._take(store)
-        with local_errors(self._delta_path):
+        with self._context.folder.errors(self._delta_path):
             self._writer.close()
             if identity != self._identity:
                 self._write_again(identity)
@@ -88,7 +87,7 @@ class Spill:
     def publish(self, ref: DeltaRef) -> LocalBase:
         """Makes the private base that of the new version."""
         self._deltas.keep_file(ref, self._delta_path)
-        with local_errors(self._work.path):
+        with self._context.folder.errors(self._work.path):
             if os.path.exists(self._delta_path):
                 os.unlink(self._delta_path)
         return self._maker.publish(self._work, self._parent, ref.sequence, ref.version_id)
@@ -106,7 +105,7 @@ class Spill:
     def _written(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The pieces, each in the delta file before it is given out."""
         for piece in pieces:
-            with local_errors(self._delta_path):
+            with self._context.folder.errors(self._delta_path):
                 self._writer.write(piece)
             yield piece
             del piece  # before the next is made

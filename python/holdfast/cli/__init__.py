@@ -1,6 +1,6 @@
 """The command line: ``holdfast <command>``, one file a command.
 
-Exit codes: 0 done, 1 not done or not well, 2 wrong usage.
+Exit codes: 0 done, 1 not done or not well, 2 wrong usage; 143 ended by SIGTERM, 129 by SIGHUP.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import holdfast
 from holdfast.cli.broker import broker
 from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.doctor import doctor
+from holdfast.cli.encoding import escape_what_cannot_be_written
+from holdfast.cli.ending import end_when_told
 from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
 from holdfast.cli.repair import repair
@@ -21,8 +23,11 @@ from holdfast.cli.transactions import transactions
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(holdfast.__version__, prog_name="holdfast", message="%(prog)s %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Keyed state and exactly-once that hold fast under PySpark Structured Streaming."""
+    end_when_told(context)
+    escape_what_cannot_be_written()
 
 
 checkpoints.add_command(gc)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
+from holdfast.folders import temporary_folder
 from holdfast.testing.kafka_broker import KafkaBroker, read_running, stop_running
 
 _DEFAULT_PORT = 9092
@@ -19,7 +20,7 @@ _data = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of its data and log. Default: one in the temporary folder, kept from start to start.",
 )
-_as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+_as_json = json_option()
 
 
 @click.group()
@@ -37,8 +38,8 @@ def broker() -> None:
 @_as_json
 def start(port: int, version: str | None, data: Path | None, as_json: bool) -> None:
     """Start a broker that goes on after this command. Its data is kept."""
-    folder = data or _default_data()
     with said_on_failure():
+        folder = data or _default_data()
         running = KafkaBroker(folder, version=version, port=port, detached=True).start()
     found = {
         "bootstrap_servers": running.bootstrap_servers,
@@ -60,9 +61,9 @@ def start(port: int, version: str | None, data: Path | None, as_json: bool) -> N
 @_as_json
 def stop(data: Path | None, as_json: bool) -> None:
     """Stop the broker that runs on a folder. Exit code 1 when there is none."""
-    folder = data or _default_data()
-    running = read_running(folder)
     with said_on_failure():
+        folder = data or _default_data()
+        running = read_running(folder)
         stopped = stop_running(folder)
     if as_json:
         pid = running["pid"] if running else None
@@ -75,4 +76,4 @@ def stop(data: Path | None, as_json: bool) -> None:
 
 
 def _default_data() -> Path:
-    return Path(tempfile.gettempdir(), f"holdfast-broker-{os.getuid()}")
+    return Path(temporary_folder("TMPDIR, or --data,"), f"holdfast-broker-{os.getuid()}")

@@ -15,6 +15,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.cli.new_file import new_file
 from holdfast.cli.rows import aligned, condition, instant, show_table, size
@@ -24,7 +25,7 @@ from holdfast.inspect import Checkpoint, Version
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _checkpoint = click.argument("checkpoint")
-_as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+_as_json = json_option()
 _state_folder = click.option(
     "--state",
     "state_folder",

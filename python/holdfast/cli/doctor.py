@@ -8,13 +8,14 @@ from dataclasses import asdict
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.doctor import Finding, Verdict, examine
 
 _COLOURS = {Verdict.OK: "green", Verdict.OPTIONAL: "cyan", Verdict.WARNING: "yellow", Verdict.MISSING: "red"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option()
 @click.option(
     "--local-dir", metavar="FOLDER", help="The folder of spark.holdfast.local.dir, where it is not the default."
 )

@@ -10,15 +10,16 @@ import json
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.commit.timeline import fork_checkpoint, spark_query_id, timeline_of
-from holdfast.storage import open_file_store
+from holdfast.storage import CHECKPOINT, open_file_store
 
 
 @click.command()
 @click.argument("checkpoint")
 @click.option("--yes", is_flag=True, help="Do it. Without, only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option()
 def fork(checkpoint: str, yes: bool, as_json: bool) -> None:
     """Give a copied or restored CHECKPOINT an identity of its own.
 
@@ -29,7 +30,7 @@ def fork(checkpoint: str, yes: bool, as_json: bool) -> None:
     Exit code 0: done, or, without --yes, it could be done. 1: not done. 2: wrong usage.
     """
     with said_on_failure():
-        store = open_file_store(checkpoint)
+        store = open_file_store(checkpoint, place=CHECKPOINT)
         query_id = spark_query_id(store)
         found = {"checkpoint": store.uri, "query": query_id, "identity": timeline_of(store, query_id)}
         if yes:

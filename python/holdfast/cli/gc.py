@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.cli.rows import aligned, size
 from holdfast.inspect import Checkpoint, Garbage
@@ -28,7 +29,7 @@ from holdfast.inspect import Checkpoint, Garbage
 @click.option("--older-than", default="1 d", show_default=True, metavar="DURATION", help="Younger files stay.")
 @click.option("--abandoned", metavar="RUN,...", help="Runs that were given up for good.")
 @click.option("--yes", is_flag=True, help="Delete. Without, only say what would be deleted.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: every file.")
+@json_option("For machines: every file.")
 def gc(
     checkpoint: str, state_folder: str | None, older_than: str, abandoned: str | None, yes: bool, as_json: bool
 ) -> None:

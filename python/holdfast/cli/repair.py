@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.inspect import Checkpoint, Repairs
 
@@ -28,7 +29,7 @@ from holdfast.inspect import Checkpoint, Repairs
     "--local-dir", "local_dirs", multiple=True, metavar="FOLDER", help="Of spark.holdfast.local.dir; may be repeated."
 )
 @click.option("--yes", is_flag=True, help="Mend. Without, only say what can be mended.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option()
 def repair(
     checkpoint: str,
     state_folder: str | None,

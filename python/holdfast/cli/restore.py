@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 
 
@@ -37,7 +38,7 @@ def restore() -> None:
 @click.option("--renamed", multiple=True, metavar="OLD=NEW", help="A state that has another name now.")
 @click.option("--added", multiple=True, metavar="STATE", help="A state that was not there and begins with nothing.")
 @click.option("--slots", type=click.IntRange(1), help="That the operator shall have. Default: as many as it had.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option()
 def plan(
     checkpoint: str | None,
     savepoint: str | None,

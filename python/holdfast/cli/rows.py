@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -15,8 +15,8 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.cli.values import IsoTime, python_values
 from holdfast.errors import InvalidRequest
-from holdfast.state.python_values import python_of
 
 _CELL_WIDTH_MAX = 60
 #: Rows that a person is shown who says nothing of a limit.
@@ -47,10 +47,8 @@ def plain(value: Any) -> Any:
     """A Python value of an Arrow column as JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, (datetime, date, time)):
+    if isinstance(value, (datetime, date, time, IsoTime)):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
@@ -91,7 +89,7 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
     if limit is None and not as_json:
         limit = _SHOWN
     parts = (batch[at : at + _TAKEN] for batch in rows for at in range(0, batch.num_rows, _TAKEN))
-    found = (row for part in parts for row in _in_python(part))
+    found = (row for part in parts for row in _rows(part))
     shown: list[dict[str, Any]] = []
     for number, row in enumerate(islice(found, limit if limit is None else limit + 1)):
         if number == limit:
@@ -107,10 +105,18 @@ def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool)
         click.echo(aligned([*shown[0]], [list(one.values()) for one in shown]))
 
 
-def _in_python(rows: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-    columns = zip(rows.schema.names, rows.columns)
-    values = [python_of(column, f"column {name!r}", "--to writes all rows into a file") for name, column in columns]
-    return (dict(zip(rows.schema.names, row)) for row in zip(*values))
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    for row in zip(*map(_values, batch.schema.names, batch.columns)):
+        yield dict(zip(batch.schema.names, row))
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    try:
+        return python_values(column)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"column {name!r}: a value of {column.type} has no Python value ({error}); --to writes all rows into a file"
+        ) from None
 
 
 def size(count: int) -> str:
@@ -139,7 +145,7 @@ def _cell(value: Any) -> tuple[str, bool]:
     if value is None:
         return "-", True
     text = value if isinstance(value, str) else str(value) if number else json.dumps(plain(value), ensure_ascii=False)
-    if isinstance(value, (datetime, date, time)):
-        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    if isinstance(value, (datetime, date, time, IsoTime)):
+        text = value.isoformat(sep=" ") if isinstance(value, (datetime, IsoTime)) else value.isoformat()
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number

@@ -15,13 +15,14 @@ from typing import Any, get_args
 import click
 
 from holdfast.cli.checkpoints import give, limit_option, target_option
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.cli.rows import aligned, condition, instant, size
 from holdfast.inspect import Savepoint
 from holdfast.inspect.savepoint import Format
 from holdfast.inspect.savepoint_maker import Progress
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+_as_json = json_option()
 
 
 @click.group()

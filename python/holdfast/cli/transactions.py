@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
@@ -49,7 +50,7 @@ def _cluster(command: Command) -> Command:
 
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="For machines."),
+        json_option(),
         click.option("--command-config", type=file, help="A file with settings, X=Y a line: for passwords."),
         click.option("--option", "options", multiple=True, metavar="kafka.X=Y", help="For librdkafka; repeatable."),
         click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="One or more brokers."),

@@ -17,6 +17,7 @@ from holdfast.doctor.finding import Finding, Verdict
 from holdfast.doctor.packages import spark_version
 from holdfast.doctor.versions import dotted, numbers
 from holdfast.errors import HoldfastError
+from holdfast.folders import temporary_folder
 from holdfast.testing.kafka_jars import VERSION_VARIABLE, cached_folder, lock_of
 from holdfast.trials import last_line, run_trial
 
@@ -64,7 +65,7 @@ def check_rocksdb(environment: Mapping[str, str]) -> Finding:
     except HoldfastError as error:
         return Finding("RocksDB", Verdict.MISSING, str(error), "as said there")
     found = f"{library.version or library.path} ({library.source})"
-    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-", dir=temporary_folder()) as folder:
         code = "import sys; from holdfast import doctor; doctor.try_rocksdb(sys.argv[1])"
         trial = {**environment, rocksdb_library.LIBRARY_SETTING: str(library.path)}
         ran = run_trial([sys.executable, "-c", code, str(Path(folder) / "base")], trial)

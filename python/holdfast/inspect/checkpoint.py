@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -32,6 +30,7 @@ from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs,
 from holdfast.inspect.difference import difference_of, difference_schema
 from holdfast.inspect.garbage import AGE_MS_MIN, Collector, store_time_ms
 from holdfast.inspect.no_longer_retained import is_unretained
+from holdfast.inspect.own_folder import OwnFolder
 from holdfast.inspect.read_only_store import ReadOnlyStore
 from holdfast.inspect.repairs import Mender
 from holdfast.inspect.settled import wait_until_settled
@@ -40,7 +39,7 @@ from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, state_rows
 from holdfast.inspect.verification import verify_versions
 from holdfast.inspect.versions import OF_NO_KEY, Versions, Wanted, figures, key_groups, state_of, ttl_of
-from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.storage import CHECKPOINT, FileStore, StorageOptions, open_file_store
 from holdfast.units import parse_duration
 
 #: Files so far, bytes so far.
@@ -88,14 +87,13 @@ class Checkpoint:
         temporary: str | os.PathLike[str] | None = None,
         storage: StorageOptions | None = None,
     ) -> None:
-        store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage))
+        store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage, CHECKPOINT))
         self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts, self._begun)
         self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone
         self._state = ReadOnlyStore(self._found_state)
-        self._local_dir = tempfile.mkdtemp(prefix="holdfast-inspect-", dir=temporary)
-        self._remove = weakref.finalize(self, shutil.rmtree, self._local_dir, ignore_errors=True)
-        self._versions = Versions(self._state, query_folder(self.query_id), self._local_dir)
+        self._own = OwnFolder(temporary)
+        self._versions = Versions(self._state, query_folder(self.query_id), self._own.path)
 
     # --- what there is
     @property
@@ -377,7 +375,7 @@ class Checkpoint:
             Storage or the local disk does not answer. What was mended until then stays so.
         """
         verification, deleted = self._verified()
-        work = tempfile.mkdtemp(dir=self._local_dir)
+        work = tempfile.mkdtemp(dir=self._own.path)
         mender = Mender(
             committed=self._committed,
             store=self._found_state if apply else self._state,
@@ -422,7 +420,7 @@ class Checkpoint:
     def close(self) -> None:
         """Removes the temporary folder. Readers that are not at their end fail from then on."""
         self._versions.close()
-        self._remove()
+        self._own.close()
         self._spark_reader.close()
 
     def __enter__(self) -> Checkpoint:

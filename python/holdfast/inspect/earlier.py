@@ -29,7 +29,7 @@ from holdfast.inspect.settled import check_settled
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.savepoint import Manifest, check_files
-from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.storage import CHECKPOINT, SAVEPOINT, FileStore, StorageOptions, open_file_store
 
 
 class Earlier(ABC):
@@ -110,7 +110,7 @@ class EarlierQuery(Earlier):
         self._state_dir = state_dir
         self._batch_id = batch_id
         self._storage = storage
-        self._committed = Committed(open_file_store(path, storage), SparkItself(path, spark).texts)
+        self._committed = Committed(open_file_store(path, storage, CHECKPOINT), SparkItself(path, spark).texts)
 
     @cached_property
     def _state(self) -> CommittedState:
@@ -230,7 +230,7 @@ def earlier_savepoint(path: str, storage: StorageOptions, claim: bool = False) -
     """The savepoint in a folder, of whichever format; raises as :func:`opened_manifest`. Of one that is to be claimed
     the manifest alone will do: a program that starts again says what it said at first, and its query has the rest.
     """
-    store = open_file_store(path, storage)
+    store = open_file_store(path, storage, SAVEPOINT)
     manifest = claimed_manifest(store) if claim else None
     if manifest is None:
         manifest = opened_manifest(store)

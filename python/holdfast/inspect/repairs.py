@@ -22,7 +22,7 @@ from holdfast._core import xxh64_file
 from holdfast.checkpoint.base_folder import BaseFile
 from holdfast.checkpoint.delta_file import open_delta
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, StoredHandle
-from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.host import READERS_SETTING, local_errors
 from holdfast.checkpoint.names import table_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.snapshot import Manifest
@@ -253,7 +253,7 @@ class Mender:
 
     def _written(self, data: bytes) -> tuple[str, str]:
         path = self._new()
-        with local_errors(path), open(path, "xb") as file:
+        with local_errors(path, READERS_SETTING), open(path, "xb") as file:
             file.write(data)
         return path, "put together from the snapshots that are there"
 
@@ -272,7 +272,7 @@ class Mender:
 
     def _copy(self, store: FileStore, name: str) -> str | None:
         path = self._new()
-        with local_errors(path):
+        with local_errors(path, READERS_SETTING):
             return path if store.fetch(name, path) else None
 
     def _new(self) -> str:

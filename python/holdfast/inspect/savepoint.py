@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,12 +23,13 @@ from holdfast.inspect.native_of_tables import native_of_tables
 from holdfast.inspect.native_savepoint import NativeSavepoint
 from holdfast.inspect.not_begun import check_all_begun
 from holdfast.inspect.operator_tables import OperatorTables
+from holdfast.inspect.own_folder import OwnFolder
 from holdfast.inspect.saved_tables import SavedTables
 from holdfast.inspect.savepoint_maker import Progress, SavepointMaker
 from holdfast.inspect.savepoint_writer import SavepointWriter
 from holdfast.inspect.versions import Wanted
 from holdfast.savepoint import Manifest, SavedOperator
-from holdfast.storage import FileStore, StorageOptions, open_file_store
+from holdfast.storage import SAVEPOINT, FileStore, StorageOptions, open_file_store
 
 #: Parquet that any program reads; or the checkpoint's own files.
 Format = Literal["canonical", "native"]
@@ -61,16 +59,15 @@ class Savepoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, storage: StorageOptions | None = None) -> None:
-        self._store = open_file_store(os.fspath(path), storage)
+        self._store = open_file_store(os.fspath(path), storage, SAVEPOINT)
         found = opened_manifest(self._store)
-        self._folder = tempfile.mkdtemp(prefix="holdfast-savepoint-")
-        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._own = OwnFolder()
         self._content: SavedTables | NativeSavepoint
         if isinstance(found, NativeManifest):
-            self._content = NativeSavepoint(self._store, found, self._folder)
+            self._content = NativeSavepoint(self._store, found, self._own.path)
             self.manifest: Manifest = found.about  #: what it says of itself; a native one has no tables
         else:
-            self._content = SavedTables(self._store, found, self._folder)
+            self._content = SavedTables(self._store, found, self._own.path)
             self.manifest = found
         self._content.check_files()
 
@@ -225,7 +222,7 @@ class Savepoint:
         """
         target, about, content = _empty_folder(to, storage), _about(self.manifest), self._content
         if isinstance(content, SavedTables):
-            text = native_of_tables(content, about, target, self._folder, progress).to_text()
+            text = native_of_tables(content, about, target, self._own.path, progress).to_text()
         else:
             maker = SavepointMaker(content.versions, target, progress)
             written = tuple(maker.operator(one.record, one.versions, None) for one in content.manifest.operators)
@@ -260,7 +257,7 @@ class Savepoint:
         Unavailable
             Storage does not answer. Some of it may be deleted.
         """
-        return dispose(open_file_store(os.fspath(path), storage), apply)
+        return dispose(open_file_store(os.fspath(path), storage, SAVEPOINT), apply)
 
     # --- what it holds
     @property
@@ -358,7 +355,7 @@ def _about(of: Manifest | None) -> Manifest:
 
 def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) -> FileStore:
     """Where a savepoint shall be; InvalidRequest where something is."""
-    target = open_file_store(os.fspath(to), storage)
+    target = open_file_store(os.fspath(to), storage, SAVEPOINT)
     place = os.path.dirname(target.local_path(savepoint.MANIFEST) or "")
     if os.path.exists(place) and not os.path.isdir(place):
         raise InvalidRequest(f"{target.uri} is a file: expected a folder that does not exist or is empty")

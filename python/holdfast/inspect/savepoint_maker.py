@@ -6,7 +6,6 @@ Memory is bounded by a row group for each state. Owner: one thread.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -19,6 +18,7 @@ from holdfast.checkpoint.saved_operator import columns_of, saved_operator, saved
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.inspect.difference import encoded_rows
+from holdfast.inspect.own_folder import OwnFolder
 from holdfast.inspect.state_rows import StateRows
 from holdfast.inspect.versions import OF_NO_KEY, Versions, key_groups, not_the_same
 from holdfast.savepoint import SavedOperator, StateTtl, TableFile, TableWriter
@@ -108,7 +108,8 @@ class SavepointMaker:
         """The tables of these states, written to local files that are not finished."""
         if not states:
             return
-        with tempfile.TemporaryDirectory(prefix="holdfast-savepoint-") as folder, ExitStack() as opened:
+        with OwnFolder() as own_folder, ExitStack() as opened:
+            folder = own_folder.path
             tables = []
             for state in states:
                 ttl = ttls[state.id]

@@ -7,7 +7,6 @@ Owner: one thread.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from holdfast._core import StateCodec
 from holdfast.checkpoint.saved_operator import record_of
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.operator_tables import OperatorTables
+from holdfast.inspect.own_folder import OwnFolder
 from holdfast.savepoint import Manifest, SavedOperator, SavedState, TableWriter, local_table, verify_file
 from holdfast.savepoint.columns import KEYED_KINDS
 from holdfast.savepoint.entries import encoded, state_codec
@@ -70,7 +70,8 @@ class SavepointWriter:
         described = {one.name: one.described(kept.get(one.name), self._now_ms) for one in given}
         if len(described) < len(given):
             raise InvalidRequest(f"expected each operator once, found {', '.join(repr(one.name) for one in given)}")
-        with tempfile.TemporaryDirectory(prefix="holdfast-savepoint-") as folder, ExitStack() as opened:
+        with OwnFolder() as own_folder, ExitStack() as opened:
+            folder = own_folder.path
             tables: dict[str, dict[str, _Table]] = {}
             for number, one in enumerate(given):
                 own = os.path.join(folder, str(number))

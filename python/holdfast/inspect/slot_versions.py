@@ -20,7 +20,7 @@ from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.first_version import FirstVersion
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.host import Host
+from holdfast.checkpoint.host import READERS_SETTING, Host
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.origin import SavepointOrigin
@@ -63,7 +63,7 @@ class SlotVersions:
             slot=slot,
             file_store=store,
             prefix=prefix,
-            folder=SlotFolder(local_dir, store.uri, prefix, slot, new_id),
+            folder=SlotFolder(local_dir, store.uri, prefix, slot, new_id, READERS_SETTING),
             host=Host.this(),
             settings=CheckpointSettings(base_runs_max=READ_ONCE_RUNS_MAX),
             clock=SystemClock(),

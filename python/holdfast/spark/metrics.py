@@ -9,8 +9,10 @@ lost; here the slots are told apart, and each counts once.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -34,6 +36,8 @@ from holdfast.spark.source_stalls import SourceStall, stalls_in
 
 _LOGGER = logging.getLogger("holdfast.metrics")
 _SLOTS = "slots"
+#: Runs of queries whose last batch is kept in mind: of those that were asked for last.
+RUNS_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ def metrics(query: StreamingQuery) -> QueryMetrics:
     -------
     QueryMetrics
         A dictionary by operator, empty before the first batch has ended and where the query has no operator of
-        Holdfast; and its ``stalls``.
+        Holdfast; and its ``stalls``. Empty too where nobody asked between the last batch and the hundredth progress
+        after it, some 16 minutes of an idle query: Spark has forgotten the batch by then. Who asked has its figures
+        for as long as the query is idle.
 
     Raises
     ------
@@ -135,16 +141,55 @@ def metrics(query: StreamingQuery) -> QueryMetrics:
         )
     try:
         last = query.lastProgress
-        found = operators_in(last) if last is not None else {}
-        if last is not None and not found:
-            # Spark also tells of the progress of a query that had no batch to run.
-            found = next(filter(None, map(operators_in, reversed(query.recentProgress))), {})
-        return QueryMetrics(found, stalls_in(last))
+        return QueryMetrics({} if last is None else _of_last_batch(query, last), stalls_in(last))
     except Exception as error:
         gone = unavailable(error)
         if gone is None:
             raise
         raise gone from None
+
+
+@dataclass
+class _LastFigures:
+    """What runs did in their last batches, by run id: an idle query's progresses push that of its last batch out of the
+    hundred that Spark keeps. Safe for threads.
+    """
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _by_run: OrderedDict[str, tuple[int, dict[str, OperatorMetrics]]] = field(default_factory=OrderedDict)
+
+    def get(self, run_id: str) -> tuple[int, dict[str, OperatorMetrics]]:
+        """The batch that the newest progress named when this was found, and the figures; -1 where nobody asked."""
+        with self._lock:
+            return self._by_run.get(run_id, (-1, {}))
+
+    def put(self, run_id: str, newest: int, found: dict[str, OperatorMetrics]) -> None:
+        with self._lock:
+            self._by_run[run_id] = (newest, found)
+            self._by_run.move_to_end(run_id)
+            if len(self._by_run) > RUNS_MAX:
+                self._by_run.popitem(last=False)
+
+
+_LAST_FIGURES = _LastFigures()
+
+
+def _of_last_batch(query: StreamingQuery, last: StreamingQueryProgress) -> dict[str, OperatorMetrics]:
+    """What the operators did in the last batch, which ``last`` need not be of: Spark also tells of the progress of a
+    query that had no batch to run, under the number of the next one.
+    """
+    run_id = str(last.runId)
+    found = operators_in(last)
+    if not found:
+        newest, known = _LAST_FIGURES.get(run_id)
+        if newest == last.batchId:  # idle since: all that Spark keeps need not be read again
+            found = known
+        else:
+            found = next(filter(None, map(operators_in, reversed(query.recentProgress))), {})
+            if not found and last.batchId - 1 in {one.batch_id for one in known.values()}:
+                found = known
+    _LAST_FIGURES.put(run_id, last.batchId, found)
+    return found
 
 
 def operators_in(progress: StreamingQueryProgress) -> dict[str, OperatorMetrics]:

@@ -36,6 +36,7 @@ from holdfast.spark.told_errors import ToldError, lost_process, told_error
 from holdfast.spark_files.logs import committed_batches
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.storage import (
+    CHECKPOINT,
     FileStore,
     LocalFileStore,
     StorageOptions,
@@ -184,13 +185,13 @@ def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
     Those of the place where the state is are known.
     """
     try:
-        return LocalFileStore(local_path(checkpoint))
+        return LocalFileStore(local_path(checkpoint), place=CHECKPOINT)
     except InvalidRequest:
         settings = Settings.from_mapping(conf, None)
     bucket = _bucket(checkpoint)
     for place, options in [(settings.checkpoint_dir or "", StorageOptions.of(settings)), *declared_places()]:
         if bucket is not None and _bucket(place) == bucket:
-            return open_file_store(checkpoint, options)
+            return open_file_store(checkpoint, options, CHECKPOINT)
     return None
 
 

@@ -11,9 +11,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import InvalidRequest
 from holdfast.storage import check_spelling
 
-_CONFIGURATION = Path(__file__).with_name("terminal.log4j2.properties")
+_TERMINAL = Path(__file__).with_name("terminal.log4j2.properties")
+_TERMINAL_AND_FILE = Path(__file__).with_name("terminal_and_file.log4j2.properties")
 
 
 def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -27,7 +29,9 @@ def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Parameters
     ----------
     file
-        Where all of the log goes as well, with every stack; it is appended to. By default it is kept nowhere.
+        Where all of the log goes as well, with every stack; it is appended to. At 64 MB it is renamed to the same name
+        with ``.1`` behind it, what was so to ``.2``; up to ``.4`` they are kept, 320 MB in all. Each program needs one
+        of its own. By default the log is kept nowhere.
 
     Returns
     -------
@@ -37,14 +41,27 @@ def terminal_log(file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Raises
     ------
     InvalidRequest
-        ``file`` is no path of this machine.
+        ``file`` is no path of this machine, or a device: it could not be renamed.
     """
-    options = [f"-Dlog4j2.configurationFile={_CONFIGURATION}"]
+    options = [f"-Dlog4j2.configurationFile={_TERMINAL}"]
     if file is not None:
-        check_spelling(os.fspath(file))
-        options.append(f"-Dholdfast.log.file={os.path.abspath(file)}")
+        path = _log_file(os.fspath(file))
+        pattern = path.replace("%", "%%") + ".%i"  # of the names of what is renamed
+        options = [f"-Dlog4j2.configurationFile={_TERMINAL_AND_FILE}"]
+        options += [f"-Dholdfast.log.file={path}", f"-Dholdfast.log.pattern={pattern}"]
     # Texts, all of them; but a dict[str, str] is none of the dicts that `config(map=...)` is declared to take.
     return {
         "spark.driver.extraJavaOptions": " ".join(map(shlex.quote, options)),
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def _log_file(given: str) -> str:
+    check_spelling(given)
+    path = os.path.realpath(given)  # a link stays, and its file is renamed
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidRequest(
+            f"terminal_log: {path} is no file; expected one, which is renamed as it grows. The terminal has a line for "
+            f"each event without it"
+        )
+    return path

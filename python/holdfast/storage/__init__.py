@@ -8,11 +8,16 @@ from holdfast.errors import InvalidRequest
 from holdfast.storage.file_store import FileStore, StoredFile
 from holdfast.storage.local import LocalFileStore
 from holdfast.storage.options import StorageOptions
+from holdfast.storage.places import CHECKPOINT, FILES, HARNESS, SAVEPOINT, STATE, Place
 from holdfast.storage.transfer import local_file, run_parallel
 from holdfast.storage.trial import try_out
 from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, shown, store_uri
 
 __all__ = [
+    "CHECKPOINT",
+    "FILES",
+    "HARNESS",
+    "SAVEPOINT",
     "FileStore",
     "LocalFileStore",
     "StorageOptions",
@@ -32,9 +37,9 @@ __all__ = [
 S3_COPY_BYTES_MAX = 5 << 30
 
 
-def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStore:
+def open_file_store(uri: str, options: StorageOptions | None = None, place: Place = STATE) -> FileStore:
     """The store that ``uri`` names: a path, ``file:///path``, a folder of HDFS, or a prefix in a bucket.
-    Nothing is asked of it yet.
+    Nothing is asked of it yet. ``place``: what the errors of a folder call it.
 
     Raises
     ------
@@ -47,7 +52,7 @@ def open_file_store(uri: str, options: StorageOptions | None = None) -> FileStor
     if bucket is not None:
         return _object_store(bucket, options)
     folder = hdfs_of(uri)
-    return LocalFileStore(local_path(uri)) if folder is None else _hdfs(folder, options)
+    return LocalFileStore(local_path(uri), place=place) if folder is None else _hdfs(folder, options)
 
 
 def copy_bytes_max(store: FileStore) -> int | None:

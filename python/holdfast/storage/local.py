@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from typing import BinaryIO
 
 from holdfast.clock import Ids, new_id
@@ -30,6 +31,7 @@ from holdfast.storage.file_store import (
     exists_already,
     is_temporary,
 )
+from holdfast.storage.places import STATE, Place
 
 _COPY_BYTES = 1 << 18  # stays in the processor's cache between being read and being written
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
@@ -38,12 +40,13 @@ _RENAME_NOREPLACE = 1
 
 
 class LocalFileStore:
-    """Files under ``root``, an absolute path. Folders are made as needed."""
+    """Files under ``root``, an absolute path. Folders are made as needed. ``place``: what errors call it."""
 
-    def __init__(self, root: str, *, uri: str | None = None, ids: Ids = new_id) -> None:
+    def __init__(self, root: str, *, uri: str | None = None, ids: Ids = new_id, place: Place = STATE) -> None:
         self.root = root
         self.uri = uri or root
         self._ids = ids
+        self._place = place
         self._durable_folders: set[str] = set()
 
     def put(self, name: str, data: Data) -> None:
@@ -93,9 +96,13 @@ class LocalFileStore:
             path_here = self._path(name)
             if not is_file(path_here):
                 return False
-            with open(path, "xb", buffering=0) as target:
-                _copy(path_here, target)
-            return True
+            source = open(path_here, "rb", buffering=0)  # noqa: SIM115 (what fails from here on is another disk's)
+        try:
+            with source, open(path, "xb", buffering=0) as target:
+                _copy_open(source, target)
+        except OSError as error:
+            raise Unavailable(f"{name!r} of {self.uri} cannot be written to the local file {path}: {error}") from error
+        return True
 
     def list(self, prefix: str) -> Listing:
         with self._errors("listing", prefix):
@@ -257,7 +264,9 @@ class LocalFileStore:
         except HoldfastError:
             raise
         except OSError as error:
-            raise Unavailable(f"{doing} {name!r} in {self.uri} failed: {_explain(error, self.root)}") from error
+            raise Unavailable(
+                f"{doing} {name!r} in {self.uri} failed: {_explain(error, self.root, self._place)}"
+            ) from error
 
 
 def is_file(path: str) -> bool:
@@ -290,11 +299,15 @@ def _is_one_file(path: str, other: str) -> bool:
 
 
 def _copy(path: str, file: BinaryIO) -> None:
+    with open(path, "rb", buffering=0) as source:
+        _copy_open(source, file)
+
+
+def _copy_open(source: FileIO, file: BinaryIO) -> None:
     # One buffer for all of it: the system clears the pages of each new one, which takes as long as to fill them.
     buffer = memoryview(bytearray(_COPY_BYTES))
-    with open(path, "rb", buffering=0) as source:
-        while size := source.readinto(buffer):
-            _write(file, buffer[:size])  # copyfileobj takes a short write for a whole one: a disk that fills up
+    while size := source.readinto(buffer):
+        _write(file, buffer[:size])  # copyfileobj takes a short write for a whole one: a disk that fills up
 
 
 def _write(file: BinaryIO, view: memoryview) -> None:
@@ -320,16 +333,16 @@ def _is_within(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder}/")
 
 
-def _explain(error: OSError, root: str) -> str:
+def _explain(error: OSError, root: str, place: Place) -> str:
     text = error.strerror or str(error)
     if isinstance(error.filename, str) and error.filename != root and _is_within(error.filename, root):
         text = f"{os.path.relpath(error.filename, root)}: {text}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         with suppress(OSError):
             text += f" ({shutil.disk_usage(root).free} bytes are free there)"
-        return text + "; free space there, or set spark.holdfast.checkpoint.dir to a larger place"
+        return f"{text}; free space there, or {place.instead('a larger')}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return text + "; let this user read and write there, or set spark.holdfast.checkpoint.dir to another place"
+        return f"{text}; let this user read and write there, or {place.instead('another')}"
     if error.errno == errno.ENOTDIR:
         return text + "; expected a folder, found a file in the path"
     if error.errno == errno.EISDIR:

@@ -58,7 +58,7 @@ from holdfast.state import (
 )
 from holdfast.state.columns import KeyColumns
 from holdfast.state.python_values import python_of
-from holdfast.storage import open_file_store
+from holdfast.storage import HARNESS, open_file_store
 from holdfast.testing.inputs import HarnessInputs, NumberedRows
 from holdfast.testing.rows import Rows, schema_of
 
@@ -170,7 +170,7 @@ class Harness:
         self._metrics: OperatorMetrics | None = None
         self._own_folder = tempfile.mkdtemp(prefix="holdfast-harness-") if folder is None else None
         self._folder = self._own_folder or os.path.abspath(folder or "")
-        self._store = open_file_store(os.path.join(self._folder, "state"))
+        self._store = open_file_store(os.path.join(self._folder, "state"), place=HARNESS)
         try:
             self._start(processor)
         except BaseException:

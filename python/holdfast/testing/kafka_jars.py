@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
+from holdfast.folders import home_folder
 
 LOCKS = Path(__file__).with_name("kafka_locks")
 #: Which release to run where nobody says: for tests of everything against another one. Default: the newest.
@@ -88,11 +89,23 @@ def numbers_of(version: str) -> tuple[int, ...]:
 
 
 def cache_dir() -> Path:
-    """``HOLDFAST_CACHE_DIR``, else ``holdfast`` in the user's cache folder."""
+    """``HOLDFAST_CACHE_DIR``, else ``holdfast`` in the user's cache folder.
+
+    Raises
+    ------
+    Unavailable
+        The user has none.
+    """
     given = os.environ.get("HOLDFAST_CACHE_DIR")
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+    cache, home = os.environ.get("XDG_CACHE_HOME"), home_folder(os.environ)
+    if not cache and home is None:
+        raise Unavailable(
+            "Apache Kafka is kept in the user's cache folder, and this user has no home folder: set HOLDFAST_CACHE_DIR "
+            "to a folder that can be written, or HOME"
+        )
+    return Path(cache or f"{home}/.cache") / "holdfast"
 
 
 def cached_folder(lock: Lock) -> Path:

@@ -33,6 +33,7 @@ from holdfast.sink.files.layout import (
 from holdfast.sink.files.reading import CommittedFile, Manifest, read_files, read_manifests
 from holdfast.sink.files.writer import FileWriter
 from holdfast.storage import (
+    FILES,
     FileStore,
     StorageOptions,
     local_file,
@@ -197,7 +198,7 @@ class FileSink:
         Corrupt
             A manifest is damaged.
         """
-        return [file for manifest in read_manifests(open_file_store(path, storage)) for file in manifest.files]
+        return [file for manifest in read_manifests(open_file_store(path, storage, FILES)) for file in manifest.files]
 
     @staticmethod
     def read(path: str, storage: StorageOptions | None = None) -> pa.Table:
@@ -213,13 +214,13 @@ class FileSink:
         InvalidRequest
             Nothing has been committed there yet, so there are no columns either.
         """
-        table = read_files(open_file_store(path, storage), FileSink.files(path, storage))
+        table = read_files(open_file_store(path, storage, FILES), FileSink.files(path, storage))
         if table is None:
             raise InvalidRequest(f"{path} holds no committed batch: no FileSink has written there yet")
         return table
 
     def _store(self) -> FileStore:
-        return open_file_store(self.path, self.storage)
+        return open_file_store(self.path, self.storage, FILES)
 
     def _check_readers_see_it(self) -> None:
         """Spark reads of a folder with a log of its own sink what stands in that log, and nothing else."""

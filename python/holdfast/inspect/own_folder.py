@@ -1,0 +1,93 @@
+"""A temporary folder of a reader's own: for what it brings to this machine, which may be as large as the state.
+
+Its process holds a lock on the folder for as long as it is there. A kill -9 lets go of it, and whoever makes the next
+folder in the same place removes what was left; so it is only where locks are this machine's. Owner: one thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+
+from holdfast.checkpoint.host import READERS_SETTING, local_errors, locks_tell
+from holdfast.folders import temporary_folder
+
+_PREFIX = "holdfast-reader-"
+
+
+class OwnFolder:
+    """A new folder, which goes with this object, or as the program ends. Use as a context manager, or close it.
+
+    Parameters
+    ----------
+    parent
+        Where it is made; by default where temporary files go.
+
+    Raises
+    ------
+    Unavailable
+        None can be made there.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
+        place = temporary_folder() if parent is None else os.fspath(parent)
+        with local_errors(place, READERS_SETTING):
+            if locks_tell(place):
+                _clear_abandoned(place)
+            self.path, lock = _made(place)
+        self._remove = weakref.finalize(self, _removed, self.path, lock)
+
+    def close(self) -> None:
+        """Removes the folder and all in it. May be called again."""
+        self._remove()
+
+    def __enter__(self) -> OwnFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _made(place: str) -> tuple[str, int | None]:
+    """A new folder, and what holds its lock; None on a file system without locks."""
+    while True:
+        path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+        try:
+            return path, _locked(path)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # somebody who clears away took it for abandoned between its making and its locking
+        except OSError:
+            return path, None
+
+
+def _removed(path: str, lock: int | None) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if lock is not None:
+        os.close(lock)
+
+
+def _clear_abandoned(place: str) -> None:
+    """Removes this user's folders whose processes are gone."""
+    with os.scandir(place) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for path in left:
+        with suppress(OSError):
+            if os.lstat(path).st_uid == os.getuid():
+                _removed(path, _locked(path))
+
+
+def _locked(path: str) -> int:
+    """Holds the lock on a folder. OSError: it is somebody's (BlockingIOError), it is gone, or there are no locks."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.stat(path), os.fstat(lock)):
+            raise FileNotFoundError(path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock

@@ -1,0 +1,125 @@
+"""What a reader brings to this machine goes with it, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.test_checkpoint_reading import Recorded
+
+import holdfast as hf
+from holdfast.errors import Unavailable
+from holdfast.inspect import own_folder
+from holdfast.inspect.own_folder import OwnFolder
+
+# Below 64 KiB of it fit into a pipe that nobody reads.
+ROWS = 20_000
+
+
+class Total(hf.BatchProcessor):
+    total = hf.ReducingState(pa.int64(), "sum")
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("own") / "saved"
+    rows = pa.table({"user": [f"u{number}" for number in range(ROWS)], "value": range(ROWS)})
+    hf.Savepoint.write(folder, hf.OperatorTables("totals", {"total": rows}, processor=Total, key="user string"))
+    return folder
+
+
+@pytest.fixture
+def reading(saved: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the midst of its rows, which nobody takes; its temporary files go to tmp_path."""
+    code = "from holdfast.cli import main; main()"
+    command = [sys.executable, "-c", code, "savepoint", "read", str(saved), "totals", "total", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"{")
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_leaves_nothing(
+    reading: subprocess.Popen[bytes], tmp_path: Path, number: signal.Signals
+) -> None:
+    assert len(list(tmp_path.iterdir())) == 1
+    reading.send_signal(number)
+    assert reading.wait(60) == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_comes_next_removes_what_a_kill_left_and_nothing_that_is_in_use(
+    reading: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    [left] = tmp_path.iterdir()
+    with OwnFolder(tmp_path) as own:
+        assert left.is_dir(), "its process is there"
+        assert Path(own.path).is_dir()
+    reading.kill()
+    reading.wait(60)
+    assert left.is_dir()
+    (left / "below").mkdir()
+    for name in ("holdfast-reader", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "holdfast-reader-link").symlink_to(tmp_path / "other")
+    with OwnFolder(tmp_path) as own, OwnFolder(tmp_path) as other:
+        assert not left.exists()
+        assert Path(own.path).is_dir() and Path(other.path).is_dir()
+    assert {path.name for path in tmp_path.iterdir()} == {"holdfast-reader", "other", "holdfast-reader-link"}
+
+
+def test_where_locks_do_not_tell_nothing_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = tmp_path / "holdfast-reader-of-another-machine"
+    left.mkdir()
+    monkeypatch.setattr(own_folder, "locks_tell", lambda _: False)
+    with OwnFolder(tmp_path):
+        assert left.is_dir()
+
+
+def test_a_folder_that_was_cleared_before_it_was_locked_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock, locked = fcntl.flock, []
+
+    def cleared(descriptor: int, operation: int) -> None:
+        lock(descriptor, operation)
+        locked.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if len(locked) == 1:
+            os.rmdir(locked[0])
+
+    monkeypatch.setattr(fcntl, "flock", cleared)
+    with OwnFolder(tmp_path) as own:
+        assert own.path == locked[1] != locked[0]
+        assert Path(own.path).is_dir()
+
+
+def test_no_folder_for_temporary_files_is_said(saved: Path, no_temporary_folder: None) -> None:
+    with pytest.raises(Unavailable, match="set TMPDIR to one"):
+        hf.Savepoint(saved)
+    with pytest.raises(Unavailable, match="set TMPDIR, or temporary= of hf.Checkpoint, to another"):
+        OwnFolder("/nonexistent")
+
+
+def test_a_temporary_folder_that_refuses_is_told_by_the_readers_setting(tmp_path: Path) -> None:
+    Recorded(tmp_path, 2)
+    (tmp_path / "temporary").mkdir()
+    with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
+        [own] = (tmp_path / "temporary").iterdir()
+        own.rmdir()
+        own.write_text("in the way")
+        with pytest.raises(Unavailable, match=r"set TMPDIR, or temporary= of hf\.Checkpoint, to another") as told:
+            checkpoint.read("sums", "total").read_all()
+        assert "spark.holdfast" not in str(told.value)
+        own.unlink()
