@@ -64,6 +64,9 @@ def test_a_checkpoint_in_a_folder_of_an_odd_name_goes_on_in_that_folder(
     place = tmp_path / "places" / ODD
     program = Program(stream, place)
     stream.write(EVENTS)
+    for start in (lambda name: program.run(spark, name), program.run_exactly_once):
+        with pytest.raises(hf.InvalidRequest, match="'%20' in it, which Spark does not decode"):
+            start(f"file://{tmp_path}/places/a%20b")
     program.run(spark, str(place / "checkpoint"))
     program.run_exactly_once(str(place / "once"))
     stream.write(EVENTS)
