@@ -149,15 +149,21 @@ def elements(offsets: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> tuple[p
     return pa.array(rows, pa.int64()), np.concatenate([[0], ends]).astype(np.int64)
 
 
+def entry_lists(maps: pa.MapArray) -> pa.ListArray:
+    """Maps as lists of their entries, structs of key and value: Arrow looks into those, wherever a slice begins."""
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
+    offsets = pa.array(maps.offsets.to_numpy(), pa.int32())
+    return pa.ListArray.from_arrays(offsets, entries, mask=pa.array(maps.is_null().to_numpy(zero_copy_only=False)))
+
+
 def _map_entries(maps: pa.MapArray) -> tuple[pa.StructArray, pa.Array]:
     """The entries of maps that are there, end to end, and where each map begins: null where there is none.
 
     As lists, since Arrow takes no rows of views or of runs, which may be anywhere in the entries.
     """
-    offsets, nulls = maps.offsets.to_numpy(), maps.is_null().to_numpy(zero_copy_only=False)
-    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, mask=pa.array(nulls))
-    ends = np.cumsum(np.where(nulls, 0, np.diff(offsets)))
+    lists = entry_lists(maps)
+    nulls = lists.is_null().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(list_lengths(lists))
     return lists.flatten(), pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.append(nulls, False))
 
 

@@ -29,6 +29,11 @@ def children(kind: pa.DataType) -> list[pa.Field]:
     return [kind.value_field] if is_list(kind) else []
 
 
+def has_floats(kind: pa.DataType) -> bool:
+    """Whether it has floating-point numbers, at any depth."""
+    return bool(is_type.is_floating(kind)) or any(has_floats(field.type) for field in children(kind))
+
+
 def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     """The nested type with others in the place of its own; of lists the plain kind, but for those of a fixed size."""
     if is_type.is_struct(kind):

@@ -13,7 +13,7 @@ import click
 from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.commit.timeline import fork_checkpoint, spark_query_id, timeline_of
-from holdfast.storage import CHECKPOINT, open_file_store
+from holdfast.storage import open_checkpoint
 
 
 @click.command()
@@ -30,7 +30,7 @@ def fork(checkpoint: str, yes: bool, as_json: bool) -> None:
     Exit code 0: done, or, without --yes, it could be done. 1: not done. 2: wrong usage.
     """
     with said_on_failure():
-        store = open_file_store(checkpoint, place=CHECKPOINT)
+        store = open_checkpoint(checkpoint)
         query_id = spark_query_id(store)
         found = {"checkpoint": store.uri, "query": query_id, "identity": timeline_of(store, query_id)}
         if yes:

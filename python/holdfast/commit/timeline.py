@@ -19,7 +19,7 @@ from holdfast.clock import Clock, Ids, SystemClock, new_id
 from holdfast.commit.epochs import Driver, Epochs
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.sealed import seal, unseal
-from holdfast.storage import CHECKPOINT, FileStore, StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_checkpoint
 
 FORMAT = "holdfast.fork"
 VERSION = 1
@@ -138,7 +138,7 @@ def fork_checkpoint(
     Unavailable
         It does not answer.
     """
-    store = open_file_store(os.fspath(checkpoint), storage, CHECKPOINT)
+    store = open_checkpoint(os.fspath(checkpoint), storage)
     query_id = spark_query_id(store)
     parent = timeline_of(store, query_id)
     host, pid, now_ms = socket.gethostname(), os.getpid(), (clock or SystemClock()).now_ms()

@@ -39,7 +39,7 @@ from holdfast.inspect.state_folder import find_state_folder
 from holdfast.inspect.state_rows import StateRows, state_rows
 from holdfast.inspect.verification import verify_versions
 from holdfast.inspect.versions import OF_NO_KEY, Versions, Wanted, figures, key_groups, state_of, ttl_of
-from holdfast.storage import CHECKPOINT, FileStore, StorageOptions, open_file_store
+from holdfast.storage import FileStore, StorageOptions, open_checkpoint
 from holdfast.units import parse_duration
 
 #: Files so far, bytes so far.
@@ -87,7 +87,7 @@ class Checkpoint:
         temporary: str | os.PathLike[str] | None = None,
         storage: StorageOptions | None = None,
     ) -> None:
-        store = ReadOnlyStore(open_file_store(os.fspath(checkpoint), storage, CHECKPOINT))
+        store = ReadOnlyStore(open_checkpoint(os.fspath(checkpoint), storage))
         self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
         self._committed = Committed(store, self._spark_reader.texts, self._begun)
         self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone

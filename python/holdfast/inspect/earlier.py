@@ -29,7 +29,7 @@ from holdfast.inspect.settled import check_settled
 from holdfast.inspect.spark_itself import SparkItself
 from holdfast.inspect.state_folder import find_state_folder
 from holdfast.savepoint import Manifest, check_files
-from holdfast.storage import CHECKPOINT, SAVEPOINT, FileStore, StorageOptions, open_file_store
+from holdfast.storage import SAVEPOINT, FileStore, StorageOptions, open_checkpoint, open_file_store
 
 
 class Earlier(ABC):
@@ -110,7 +110,7 @@ class EarlierQuery(Earlier):
         self._state_dir = state_dir
         self._batch_id = batch_id
         self._storage = storage
-        self._committed = Committed(open_file_store(path, storage, CHECKPOINT), SparkItself(path, spark).texts)
+        self._committed = Committed(open_checkpoint(path, storage), SparkItself(path, spark).texts)
 
     @cached_property
     def _state(self) -> CommittedState:

@@ -17,7 +17,7 @@ from holdfast.inspect.settled import HAS_BEGUN
 from holdfast.spark.beginning import Beginning, storage_of
 from holdfast.spark.plan import OperatorPlan
 from holdfast.state import Processor
-from holdfast.storage import StorageOptions, open_file_store, store_uri
+from holdfast.storage import StorageOptions, check_checkpoint_name, open_file_store, store_uri
 
 
 class Restore(Beginning):
@@ -76,6 +76,8 @@ class Restore(Beginning):
             raise InvalidRequest("hf.Restore: batch_id and state_dir are of a checkpoint; a savepoint has all in it")
         if claim and savepoint is None:
             raise InvalidRequest("hf.Restore: claim is of a savepoint; a checkpoint stays its query's")
+        if checkpoint is not None:
+            check_checkpoint_name(os.fspath(checkpoint))
         self._checkpoint = _place(checkpoint)
         self._savepoint = _place(savepoint)
         self._claim = claim

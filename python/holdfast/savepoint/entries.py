@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from holdfast import _core
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.savepoint.columns import EXPIRY, StateColumns
+from holdfast.savepoint.fixed_lengths import check_lengths
 
 _INT64_MAX = (1 << 63) - 1
 _ENTRY_KINDS = {"reducing": "value", "aggregating": "value", "broadcast": "map", "operator": "list"}
@@ -62,7 +63,8 @@ def entries_of(
     Corrupt
         A row's key group is not that of its key.
     InvalidRequest
-        A null where there must be none, or a position that is no place in a list.
+        A null where there must be none, a position that is no place in a list, or a list of another length than its
+        type has.
     """
     entries = encoded(batch, columns, codec, ttl_ms=ttl_ms, sequence=sequence)
     if "key_group" in columns.names:
@@ -91,6 +93,7 @@ def encoded(
         given.update(times=batch.column(names["time"]).cast(pa.int64()), suffixes=batch.column(names["namespace"]))
     else:
         given["values"] = batch.column(names[stored])
+        check_lengths(given["values"], columns.kept[stored], names[stored])
     if "position" in names:
         given["suffixes"] = _indexes(batch.column(names["position"]), sequence)
     if "map_key" in names:

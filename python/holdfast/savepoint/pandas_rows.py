@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
-from holdfast.arrow.types import is_list
+from holdfast.arrow.types import has_floats, is_list
 from holdfast.errors import InvalidRequest
 
 _WRONG = (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError)
@@ -37,7 +37,7 @@ def of_pandas(frame: Any, schema: pa.Schema, where: str) -> pa.Table:
         in_numpy = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind in "SU"]
         whole = frame.astype(dict.fromkeys(in_numpy, object)) if in_numpy else frame
         table = pa.Table.from_pandas(whole, preserve_index=False)
-        wanted = [name for name in table.schema.names if name in schema.names and _has_floats(schema.field(name).type)]
+        wanted = [name for name in table.schema.names if name in schema.names and has_floats(schema.field(name).type)]
         # Types of pandas' own have nulls of their own, and a NaN of theirs stays one.
         doubtful = [name for name in wanted if isinstance(frame[name].dtype, np.dtype)]
         unclear = [name for name in doubtful if _has_nan(pa.array(frame[name], from_pandas=False))]
@@ -49,12 +49,6 @@ def of_pandas(frame: Any, schema: pa.Schema, where: str) -> pa.Table:
             "which is meant: give the table as Arrow, or the column as pd.ArrowDtype(…)"
         )
     return table
-
-
-def _has_floats(type: pa.DataType) -> bool:
-    if is_type.is_struct(type) or is_type.is_map(type) or is_list(type):
-        return any(_has_floats(type.field(at).type) for at in range(type.num_fields))
-    return bool(is_type.is_floating(type))
 
 
 def _has_nan(column: pa.Array | pa.ChunkedArray) -> bool:

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as is_type
 
 from holdfast._core import xxh64_file
-from holdfast.arrow.types import children, nested, with_children
+from holdfast.arrow.types import children, has_floats, nested, with_children
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
-from holdfast.savepoint.columns import as_type, check_filter
+from holdfast.savepoint.columns import StateColumns, as_type, check_filter
 from holdfast.savepoint.manifest import (
     CLAIMED,
     DISPOSED,
@@ -163,7 +163,7 @@ def read_state(
     columns
         Of these names, in this order; by default all.
     filter
-        Only rows for which it is true; row groups that cannot have any are not read.
+        Only rows for which it is true; row groups that cannot have any are not read, where Parquet can tell.
 
     Raises
     ------
@@ -175,9 +175,7 @@ def read_state(
     if unknown:
         raise InvalidRequest(f"state {state.name!r} has no column {unknown[0]!r}; it has {', '.join(names)}")
     check_filter(state.columns.schema, filter)
-    # Where Parquet has other types, what a condition means is known in memory only.
-    as_stored = state.columns.schema.types == state.columns.parquet_schema.types
-    pushed, later = (filter, None) if as_stored else (None, filter)
+    pushed, later = (filter, None) if _may_be_pushed(state.columns) else (None, filter)
     for file in state.files:
         if slots is not None and file.slot not in slots:
             continue
@@ -195,6 +193,15 @@ def read_state(
         for batch in _read_file(store, operator, state, file, folder, None, wanted):
             rows = pa.Table.from_batches([batch]).filter(later)
             yield from (rows if columns is None else rows.select(list(columns))).to_batches()
+
+
+def _may_be_pushed(columns: StateColumns) -> bool:
+    """Whether Parquet finds for each condition on the columns all rows for which it is true. Of other types than they
+    have in memory it does not know what a condition means. And row groups are left out by their least and largest
+    values, which say nothing of NaN: one with it would be left out by ``value != 1`` where all else is 1.
+    """
+    kinds = columns.schema.types
+    return kinds == columns.parquet_schema.types and not any(map(has_floats, kinds))
 
 
 def _read_file(

@@ -27,6 +27,7 @@ from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
+from holdfast.spark.checkpoint_path import check_as_given, local_folder
 from holdfast.spark.declared_operators import check_declared, declared_places, note_declared_ttls
 from holdfast.spark.registration import register_origins
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
@@ -40,8 +41,6 @@ from holdfast.storage import (
     FileStore,
     LocalFileStore,
     StorageOptions,
-    check_spelling,
-    local_path,
     open_file_store,
     shown,
     store_uri,
@@ -97,8 +96,9 @@ def start(
         An operator is not what the checkpoint recorded: names each difference. Or Spark's state has versions of it,
         and its state folder nothing.
     InvalidRequest
-        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or ``session`` is
-        none.
+        ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or a ``file:``
+        URI with ``?``, ``#``, or an escape such as ``%20``, which Spark does not decode: give the plain path. Or
+        ``session`` is none.
     Unavailable
         Spark's JVM is gone.
     """
@@ -108,7 +108,7 @@ def start(
     if session is not None and not isinstance(session, SparkSession):
         raise InvalidRequest(f"start: session is {session!r}; expected a SparkSession: that of the DataFrame")
     if checkpoint is not None:
-        check_spelling(os.fspath(checkpoint))
+        check_as_given(os.fspath(checkpoint))
         with _jvm_there():
             _prepare(os.fspath(checkpoint), session if session is not None else _session_here())
     try:
@@ -184,10 +184,10 @@ def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
     """The checkpoint, where Python reaches it for sure: only the JVM may know its file system, or have its credentials.
     Those of the place where the state is are known.
     """
-    try:
-        return LocalFileStore(local_path(checkpoint), place=CHECKPOINT)
-    except InvalidRequest:
-        settings = Settings.from_mapping(conf, None)
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        return LocalFileStore(folder, place=CHECKPOINT)
+    settings = Settings.from_mapping(conf, None)
     bucket = _bucket(checkpoint)
     for place, options in [(settings.checkpoint_dir or "", StorageOptions.of(settings)), *declared_places()]:
         if bucket is not None and _bucket(place) == bucket:
@@ -204,16 +204,20 @@ def _bucket(uri: str) -> list[str] | None:
 
 
 def _warn_if_elsewhere(checkpoint: str) -> None:
-    """Spark has written its metadata by now: where a path without a scheme is of another file system than this one,
-    another folder was looked at. That is no reason to name Spark another place, where the query would begin anew.
+    """Spark has written its metadata by now: where a path without a scheme is of another file system than this one, or
+    a relative one begins elsewhere, another folder was looked at. That is no reason to name Spark another place, where
+    the query would begin anew.
     """
-    if ":" in checkpoint.partition("/")[0] or os.path.exists(os.path.join(local_path(checkpoint), "metadata")):
+    folder = local_folder(checkpoint)
+    if folder is None or os.path.exists(os.path.join(folder, "metadata")):
         return
     _LOGGER.warning(
-        "the checkpoint %s was not looked at before the query started: Spark keeps it in Hadoop's default file system, "
-        "and not in this machine's folder of that name. Operators are compared at the first batch, and what Spark "
-        "snapshotted of attempts that do not count is left as it is. Name it with its scheme: hdfs://namenode:8020/…",
+        "the checkpoint %s was not looked at before the query started: Spark does not keep it in %s of this machine. A "
+        "path without a scheme is one of Hadoop's default file system, and a relative one begins where the JVM was "
+        "started. Operators are compared at the first batch, and what Spark snapshotted of attempts that do not count "
+        "is left as it is. Name it with its scheme: hdfs://namenode:8020/…; or by its whole path",
         checkpoint,
+        folder,
     )
 
 

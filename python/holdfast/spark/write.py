@@ -41,7 +41,7 @@ from holdfast.spark.stages import run_anew
 from holdfast.spark.worker_process import check_worker_python
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.state import SideOutput
-from holdfast.storage import CHECKPOINT, FileStore, StorageOptions, open_file_store, try_out
+from holdfast.storage import FileStore, StorageOptions, open_checkpoint, try_out
 from holdfast.units import parse_duration
 
 _MODES = ("append", "update", "complete")
@@ -114,7 +114,7 @@ def write_exactly_once(
     operators = operators_within(df)
     check_stand_once(operators, "write_exactly_once")
     storage = StorageOptions.of(given)
-    store = open_file_store(os.fspath(checkpoint), storage, CHECKPOINT)
+    store = open_checkpoint(os.fspath(checkpoint), storage)
     try:
         try_out(store)
     except InvalidRequest as error:

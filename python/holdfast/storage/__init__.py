@@ -11,7 +11,17 @@ from holdfast.storage.options import StorageOptions
 from holdfast.storage.places import CHECKPOINT, FILES, HARNESS, SAVEPOINT, STATE, Place
 from holdfast.storage.transfer import local_file, run_parallel
 from holdfast.storage.trial import try_out
-from holdfast.storage.uri import Bucket, HdfsFolder, bucket_of, check_spelling, hdfs_of, local_path, shown, store_uri
+from holdfast.storage.uri import (
+    Bucket,
+    HdfsFolder,
+    bucket_of,
+    check_checkpoint_name,
+    check_spelling,
+    hdfs_of,
+    local_path,
+    shown,
+    store_uri,
+)
 
 __all__ = [
     "CHECKPOINT",
@@ -22,10 +32,12 @@ __all__ = [
     "LocalFileStore",
     "StorageOptions",
     "StoredFile",
+    "check_checkpoint_name",
     "check_spelling",
     "copy_bytes_max",
     "local_file",
     "local_path",
+    "open_checkpoint",
     "open_file_store",
     "run_parallel",
     "shown",
@@ -53,6 +65,18 @@ def open_file_store(uri: str, options: StorageOptions | None = None, place: Plac
         return _object_store(bucket, options)
     folder = hdfs_of(uri)
     return LocalFileStore(local_path(uri), place=place) if folder is None else _hdfs(folder, options)
+
+
+def open_checkpoint(uri: str, options: StorageOptions | None = None) -> FileStore:
+    """The store of a checkpoint that Spark keeps, under the name by which Spark knows it.
+
+    Raises
+    ------
+    InvalidRequest
+        As :func:`open_file_store`; or Spark makes another folder of the name.
+    """
+    check_checkpoint_name(uri)
+    return open_file_store(uri, options, CHECKPOINT)
 
 
 def copy_bytes_max(store: FileStore) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import InvalidRequest
 
@@ -35,6 +35,8 @@ _HDFS = {"hdfs": ("http", 9870), "webhdfs": ("http", 9870), "swebhdfs": ("https"
 _HDFS_PORTS = {"hdfs": 8020, "webhdfs": 9870, "swebhdfs": 9871}
 _HDFS_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _HDFS_EXAMPLES = "hdfs://namenode:8020/folder, webhdfs://namenode:9870/folder or swebhdfs://namenode:9871/folder"
+#: What is escaped in a URI.
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _EXAMPLES = "s3://bucket/folder, gs://bucket/folder, az://container/folder or abfss://container@account.dfs.core.windows.net/folder"
 
 
@@ -208,13 +210,10 @@ def local_path(text: str) -> str:
     """
     check_spelling(text)
     if text.startswith("file:"):
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise InvalidRequest(f"{shown(text)!r} is not a file URI: expected file:///absolute/path")
-        return os.path.normpath(unquote(parts.path))
+        return _path_of_uri(text)
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return os.path.abspath(text)
+        return _one_spelling(os.path.abspath(text))
     if scheme.group(1).lower() == "dbfs":
         raise InvalidRequest(
             f"{shown(text)} is a path that only Spark's JVM understands: expected the folder where it is mounted, "
@@ -226,6 +225,49 @@ def local_path(text: str) -> str:
         f"several); or, where files are kept and not local copies, HDFS or an object store: {_HDFS_EXAMPLES}; "
         f"{_EXAMPLES}"
     )
+
+
+def _path_of_uri(text: str) -> str:
+    """Of ``file:///path``. What a URI has beside a path is refused: it was a part of the folder's name perhaps."""
+    rest = text.removeprefix("file:")
+    host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    path = slash + path
+    if host not in ("", "localhost") or not path.startswith("/"):
+        raise InvalidRequest(f"{shown(text)!r} is not a file URI: expected file:///absolute/path")
+    found = _one_spelling(os.path.normpath(unquote(path, errors="surrogateescape")))
+    if "?" in path or "#" in path or not found.isprintable():
+        raise InvalidRequest(
+            f"{shown(text)!r} has '?', '#' or a character that cannot be printed in it: expected the plain path, where "
+            f"these are characters like others, {found!r}"
+        )
+    return found
+
+
+def _one_spelling(path: str) -> str:
+    """Two slashes at the beginning are one for Linux, and stand before a host in a URI that is made of the path."""
+    return f"/{path.lstrip('/')}"
+
+
+def check_checkpoint_name(text: str) -> None:
+    """Refuses names of a checkpoint that are one folder for Holdfast and another for Spark: Hadoop takes the path of a
+    URI as it stands. No other name is told to Spark in its place: a query would begin anew in another folder.
+
+    Raises
+    ------
+    InvalidRequest
+        See :func:`check_spelling`; or a URI of a local folder with an escape in it, or with what :func:`local_path`
+        refuses.
+    """
+    check_spelling(text)
+    if not text.startswith("file:"):
+        return
+    decoded, escape = local_path(text), _ESCAPE.search(text)
+    if escape is not None:
+        as_it_stands = _one_spelling(re.sub("^file:(//[^/]*)?", "", text))
+        raise InvalidRequest(
+            f"{shown(text)!r} has {escape.group()!r} in it, which Spark does not decode: expected the checkpoint's "
+            f"plain path, {decoded!r}, or {as_it_stands!r}, if that is where Spark has it"
+        )
 
 
 def shown(text: str) -> str:

@@ -20,7 +20,7 @@ from holdfast.source.state.columns import table_schema
 from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.spark_files.logs import committed_batch, committed_batches
 from holdfast.spark_files.state import unreadable
-from holdfast.storage import CHECKPOINT, open_file_store
+from holdfast.storage import open_checkpoint
 
 FORMAT = "holdfast-state"
 _OPTIONS = ("checkpoint", "operator", "state", "batch", "folder", "columns", "pushdown")
@@ -62,7 +62,7 @@ class StateOptions:
 
     def open(self) -> Checkpoint:
         """The checkpoint; InvalidRequest where only Spark can read its handles, which no task can ask."""
-        store = open_file_store(self.checkpoint, place=CHECKPOINT)
+        store = open_checkpoint(self.checkpoint)
         batches = committed_batches(store)
         batch = self.batch if self.batch in batches else batches[-1] if batches else None
         reason = None if batch is None else unreadable(committed_batch(store, batch).conf)
