@@ -336,6 +336,42 @@ def test_what_a_replay_cannot_read_any_more_leaves_its_numbers_to_no_other_task(
     ]
 
 
+SPLITS: list[dict[str, Any]] = [{}, {"minPartitions": "4"}, {"minPartitions": "6"}, {"maxRecordsPerPartition": "3"}]
+
+
+@pytest.mark.parametrize("then", SPLITS, ids=str)
+@pytest.mark.parametrize("before", SPLITS, ids=str)
+def test_a_replay_has_the_tasks_that_the_batch_had_whatever_the_options_say_by_then(
+    before: dict[str, Any], then: dict[str, Any]
+) -> None:
+    """The header of at-least-once says the number of the task and of the row in it. A replay that was split otherwise
+    had other rows under the same headers: rows that nobody had seen were dropped as repeats.
+    """
+    brokers = Brokers()
+    first = Stream(brokers, **before)
+    start, end = first.offset, json.loads(json.dumps(first.planner.latest(first.offset)))
+    planned = first.planner.ranges(start, end)
+    again = Stream(brokers, **then)
+    assert again.planner.ranges(start, end) == planned
+    again.offset = end
+    assert again.planner.latest(end) == end, "other options alone make no batch"
+    brokers.stable = {A: 20, B: 20}
+    later = again.batch()
+    fresh = Stream(brokers, **then)
+    fresh.offset = end
+    assert later == fresh.batch(), "the next batch goes by the options of its time"
+    assert (len(later) == len(planned)) == (before == then)
+
+
+def test_a_batch_that_an_earlier_version_planned_is_split_by_the_options() -> None:
+    brokers = Brokers()
+    first = Stream(brokers, minPartitions="4")
+    start, end = first.offset, first.planner.latest(first.offset)
+    planned = first.planner.ranges(start, end)
+    del end["split"]
+    assert Stream(brokers, minPartitions="4").planner.ranges(start, end) == planned
+
+
 def test_a_task_of_nothing_asks_nobody() -> None:
     """Of a topic that is gone there is no leader to wait for."""
     for fail in ("true", "false"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
@@ -120,7 +121,9 @@ class StreamPlanner:
             end = since
         else:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone))
+            end = SourceOffset(
+                ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone), self._options.split
+            )
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -146,13 +149,13 @@ class StreamPlanner:
         if not until.source_id:
             # As the first Holdfast planned the first batch after a restart on Spark 4.0 and 4.1: without its start.
             # What was lost shows only here.
-            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id, until.gone)
+            self._known = replace(until, source_id=since.source_id)
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
         lost = self._not_there(ranges, since) if ranges and until != self._checked_end else set()
         # A task is known by its number, and by it what became of its output: what is lost stays, as tasks of nothing.
-        parts = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        parts = split(ranges, *(self._options.split if until.split is None else until.split))
         return [part._replace(end=part.start) if (part.topic, part.partition) in lost else part for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
