@@ -120,6 +120,11 @@ def test_headers_whose_fields_stand_in_another_order_are_refused() -> None:
         ({"key": ["k"], "value": [dt.timedelta(1)]}, {}, "'value' is duration.* has no JSON form"),
         ({"key": ["k"]}, {"value": "*"}, "takes all columns that are nothing else, and there are none"),
         ({"key": ["k"], "value": ["1"], "to": ["x"], "at": [-1]}, {"partition": "at"}, "negative in some row"),
+        (
+            {"key": ["k", "l"], "value": ["1", "2"], "at": [3_000_000_000, None]},
+            {"partition": "at"},
+            "'at' names the partition of each record, and it is 3000000000, more than .* in some row",
+        ),
         ({"key": ["k"], "value": ["1"], "to": [""]}, {"topic": "to"}, "null or empty in some row"),
     ],
 )
