@@ -185,6 +185,33 @@ def test_lost_output_is_written_again_under_a_changed_number_of_partitions_only_
     assert output.rows().num_rows == 1500
 
 
+ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+
+
+@pytest.mark.parametrize("own", [None, "true", "false"])
+def test_a_shuffle_has_as_many_tasks_in_a_replay_whatever_runs_it(
+    output: Output, spark: SparkSession, own: str | None
+) -> None:
+    """Spark's adaptive execution chose their number by cores and sizes: with other cores no start wrote again what was
+    lost.
+    """
+    output.stream.write(*[events(seed) for seed in range(2)])
+    spark.conf.set("spark.sql.shuffle.partitions", "8")
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1b")
+    if own is not None:
+        spark.conf.set(ADAPTIVE, own)
+    cores = "spark.sql.adaptive.coalescePartitions.minPartitionNum"  # by default as many as there are cores
+    sink = LossyFileSink(output.path, batch_id=0, partitions=(1,))
+    spark.conf.set(cores, "2")
+    with pytest.raises(hf.Unavailable):
+        output.run(output.stream.events().repartition("user"), sink)
+    spark.conf.set(cores, "6")
+    output.run(output.stream.events().repartition("user"), sink)
+    assert output.rows().num_rows == 1000
+    assert [record.partitions for record in output.records() if record.revision == 0] == [8, 8]
+    assert spark.conf.get(ADAPTIVE, None) == own, "the session keeps its own"
+
+
 def check_chains(rows: pa.Table) -> None:
     """Each row's ``before`` is the number that the user's previous row has: so state is what was written."""
     last: dict[str, int | None] = {}

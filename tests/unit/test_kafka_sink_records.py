@@ -120,6 +120,11 @@ def test_headers_whose_fields_stand_in_another_order_are_refused() -> None:
         ({"key": ["k"], "value": [dt.timedelta(1)]}, {}, "'value' is duration.* has no JSON form"),
         ({"key": ["k"]}, {"value": "*"}, "takes all columns that are nothing else, and there are none"),
         ({"key": ["k"], "value": ["1"], "to": ["x"], "at": [-1]}, {"partition": "at"}, "negative in some row"),
+        (
+            {"key": ["k", "l"], "value": ["1", "2"], "at": [3_000_000_000, None]},
+            {"partition": "at"},
+            "'at' names the partition of each record, and it is 3000000000, more than .* in some row",
+        ),
         ({"key": ["k"], "value": ["1"], "to": [""]}, {"topic": "to"}, "null or empty in some row"),
     ],
 )
@@ -221,9 +226,80 @@ def test_times_are_iso_8601_and_those_with_a_zone_are_in_utc() -> None:
     }
 
 
+def days_of(year: int) -> int:
+    """Days from 1970 to the first of a year that ``datetime`` does not know: 400 years have 146,097."""
+    eras, within = divmod(year - 1, 400)
+    return 146_097 * eras + dt.date(1 + within, 1, 1).toordinal() - dt.date(1970, 1, 1).toordinal()
+
+
+KINDS_OF_TIME = [
+    pa.date32(),
+    pa.date64(),
+    pa.timestamp("s"),
+    pa.timestamp("ms"),
+    pa.timestamp("us"),
+    pa.timestamp("us", "UTC"),
+    pa.timestamp("us", "Europe/Berlin"),
+]
+
+
+def times_of(kind: pa.DataType, days: list[int | None], ticks: int = 0) -> pa.Array:
+    """The first moment of these days, or some of the type's own ticks from it."""
+    a_day = {"date32[day]": 1, "date64[ms]": 86_400_000}.get(str(kind)) or {
+        "s": 86_400,
+        "ms": 86_400_000,
+        "us": 86_400_000_000,
+    }[kind.unit]
+    numbers = [None if day is None else day * a_day + ticks for day in days]
+    return pa.array(numbers, pa.int32() if a_day == 1 else pa.int64()).view(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_TIME, ids=str)
+@pytest.mark.parametrize(("year", "ticks"), [(32_768, 0), (200_000, 0), (-32_767, -1), (-200_000, 0)])
+def test_a_time_that_arrow_has_no_text_for_is_refused(kind: pa.DataType, year: int, ticks: int) -> None:
+    """Years past 32767 became negative ones, and dates words."""
+    first = days_of(year)
+    for column in (times_of(kind, [0, None, first], ticks), times_of(kind, [first], ticks)):
+        with pytest.raises(InvalidRequest, match=r"^Column 'when' .*years from -32767 to 32767"):
+            json_objects(["when"], [column])
+    nested = pa.ListArray.from_arrays(pa.array([0, 1]), times_of(kind, [first], ticks))
+    with pytest.raises(InvalidRequest, match=r"^Column 'whens' "):
+        json_objects(["whens"], [nested])
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_TIME, ids=str)
+def test_the_first_and_the_last_time_that_arrow_has_a_text_for(kind: pa.DataType) -> None:
+    edges = pa.concat_arrays([times_of(kind, [days_of(-32_767), None]), times_of(kind, [days_of(32_768)], -1)])
+    first, null, last = (json.loads(text)["when"] for text in json_objects(["when"], [edges]).to_pylist())
+    assert (first[:12], null, last[:11]) == ("-32767-01-01", None, "32767-12-31")
+
+
 def test_keys_of_maps_are_text() -> None:
     numbers = pa.array([[(1, "x"), (2, None)]], pa.map_(pa.int32(), pa.string()))
     assert json_objects(["m"], [numbers]).to_pylist() == ['{"m":{"1":"x","2":null}}']
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "texts"),
+    [
+        (pa.struct([("a", pa.int64()), ("b", pa.string())]), [{"a": 1, "b": 'x"y'}], ['{"a":1,"b":"x\\"y"}']),
+        (pa.list_(pa.string()), [['x"y'], [None], []], ['["x\\"y"]', "[null]", "[]"]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1)]], ['{"a":1}']),
+        (pa.list_(pa.float64()), [[float("nan"), 1.5]], ['["NaN",1.5]']),
+        (pa.bool_(), [True], ["true"]),
+        (pa.binary(), [b"ab"], ["YWI="]),
+        (pa.float64(), [float("nan"), -1.5], ["NaN", "-1.5"]),
+        (pa.date32(), [dt.date(2024, 7, 1)], ["2024-07-01"]),
+    ],
+    ids=str,
+)
+def test_keys_of_maps_that_are_no_text_are_their_json_in_quotes(
+    kind: pa.DataType, keys: list[Any], texts: list[str]
+) -> None:
+    """The quotes inside of structs and arrays stood as they were: nobody could read the record."""
+    column = pa.array([[(key, number) for number, key in enumerate(keys)]], pa.map_(kind, pa.int32()))
+    [text] = json_objects(["m"], [column]).to_pylist()
+    assert json.loads(text) == {"m": {name: number for number, name in enumerate(texts)}}
 
 
 def test_dictionaries_are_their_values() -> None:

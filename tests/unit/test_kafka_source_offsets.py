@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Corrupt
 from holdfast.source.kafka.admission import limited, split
-from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
+from holdfast.source.kafka.offsets import Range, SourceOffset, Split, ranges_between
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 12))
+BAD_SPLIT = [
+    {"format": 1, "offsets": {"t": {"0": 5}}, "split": split}
+    for split in (5, [4], {"minPartitions": 0}, {"minPartitions": "4"}, {"maxRecordsPerPartition": True})
+]
 BAD_GONE = [{"format": 1, "offsets": {"t": {"0": 5}}, "gone": gone} for gone in (5, {"t": 5}, {"t": ["x"]})]
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=8)
 
@@ -23,6 +28,7 @@ POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=8)
     st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=5)),
     st.none() | st.text(),
     st.frozensets(PARTITIONS, max_size=4),
+    st.none() | st.builds(Split, st.none() | st.integers(1), st.none() | st.integers(1)),
 )
 def test_offsets_survive_sparks_log(
     positions: dict[tuple[str, int], int],
@@ -30,8 +36,9 @@ def test_offsets_survive_sparks_log(
     ids: dict[str, str],
     source: str | None,
     gone: frozenset[tuple[str, int]],
+    split_by: Split | None,
 ) -> None:
-    offset = SourceOffset(positions, starts, ids, source, gone)
+    offset = SourceOffset(positions, starts, ids, source, gone, split_by)
     text = json.dumps(offset.to_json())
     again = SourceOffset.from_json(json.loads(text))
     assert again == offset
@@ -39,7 +46,8 @@ def test_offsets_survive_sparks_log(
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"format": 2}, {"t": {"0": 1}}, {"format": 1}, {"format": 1, "offsets": {"t": 5}}, *BAD_GONE]
+    "content",
+    [{}, {"format": 2}, {"t": {"0": 1}}, {"format": 1}, {"format": 1, "offsets": {"t": 5}}, *BAD_GONE, *BAD_SPLIT],
 )
 def test_what_is_no_offset_of_this_source(content: dict[str, object]) -> None:
     with pytest.raises(Corrupt, match=r"offset of holdfast-kafka"):
@@ -54,16 +62,26 @@ def test_an_offset_below_zero_is_damaged_and_read_from_nowhere(where: str) -> No
         SourceOffset.from_json(content)
 
 
-def test_the_form_of_today_is_read_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ({}, None),  # as before a batch's split was kept
+        ({"split": {}}, Split(None, None)),
+        ({"split": {"minPartitions": 4, "maxRecordsPerPartition": 1000}}, Split(4, 1000)),
+    ],
+)
+def test_the_form_of_today_is_read_for_ever(said: dict[str, Any], known: Split | None) -> None:
     content = {
         "format": 1,
         "source": "5f0c",
         "offsets": {"t": {"0": 17, "1": 3}},
         "starts": {"t": {"1": 2}},
         "topic_ids": {"t": "L66ZqLN4SduipjAxJCnRZQ"},
+        **said,
     }
     offset = SourceOffset.from_json(content)
     assert offset.to_json() == content
+    assert offset.split == known
     before = SourceOffset({("t", 0): 10, ("t", 1): 0})
     assert ranges_between(before, offset) == [
         Range("t", 0, 10, 17, "L66ZqLN4SduipjAxJCnRZQ"),
@@ -101,3 +119,22 @@ def test_splits(sizes: list[tuple[int, int]], partitions_min: int | None, record
         assert len(parts) >= min(partitions_min, len(offsets))
     if records_max is not None:
         assert all(part.end - part.start <= records_max for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "partitions_min", "records_max", "ends"),
+    [
+        ([10, 20, 5], None, None, [10, 20, 5]),
+        ([10, 20, 5], None, 8, [5, 10, 6, 13, 20, 5]),
+        ([10, 20, 5], 9, None, [3, 6, 10, 4, 8, 12, 16, 20, 5]),
+        ([10, 20, 5], 7, 8, [5, 10, 6, 9, 13, 20, 5]),
+        ([7, 7, 7], 4, None, [3, 7, 7, 7]),
+        ([2, 1], 9, None, [1, 2, 1]),
+    ],
+)
+def test_splits_of_today_are_made_for_ever(
+    sizes: list[int], partitions_min: int | None, records_max: int | None, ends: list[int]
+) -> None:
+    """What a task wrote is known by its number: a later version that cut otherwise would write other rows there."""
+    ranges = [Range("t", at, 0, size) for at, size in enumerate(sizes)]
+    assert [part.end for part in split(ranges, partitions_min, records_max)] == ends

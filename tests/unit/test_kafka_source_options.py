@@ -150,6 +150,13 @@ def test_secrets_are_not_in_its_text() -> None:
     assert without_secrets("login failed: hidden, hushed, me", options.client) == "login failed: ***, ***, me"
 
 
+@pytest.mark.parametrize("secrets", [("s3cret", "s3cret-prod"), ("s3cret-prod", "s3cret"), ("prod", "s3cret-prod")])
+def test_a_secret_that_has_another_one_in_it_is_hidden_whole(secrets: tuple[str, str]) -> None:
+    """What was left of it beside the other one was shown."""
+    config = dict(zip(("ssl.key.password", "sasl.password"), secrets))
+    assert without_secrets("login with s3cret-prod refused", config) == "login with *** refused"
+
+
 def test_assign() -> None:
     options = parse(subscribe="-", assign=json.dumps({"b": [1, 0], "a": [2]}))
     assert options.subscription.partitions == (("a", 2), ("b", 0), ("b", 1))

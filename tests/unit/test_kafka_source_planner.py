@@ -16,9 +16,11 @@ from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.source.kafka import batch as batch_module
 from holdfast.source.kafka.batch import KafkaBatchReader, plan_batch
 from holdfast.source.kafka.cluster import Topics
-from holdfast.source.kafka.offsets import SourceOffset
+from holdfast.source.kafka.consumers import ConsumerPool, PooledConsumer
+from holdfast.source.kafka.offsets import Range, SourceOffset
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.planner import StreamPlanner
+from holdfast.source.kafka.reading import read_range
 from holdfast.source.kafka.stream import KafkaStreamReader
 from holdfast.source.kafka.subscription import Partition
 
@@ -76,6 +78,13 @@ class Brokers:
 
     def commit_group(self, group: str, positions: object) -> None:
         pass
+
+
+class NoConsumers(ConsumerPool):
+    """Nobody may ask."""
+
+    def lease(self, config: object, wanted: Range) -> PooledConsumer:
+        raise AssertionError(f"a consumer was asked for {wanted}")
 
 
 def source(streaming: bool = True, **options: Any) -> SourceOptions:
@@ -297,7 +306,76 @@ def test_a_replay_reads_what_is_not_subscribed_to_any_more(fail: str) -> None:
         ):
             planner.ranges(start, end)
     else:
-        assert [part.topic for part in planner.ranges(start, end)] == ["t"]
+        found = planner.ranges(start, end)
+        assert [(part.topic, part.start, part.end) for part in found] == [("t", 0, 10), ("u", 0, 0)]
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "4"}], ids=str)
+@pytest.mark.parametrize("became", ["deleted", "another"])
+def test_what_a_replay_cannot_read_any_more_leaves_its_numbers_to_no_other_task(
+    became: str, options: dict[str, Any]
+) -> None:
+    """With failOnDataLoss false its ranges were left out, and those after it became tasks of other numbers: what was
+    lost of one counted as done, and its rows were read into nothing.
+    """
+    brokers = Brokers()
+    brokers.stable = {("a", 0): 10, ("b", 0): 20, ("b", 1): 5, ("c", 0): 10}
+    first = Stream(brokers, failOnDataLoss="false", subscribe="a,b,c", **options)
+    start, end = first.offset, first.planner.latest(first.offset)
+    planned = first.planner.ranges(start, end)
+    if became == "deleted":
+        del brokers.stable["a", 0], brokers.stable["b", 1]
+    else:
+        ids = {"a": "another", "b": "id", "c": "id"}
+        brokers.topics_of = lambda names: Topics(sorted(brokers.stable), ids)  # type: ignore[method-assign, assignment]
+    lost = {("a", 0), ("b", 1)} if became == "deleted" else {("a", 0)}
+    read = source(failOnDataLoss="false", subscribe="a,b,c", **options)
+    again = StreamPlanner(read, brokers, clock=brokers, pause=brokers.pause)  # type: ignore[arg-type]
+    assert again.ranges(start, end) == [
+        part._replace(end=part.start) if (part.topic, part.partition) in lost else part for part in planned
+    ]
+
+
+SPLITS: list[dict[str, Any]] = [{}, {"minPartitions": "4"}, {"minPartitions": "6"}, {"maxRecordsPerPartition": "3"}]
+
+
+@pytest.mark.parametrize("then", SPLITS, ids=str)
+@pytest.mark.parametrize("before", SPLITS, ids=str)
+def test_a_replay_has_the_tasks_that_the_batch_had_whatever_the_options_say_by_then(
+    before: dict[str, Any], then: dict[str, Any]
+) -> None:
+    """The header of at-least-once says the number of the task and of the row in it. A replay that was split otherwise
+    had other rows under the same headers: rows that nobody had seen were dropped as repeats.
+    """
+    brokers = Brokers()
+    first = Stream(brokers, **before)
+    start, end = first.offset, json.loads(json.dumps(first.planner.latest(first.offset)))
+    planned = first.planner.ranges(start, end)
+    again = Stream(brokers, **then)
+    assert again.planner.ranges(start, end) == planned
+    again.offset = end
+    assert again.planner.latest(end) == end, "other options alone make no batch"
+    brokers.stable = {A: 20, B: 20}
+    later = again.batch()
+    fresh = Stream(brokers, **then)
+    fresh.offset = end
+    assert later == fresh.batch(), "the next batch goes by the options of its time"
+    assert (len(later) == len(planned)) == (before == then)
+
+
+def test_a_batch_that_an_earlier_version_planned_is_split_by_the_options() -> None:
+    brokers = Brokers()
+    first = Stream(brokers, minPartitions="4")
+    start, end = first.offset, first.planner.latest(first.offset)
+    planned = first.planner.ranges(start, end)
+    del end["split"]
+    assert Stream(brokers, minPartitions="4").planner.ranges(start, end) == planned
+
+
+def test_a_task_of_nothing_asks_nobody() -> None:
+    """Of a topic that is gone there is no leader to wait for."""
+    for fail in ("true", "false"):
+        assert list(read_range(source(failOnDataLoss=fail), Range("t", 0, 5, 5), NoConsumers())) == []
 
 
 def exactly(brokers: Brokers, starts: dict[Partition, int]) -> None:

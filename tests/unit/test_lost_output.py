@@ -25,6 +25,7 @@ def test_lost_output_needs_the_partitions_it_had() -> None:
     end = drive(world, 2)
     assert isinstance(end, Incompatible)
     assert "it has 3 partitions now, recorded are 2" in str(end)
+    assert "(spark.sql.adaptive.streaming.stateless.enabled)" in str(end)
     world.partitions = 2
     assert drive(world, 2) is None
     world.check()

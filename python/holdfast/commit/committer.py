@@ -533,7 +533,9 @@ def _check_repeats(replay: Replay, results: Sequence[TaskResult]) -> None:
     if len(results) != record.partitions:
         raise Incompatible(
             f"{said}, but it has {len(results)} partitions now, recorded are {record.partitions}. Start it once with "
-            f"the settings it had (spark.sql.shuffle.partitions, slots, the source's minPartitions)"
+            f"the settings it had (spark.sql.shuffle.partitions, slots, the source's minPartitions). Where an earlier "
+            f"Holdfast wrote it without an operator, Spark chose their number by cores and sizes "
+            f"(spark.sql.adaptive.streaming.stateless.enabled): start it once with that version and as many cores"
         )
     for result in results:
         recorded = record.tasks[result.partition].rows

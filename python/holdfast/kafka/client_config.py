@@ -72,9 +72,9 @@ def is_secret(name: str) -> bool:
 
 def without_secrets(text: str, config: Mapping[str, str]) -> str:
     """A message of the client's, with any secret of its configuration blotted out."""
-    for name, value in config.items():
-        if value and is_secret(name):
-            text = text.replace(value, "***")
+    secrets = {value for name, value in config.items() if value and is_secret(name)}
+    for secret in sorted(secrets, key=len, reverse=True):  # of one with another in it nothing must be left
+        text = text.replace(secret, "***")
     return text
 
 

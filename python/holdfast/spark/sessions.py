@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from holdfast.errors import InvalidRequest
 
+#: Since Spark 4.1, by default true: how many tasks a shuffle of a query without state has goes by cores and sizes.
+_ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+#: Of two queries that start side by side, one would take the other's setting for the session's own.
+_STARTING = threading.Lock()
 _LOGGER = logging.getLogger("holdfast.spark")
 #: Shuffle partitions for each core, past which a batch of few rows is mostly tasks of none.
 _PARTITIONS_MAX = 16
@@ -43,6 +49,23 @@ def spark_retained_batches(conf: Mapping[str, str]) -> int:
 def spark_writes_changelogs(conf: Mapping[str, str]) -> bool:
     """Whether Spark's RocksDB state store does."""
     return conf.get("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false").lower() == "true"
+
+
+@contextmanager
+def fixed_tasks(session: SparkSession) -> Iterator[None]:
+    """A query that is started within has the same tasks in each run of a batch, whatever runs it. A query takes its
+    settings when it starts; the session keeps its own.
+    """
+    with _STARTING:
+        own = session.conf.get(_ADAPTIVE, None)
+        session.conf.set(_ADAPTIVE, "false")
+        try:
+            yield
+        finally:
+            if own is None:
+                session.conf.unset(_ADAPTIVE)
+            else:
+                session.conf.set(_ADAPTIVE, own)
 
 
 def shuffle_partitions(found: str | None, where: str) -> int:

@@ -35,7 +35,7 @@ from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint, registered_query
 from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
+from holdfast.spark.sessions import fixed_tasks, refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
 from holdfast.spark.stages import run_anew
 from holdfast.spark.worker_process import check_worker_python
@@ -82,6 +82,9 @@ def write_exactly_once(
     settings
         ``commit.retry.max`` and others, over the session's ``spark.holdfast.*``. Those of operators do nothing here,
         but for ``retainedBatches``: they are for ``hf.keyed`` and ``hf.connect``.
+
+    The query runs with ``spark.sql.adaptive.streaming.stateless.enabled`` false, whatever the session says: a batch
+    that runs again must have the tasks that it had.
 
     Returns
     -------
@@ -142,7 +145,8 @@ def write_exactly_once(
         .outputMode(output_mode)
         .trigger(**when)
     )
-    query = (writer.queryName(query_name) if query_name is not None else writer).start()
+    with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
+        query = (writer.queryName(query_name) if query_name is not None else writer).start()
     output.query = query
     return registered_query(Query(query, output), operators)
 

@@ -54,6 +54,29 @@ def test_a_topic_that_is_created_again_while_it_is_read_ends_the_task(
         assert stream.read([part]) == []  # as Spark's next attempt has it
 
 
+@pytest.mark.parametrize("became", ["deleted", "another"])
+def test_a_replay_reads_what_is_left_in_the_tasks_that_it_had(
+    kafka: KafkaWorld, pool: ConsumerPool, became: str
+) -> None:
+    """Of the topic that is gone its tasks are left, without rows; those behind it keep their numbers, and the cuts."""
+    gone, kept = sorted([kafka.topic(), kafka.topic()])
+    kafka.produce(gone, values(0, 6, "gone"))
+    kafka.produce(kept, values(0, 10))
+    options: dict[str, Any] = {"subscribe": f"{gone},{kept}", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    stream = Stream(kafka.source(minPartitions=5, **options), pool)
+    start, logged = stream.offset, stream.planner.latest(stream.offset)
+    first = [stream.read([part]) for part in stream.planner.ranges(start, logged)]
+    kafka.delete_topic(gone)
+    if became == "another":
+        kafka.topic(name=gone)
+        kafka.produce(gone, values(0, 6, "new"))
+    again = stream.resume()
+    replayed = [again.read([part]) for part in again.planner.ranges(start, logged)]
+    assert len(first) == 5
+    assert replayed == [[value for value in task if not value.startswith(b"gone")] for task in first]
+    assert [value for task in replayed for value in task] == values(0, 10)
+
+
 def test_a_broker_that_knows_the_topic_of_long_ago_is_asked_again(
     kafka: KafkaWorld, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ Text of a row is joined from the texts of its columns, by Arrow's own kernels; n
 
 As Spark's ``to_json`` writes it, but nulls are written: integers and decimals as numbers, doubles in the fewest digits
 that read back as the same, NaN and the infinities as strings, binary as base64, dates and times in ISO 8601, times
-with a zone in UTC with a ``Z``, structs and maps as objects, lists as arrays.
+with a zone in UTC with a ``Z``, structs and maps as objects, lists as arrays. A key of a map that is no text is its
+JSON in a string.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import pyarrow.compute as pc
 from holdfast.errors import InvalidRequest
 
 _TO_ESCAPE = r'["\\\x00-\x1f]'
+# Arrow writes a year as 16 bits: others wrap, become words, or an error without the column. Days from 1970.
+_FIRST_DAY, _LAST_DAY = -12_687_428, 11_248_737
+_TICKS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _ESCAPES = {
     "\\": "\\\\",
     '"': '\\"',
@@ -34,7 +38,7 @@ def json_objects(names: list[str], columns: list[pa.Array]) -> pa.Array:
     Raises
     ------
     InvalidRequest
-        A column has a type that JSON has no form for, or text that is not UTF-8.
+        A column has a type that JSON has no form for, text that is not UTF-8, or a time that Arrow has no text for.
     """
     parts: list[pa.Array | pa.Scalar] = []
     for number, (name, column) in enumerate(zip(names, columns)):
@@ -83,9 +87,13 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
         return column.cast(pa.large_string())
     if pa.types.is_floating(kind):
         return _floats(column)
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
+    if pa.types.is_time(kind):
+        return _quoted(column.cast(pa.large_string()))
+    if pa.types.is_date(kind):
+        _check_years(column, name)
         return _quoted(column.cast(pa.large_string()))
     if pa.types.is_timestamp(kind):
+        _check_years(column, name)
         return _quoted(_timestamps(column))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _quoted(_base64(column))
@@ -127,6 +135,18 @@ def _floats(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(odd), pa.array(list(names.values()), pa.large_string()).take(odd), text)
 
 
+def _check_years(column: pa.Array, name: str) -> None:
+    kind = column.type
+    a_day = 1 if pa.types.is_date32(kind) else _TICKS_A_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
+    found = pc.min_max(column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).as_py()
+    for tick in (found["min"], found["max"]):
+        if tick is not None and not _FIRST_DAY <= tick // a_day <= _LAST_DAY:
+            raise InvalidRequest(
+                f"Column {name!r} is {kind}, and {tick} since 1970 in some row: expected years from -32767 to 32767,"
+                " others have no text. Filter such rows, or cast it to a number"
+            )
+
+
 def _timestamps(column: pa.Array) -> pa.Array:
     zone = column.type.tz
     if zone is not None and zone != "UTC":
@@ -144,11 +164,10 @@ def _base64(column: pa.Array) -> pa.Array:
 def _maps(column: pa.Array, name: str) -> pa.Array:
     items = _items(column)
     keys, values = items.field(0), items.field(1)
-    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
-        keys = _texts(keys, name)
-        keys = pc.if_else(pc.starts_with(keys, '"'), keys, _quoted(keys))
-    else:
-        keys = _texts(keys, name)
+    is_text = pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)
+    keys = _texts(keys, name)
+    if not is_text:
+        keys = pc.if_else(pc.starts_with(keys, '"'), keys, _quoted(_escaped(keys)))
     return _lists(column, _joined([keys, _text(":"), json_texts(values, name)]), "{", "}")
 
 

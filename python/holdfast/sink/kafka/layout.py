@@ -14,6 +14,7 @@ from holdfast.sink.kafka.json_text import check_type, check_utf8, json_objects, 
 
 VALUE_FORMATS = ("json", "bytes", "string")
 _NO_HEADER = {"key": None, "value": None}
+_PARTITION_MAX = 2**31 - 1
 ROWS_AT_ONCE = 10_000  # become Python objects at once: more would take memory and save no time
 
 
@@ -115,9 +116,12 @@ class Layout:
         if self._columns.partition is None:
             return None
         column = batch.column(self._columns.partition)
-        if pc.any(pc.less(column, 0), min_count=0).as_py():
+        found = pc.min_max(column).as_py()
+        least, most = found["min"] or 0, found["max"] or 0  # None: all are null
+        if least < 0 or most > _PARTITION_MAX:
+            what = "negative" if least < 0 else f"{most}, more than Kafka's {_PARTITION_MAX},"
             raise InvalidRequest(
-                f"Column {self._columns.partition!r} names the partition of each record, and it is negative in some"
+                f"Column {self._columns.partition!r} names the partition of each record, and it is {what} in some"
                 " row. Null leaves the choice to the partitioner"
             )
         return list(pc.fill_null(column.cast(pa.int32()), -1).to_pylist())

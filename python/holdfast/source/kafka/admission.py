@@ -34,7 +34,8 @@ def limited(start: Positions, latest: Positions, records_max: int) -> dict[Parti
 def split(ranges: Sequence[Range], partitions_min: int | None, records_max: int | None) -> list[Range]:
     """Cut ranges so that there are at least ``partitions_min``, none with more than ``records_max`` offsets.
 
-    A consumer is quickest on a whole range, so nothing is cut unless it is asked for.
+    A consumer is quickest on a whole range, so nothing is cut unless it is asked for. A replay by a later version must
+    cut in the same way: docs/formats/kafka_offset.md.
     """
     if records_max is not None:
         ranges = [part for whole in ranges for part in _cut(whole, math.ceil((whole.end - whole.start) / records_max))]

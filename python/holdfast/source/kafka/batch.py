@@ -45,7 +45,7 @@ def plan_batch(
             start = first
         if start < end:
             ranges.append(Range(topic, number, start, end, topics.topic_ids.get(topic, "")))
-    return split(ranges, options.min_partitions, options.max_records_per_partition)
+    return split(ranges, *options.split)
 
 
 def _within(options: SourceOptions, cluster: Cluster, ends: Positions, doubt: Doubt) -> Positions:

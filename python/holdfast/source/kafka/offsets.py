@@ -12,6 +12,10 @@ As JSON::
 ``gone``, as ``{"topic": [0, 1]}``, left out when empty, are partitions that were not there, or not subscribed to, when
 the offset was made with failOnDataLoss false: their loss is accepted, and not told again. Should one come back, it
 goes on at its position.
+
+``split``, as ``{"minPartitions": 4, "maxRecordsPerPartition": 1000}``, each where it is set, says how the batch that
+ends here is split over tasks. What a task wrote is known by its number, so a replay goes by this, whatever the options
+say by then. Offsets of earlier versions lack it. Normative: docs/formats/kafka_offset.md.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from holdfast.source.kafka.subscription import Partition
 
 FORMAT = 1
 
+_SPLIT_NAMES = ("minPartitions", "maxRecordsPerPartition")  # as the options
+
 Positions = Mapping[Partition, int]
 
 
@@ -41,6 +47,13 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+class Split(NamedTuple):
+    """How a batch is split over tasks; None: not asked for."""
+
+    partitions_min: int | None = None
+    records_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,9 @@ class SourceOffset:
         Names the query's consumer group; None when not known (Spark 4.0 after a restart).
     gone
         Partitions whose loss was accepted.
+    split
+        How the batch that ends here is split. None when not known: an earlier Holdfast planned it, or it ends nowhere
+        but is where a query starts.
     """
 
     positions: Positions
@@ -66,6 +82,7 @@ class SourceOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     source_id: str | None = None
     gone: frozenset[Partition] = frozenset()
+    split: Split | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For Spark: equal offsets give equal texts."""
@@ -81,6 +98,9 @@ class SourceOffset:
                 topic: [number for _, number in some]
                 for topic, some in groupby(sorted(self.gone), key=lambda key: key[0])
             }
+        if self.split is not None:
+            named = zip(_SPLIT_NAMES, self.split)
+            content["split"] = {name: limit for name, limit in named if limit is not None}
         return content
 
     @classmethod
@@ -100,6 +120,7 @@ class SourceOffset:
                 gone=frozenset(
                     (topic, int(number)) for topic, some in content.get("gone", {}).items() for number in some
                 ),
+                split=_split(content.get("split")),
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise Corrupt(f"An offset of holdfast-kafka in the checkpoint is damaged ({error!r}): {content}") from None
@@ -129,3 +150,13 @@ def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
         if offset < 0:
             raise ValueError(f"{topic}-{number} is at {offset}, expected 0 or more")
     return flat
+
+
+def _split(named: Mapping[str, int] | None) -> Split | None:
+    if named is None:
+        return None
+    found = Split(*(named.get(name) for name in _SPLIT_NAMES))
+    for limit in found:
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"a batch was split by {dict(named)}, expected whole numbers, 1 or more")
+    return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import InvalidRequest
 from holdfast.source.kafka.bounds import EARLIEST, LATEST, Bound, parse_bound
 from holdfast.source.kafka.consumer_config import consumer_config
+from holdfast.source.kafka.offsets import Split
 from holdfast.source.kafka.subscription import Subscription, parse_subscription
 from holdfast.units import parse_duration
 
@@ -55,8 +56,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
+    split: Split = field(default_factory=Split)
     include_headers: bool = False
     group_id_prefix: str = "holdfast-kafka-source"
     commit_group_offsets: bool = True
@@ -103,8 +103,7 @@ class SourceOptions:
             max_offsets_per_trigger=maximum,
             min_offsets_per_trigger=minimum,
             max_trigger_delay_ms=_duration(texts, "maxTriggerDelay", 900_000),
-            min_partitions=_count(texts, "minPartitions"),
-            max_records_per_partition=_count(texts, "maxRecordsPerPartition"),
+            split=Split(_count(texts, "minPartitions"), _count(texts, "maxRecordsPerPartition")),
             include_headers=_flag(texts, "includeHeaders", False),
             group_id_prefix=texts.get("groupidprefix", cls.group_id_prefix),
             commit_group_offsets=_flag(texts, "commitGroupOffsets", True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, new_id
@@ -120,7 +121,9 @@ class StreamPlanner:
             end = since
         else:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone))
+            end = SourceOffset(
+                ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone), self._options.split
+            )
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -146,13 +149,14 @@ class StreamPlanner:
         if not until.source_id:
             # As the first Holdfast planned the first batch after a restart on Spark 4.0 and 4.1: without its start.
             # What was lost shows only here.
-            self._known = SourceOffset(until.positions, until.starts, until.topic_ids, since.source_id, until.gone)
+            self._known = replace(until, source_id=since.source_id)
             begin = self._begin(since, Topics(list(until.positions), until.topic_ids), until.positions)
             since = SourceOffset(begin, {}, until.topic_ids)
         ranges = ranges_between(since, until)
-        if ranges and until != self._checked_end:
-            ranges = self._still_there(ranges, since)
-        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        lost = self._not_there(ranges, since) if ranges and until != self._checked_end else set()
+        # A task is known by its number, and by it what became of its output: what is lost stays, as tasks of nothing.
+        parts = split(ranges, *(self._options.split if until.split is None else until.split))
+        return [part._replace(end=part.start) if (part.topic, part.partition) in lost else part for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A checkpoint holds all before ``end``."""
@@ -274,9 +278,9 @@ class StreamPlanner:
             behind = {key: end for key, end in behind.items() if high.get(key, known[key]) < known[key]}
         return behind
 
-    def _still_there(self, ranges: list[Range], since: SourceOffset) -> list[Range]:
-        """A replay after a restart: a namesake of a deleted topic has other records at the same offsets. What is
-        subscribed to by now is the next batch's.
+    def _not_there(self, ranges: list[Range], since: SourceOffset) -> set[Partition]:
+        """What a replay after a restart cannot read: a namesake of a deleted topic has other records at the same
+        offsets. What is subscribed to by now is the next batch's.
         """
         doubt, names = self._doubt(), {part.topic for part in ranges}
         topic_ids = {**since.topic_ids, **{part.topic: part.topic_id for part in ranges if part.topic_id}}
@@ -284,16 +288,17 @@ class StreamPlanner:
         topics = self._cluster.topics_of(names)
         while (recreated(read, topics) or gone(read, topics)) and doubt.lasts():
             topics = self._cluster.topics_of(names)
-        present = set(topics.partitions)
-        kept = []
+        present, lost = set(topics.partitions), set()
         for part in ranges:
-            if (part.topic, part.partition) not in present:
+            key = part.topic, part.partition
+            if key not in present:
                 self._lost(f"{part} is to be read again, but the partition does not exist any more")
             elif differ(part.topic_id or since.topic_ids.get(part.topic), topics.topic_ids[part.topic]):
                 self._lost(f"{part} is to be read again, but the topic was deleted and created again since")
             else:
-                kept.append(part)
-        return kept
+                continue
+            lost.add(key)
+        return lost
 
     def _should_wait(self, begin: Mapping[Partition, int], ends: Mapping[Partition, int]) -> bool:
         minimum = self._options.min_offsets_per_trigger

@@ -49,6 +49,8 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
         The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``, or the client refused to ask them; or the
         topic was deleted and created again meanwhile, and ``failOnDataLoss`` is false: another attempt leaves it out.
     """
+    if wanted.start >= wanted.end:
+        return  # what a replay cannot read any more: nobody is asked for it
     # A topic with this id at the end was there all the time. Asked before, too, where rows may be left out.
     if not options.fail_on_data_loss and _namesake(options, wanted):
         logger.warning("%s; its rows are left out because failOnDataLoss is false", _ANOTHER.format(wanted))
