@@ -120,6 +120,7 @@ class KeyedTimers(KeyedState):
         self._changes: dict[tuple[int, int, str], bool] = {}  # (key, time, namespace): whether it was set, at last
         self.registered = self.deleted = 0
 
+    @operation
     def register(self, time: dt.datetime, namespace: str = "") -> None:
         """Sets a timer, for the current key; one that is set already stays.
 
@@ -133,6 +134,7 @@ class KeyedTimers(KeyedState):
         self._changes[self._timer(time, namespace)] = True
         self.registered += 1
 
+    @operation
     def delete(self, time: dt.datetime, namespace: str = "") -> None:
         """Removes a timer; one that is not there is no error."""
         self._changes[self._timer(time, namespace)] = False
@@ -168,6 +170,7 @@ class KeyedTimers(KeyedState):
     def begin(self, size: int) -> None:
         self._changes = {}
 
+    @operation
     def flush(self) -> None:
         changes, self._changes = self._changes, {}
         for change, wanted in ((self._table.register, True), (self._table.delete, False)):
