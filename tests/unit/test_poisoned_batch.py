@@ -11,6 +11,7 @@ import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ import holdfast as hf
 from holdfast import _core
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.state import BoundProcessor
+from holdfast.state import bound as bound_module
 
 MOST = 2**63 - 1
 OUTPUT = pa.schema([("user", pa.string())])
@@ -313,6 +315,21 @@ def test_changes_that_were_on_their_way_to_the_core_end_the_batch(error: type[Ba
     with pytest.raises(told, match=r"nothing of this batch is kept. No value was wrong.*cut off") as caught:
         run_all(bind(CatchesOnItsWay(error), OUTPUT), purchases(["a"], [1]))
     assert isinstance(caught.value.__cause__, error) or sys.version_info < (3, 11)
+
+
+@pytest.mark.parametrize("version", [(3, 10), sys.version_info[:2]])
+def test_refused_memory_is_told_by_its_class_also_where_errors_have_no_notes(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks is told of the limit by the class: RuntimeError says nothing."""
+
+    class Takes(hf.BatchProcessor):
+        def process(self, batch: pa.RecordBatch, ctx: Any) -> None:
+            raise MemoryError("malloc failed")
+
+    monkeypatch.setattr(bound_module, "sys", SimpleNamespace(version_info=version))
+    with pytest.raises(MemoryError, match="malloc failed"):
+        run_all(bind(Takes(), OUTPUT), purchases(["a"], [1]))
 
 
 class CatchesAtEachDepth(hf.KeyedProcessor):

@@ -15,8 +15,17 @@ from holdfast.arrow.arrays import by_parts
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 
-# What Arrow, numpy and Python raise for a value that is none of the type that was asked for.
-CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+# What Arrow, numpy and Python raise for a value that is none of the type that was asked for. Not all of Arrow's errors:
+# memory that is refused is no value's fault. The others of Arrow are also of Python's classes here.
+CONVERSION_ERRORS = (
+    pa.ArrowNotImplementedError,
+    pa.ArrowCapacityError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
 
 
 def storage_type(type: pa.DataType) -> pa.DataType:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
+from holdfast.state.casts import CONVERSION_ERRORS
 from holdfast.state.columns import CoreKeys, used_without_key
 from holdfast.state.live_state import LiveState, NoCurrentKey, reading
 from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal, shown
@@ -76,9 +77,7 @@ class KeyScope:
         """The keys at these positions, any number of times; TooMuch where that is more than one array holds."""
         try:
             return self.keys.take(pa.array(indices, pa.int32()))
-        except pa.ArrowMemoryError:
-            raise
-        except pa.ArrowException as error:
+        except CONVERSION_ERRORS as error:
             raise TooMuch(f"{len(indices)} times the keys of so many changes: {error}") from None
 
     def from_current(self, count: int) -> CoreKeys:
