@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
+from holdfast.arrow.arrays import decoded
 from holdfast.errors import InvalidRequest
 from holdfast.state.batch_states import BatchState
 from holdfast.state.columns import CoreKeys, KeyColumns, Keys, ValueColumns, Values
@@ -95,8 +96,9 @@ class BatchTimers(BatchState):
 
     def _timers(self, keys: Keys, times: Values, namespaces: Values) -> tuple[CoreKeys, pa.Array, pa.Array]:
         rows = self._keys.of(keys)
-        at = self._times.of(times, len(rows))
-        named = self._namespaces.of(namespaces, len(rows))
+        # A dictionary's rows know of no null that stands among its values.
+        at = decoded(self._times.of(times, len(rows)))
+        named = decoded(self._namespaces.of(namespaces, len(rows)))
         if named.null_count:
             raise InvalidRequest(
                 f'timers {self.name!r}, namespaces: expected strings, found {named.null_count} nulls; "" is the '
