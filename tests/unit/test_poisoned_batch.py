@@ -6,9 +6,12 @@ Before, a sum that overflowed in row 3 of 5 left rows 1 and 2 counted, and the b
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ import holdfast as hf
 from holdfast import _core
 from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.state import BoundProcessor
+from holdfast.state import bound as bound_module
 
 MOST = 2**63 - 1
 OUTPUT = pa.schema([("user", pa.string())])
@@ -319,3 +323,89 @@ def test_a_change_that_could_not_read_what_it_adds_to_ends_the_batch() -> None:
     run_all(bind(PutsLast(), OUTPUT, store), purchases(["a"], [0]))
     with pytest.raises(InvalidRequest, match="nothing of this batch is kept"):
         run_all(bind(AddsToWhatCannotBeRead(), OUTPUT, store), purchases(["a"], [0]))
+
+
+class CatchesOnItsWay(hf.KeyedProcessor):
+    """What looks like a read hands the core what was changed before; it is cut off there."""
+
+    seen = hf.MapState(pa.int64(), pa.int64())
+    mean = hf.AggregatingState(pa.float64(), "avg")
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        self.seen.put(1, 1)
+        self.mean.add(1.0)
+        caught = 0
+        states: list[Any] = [self.mean, self.seen]
+        for state, read in zip(states, (self.mean.get, self.seen.items)):
+            table, state._table = state._table, self
+            try:
+                read()
+            except (Exception, KeyboardInterrupt):
+                caught += 1
+            state._table = table
+        assert caught == 2
+        yield {"user": key[0]}
+
+    def put(self, *arguments: Any) -> None:
+        raise self.error("cut off")
+
+    add_only = put
+
+
+@pytest.mark.parametrize("error", [MemoryError, pa.ArrowMemoryError, RecursionError, KeyboardInterrupt])
+def test_changes_that_were_on_their_way_to_the_core_end_the_batch(error: type[BaseException]) -> None:
+    """They were in no buffer and not in the core, and the batch was prepared without them."""
+    told = MemoryError if issubclass(error, MemoryError) else InvalidRequest  # whom memory is refused is told of memory
+    with pytest.raises(told, match=r"nothing of this batch is kept. No value was wrong.*cut off") as caught:
+        run_all(bind(CatchesOnItsWay(error), OUTPUT), purchases(["a"], [1]))
+    assert isinstance(caught.value.__cause__, error) or sys.version_info < (3, 11)
+
+
+@pytest.mark.parametrize("version", [(3, 10), sys.version_info[:2]])
+def test_refused_memory_is_told_by_its_class_also_where_errors_have_no_notes(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks is told of the limit by the class: RuntimeError says nothing."""
+
+    class Takes(hf.BatchProcessor):
+        def process(self, batch: pa.RecordBatch, ctx: Any) -> None:
+            raise MemoryError("malloc failed")
+
+    monkeypatch.setattr(bound_module, "sys", SimpleNamespace(version_info=version))
+    with pytest.raises(MemoryError, match="malloc failed"):
+        run_all(bind(Takes(), OUTPUT), purchases(["a"], [1]))
+
+
+class CatchesAtEachDepth(hf.KeyedProcessor):
+    seen = hf.MapState(pa.int64(), pa.int64())
+    mean = hf.AggregatingState(pa.float64(), "avg")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        self.seen.put(1, 1)
+        self.mean.add(1.0)
+        self.caught = 0
+
+        def deeper() -> None:
+            try:
+                deeper()
+            except RecursionError:
+                try:
+                    self.seen.items()
+                    self.mean.get()
+                except RecursionError:
+                    self.caught += 1
+                    raise
+
+        with contextlib.suppress(RecursionError):
+            deeper()
+        yield {"user": key[0]}
+
+
+def test_a_recursion_that_is_too_deep_for_a_read_ends_the_batch() -> None:
+    processor = CatchesAtEachDepth()
+    with pytest.raises(InvalidRequest, match="nothing of this batch is kept.*RecursionError"):
+        run_all(bind(processor, OUTPUT), purchases(["a"], [1]))
+    assert processor.caught

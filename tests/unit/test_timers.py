@@ -120,6 +120,24 @@ def test_a_null_time_sets_nothing():
     assert run_batch(BatchAlarms(), make_store(), ctx(watermark=9), ("a", None), ("b", 1)) == [("b", 1, "", 1)]
 
 
+def test_a_null_among_the_values_of_a_dictionary_is_no_time_and_no_namespace() -> None:
+    """It was found by the core, which refused it, and the batch was lost."""
+
+    def of_dictionary(value: Any, type: pa.DataType) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([value, None], type))
+
+    due = BatchTimers("due", "event", _key_columns(), make_store().timers(0x8000))
+    times, users = of_dictionary(at(1), pa.timestamp("us", "UTC")), ["a", "b"]
+    due.register(users, times)
+    assert [len(timers) for timers in due.list(users).to_pylist()] == [1, 0]
+    due.delete(users, times)
+    assert [len(timers) for timers in due.list(users).to_pylist()] == [0, 0]
+    due.check()
+    assert (due.registered, due.deleted) == (1, 1)
+    with pytest.raises(hf.InvalidRequest, match="timers 'due', namespaces: expected strings, found 1 nulls"):
+        due.register(users, at(1), of_dictionary("", pa.string()))
+
+
 def test_timers_of_processing_time_go_by_the_batchs_own_timestamp():
     class Due(Alarms):
         due = hf.Timers("processing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -381,6 +382,8 @@ def test_changing_what_was_read_or_written_changes_no_state() -> None:
         (pa.float32(), pa.array([1e300])),
         (pa.decimal128(5, 2), pa.array([0.129])),
         (pa.decimal128(5, 2), pa.array([100_000])),
+        (pa.decimal128(10, -2), pa.array([Decimal(1)], pa.decimal128(38, 37))),  # Arrow makes 0 of it
+        (pa.decimal128(38, 38), pa.array([Decimal(10) ** 21], pa.decimal128(22, 0))),  # and here another number
         (pa.timestamp("us"), pa.scalar(1, pa.timestamp("ns"))),
         (pa.timestamp("us"), pd.Timestamp(1)),
         (pa.timestamp("s"), [dt.datetime(2020, 1, 1, 0, 0, 0, 5)]),

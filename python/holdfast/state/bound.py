@@ -311,4 +311,6 @@ class BoundProcessor:
             raise error
         if isinstance(error, HoldfastError):
             raise type(error)(f"{error} ({note})") from error
+        if isinstance(error, MemoryError):  # which is told by its class
+            raise MemoryError(f"{error} ({note})") from error
         raise RuntimeError(note) from error

@@ -15,8 +15,17 @@ from holdfast.arrow.arrays import by_parts
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 
-# What Arrow, numpy and Python raise for a value that is none of the type that was asked for.
-CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+# What Arrow, numpy and Python raise for a value that is none of the type that was asked for. Not all of Arrow's errors:
+# memory that is refused is no value's fault. The others of Arrow are also of Python's classes here.
+CONVERSION_ERRORS = (
+    pa.ArrowNotImplementedError,
+    pa.ArrowCapacityError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
 
 
 def storage_type(type: pa.DataType) -> pa.DataType:
@@ -96,6 +105,8 @@ def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
     if is_type.is_integer(found) and is_type.is_decimal(expected):
         # Arrow asks for room for the largest integer of the type, even where all values are small.
         return array.cast(pa.decimal256(20 + max(expected.scale, 0), max(expected.scale, 0))).cast(expected)
+    if is_type.is_decimal(found) and is_type.is_decimal(expected):
+        return _rescaled(array, expected)
     result = array.cast(expected)
     if is_type.is_floating(expected) and (is_type.is_floating(found) or is_type.is_decimal(found)):
         finite = pc.is_finite(array) if is_type.is_floating(found) else array.is_valid()
@@ -103,6 +114,21 @@ def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
     elif is_type.is_floating(found) and is_type.is_decimal(expected):
         _refuse(pc.not_equal(result.cast(found), array), array, "has digits that it has no place for")
     return result
+
+
+def _rescaled(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """Decimals as others, 128 bits wide. Past the digits of the wider type Arrow has no power of ten, and takes what
+    lies there; where a product wraps around it looks at what is left. So digits are counted before they become more.
+    """
+    found = array.type
+    added = expected.scale - found.scale
+    most = 76 if is_type.is_decimal256(found) else 38
+    if abs(added) > most:
+        raise pa.ArrowInvalid(f"its scale {found.scale} is more than {most} digits from {expected.scale}")
+    if added > 0:
+        array = array.cast(pa.decimal256(max(expected.precision - added, 1), found.scale))
+        array = array.cast(pa.decimal256(76, expected.scale))
+    return array.cast(expected)
 
 
 def _refuse(wrong: pa.Array, array: pa.Array, reason: str) -> None:

@@ -12,6 +12,7 @@ from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.casts import storage_type
 from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope, TooMuch
+from holdfast.state.live_state import operation, reading
 from holdfast.state.python_values import NotKept, detached, identity, is_null, keeper, verbatim
 
 # In the place of a value: no such entry; and: none, or its value is null, which the core did not tell.
@@ -40,29 +41,32 @@ class KeyedListState(KeyedState):
         index = self._index()
         found = self._lists[index]
         if found is UNREAD:
-            self._read_ahead(self._table.get, self._lists)
-            found = self._lists[index]
-            if index == self._adding:
-                found.extend(self._added[self._first :])
+            found = self._fetch(index)
         copy: list[Any] = detached(found) if self._mutable else list(found)
         return copy
 
     def add(self, value: Any) -> None:
         """Appends one element."""
-        index = self._index()
-        if value.__class__ not in self._verbatim:
-            value = self._kept(value)
-        if index != self._adding:
-            self._adding, self._first = index, len(self._added)
-        self._added_keys.append(index)
-        self._added.append(value)
-        if self._lists[index] is not UNREAD:
-            self._lists[index].append(value)
+        try:
+            index = self._index()
+            if value.__class__ not in self._verbatim:
+                value = self._kept(value)
+            if index != self._adding:
+                self._adding, self._first = index, len(self._added)
+            self._added_keys.append(index)
+            self._added.append(value)
+            if self._lists[index] is not UNREAD:
+                self._lists[index].append(value)
+        except BaseException as error:  # an operation, without the cost of one
+            self.failed(error)
+            raise
 
+    @operation
     def add_all(self, values: Iterable[Any]) -> None:
         """Appends elements."""
         self._append(self._index(), [self._kept(value) for value in self._several(values, ", elements")])
 
+    @operation
     def update(self, values: Iterable[Any] | None) -> None:
         """Replaces the list; None clears."""
         self._index()
@@ -71,6 +75,7 @@ class KeyedListState(KeyedState):
         self.clear()
         self._append(self._index(), elements)
 
+    @operation
     def clear(self) -> None:
         """Forgets the list."""
         index = self._index()
@@ -87,6 +92,7 @@ class KeyedListState(KeyedState):
         self._lists = [UNREAD] * size
         self._forget_changes()
 
+    @operation
     def flush(self) -> None:
         keys, added, cleared = self._added_keys, self._added, self._cleared
         self._forget_changes()
@@ -99,6 +105,14 @@ class KeyedListState(KeyedState):
             self._run(self._table.append, self._scope.several(some), elements)
 
         self._in_parts(append, len(keys))
+
+    @reading
+    def _fetch(self, index: int) -> list[Any]:
+        self._read_ahead(self._table.get, self._lists)
+        found: list[Any] = self._lists[index]
+        if index == self._adding:
+            found.extend(self._added[self._first :])
+        return found
 
     def _kept(self, value: Any) -> Any:
         try:
@@ -174,10 +188,15 @@ class KeyedMapState(KeyedState):
 
     def put(self, map_key: Any, map_value: Any) -> None:
         """Sets an entry."""
-        index = self._index()
-        same, kept = self._kept_key(map_key)
-        self._changes.setdefault(index, {})[same] = (kept, self._kept_value(map_value))
+        try:
+            index = self._index()
+            same, kept = self._kept_key(map_key)
+            self._changes.setdefault(index, {})[same] = (kept, self._kept_value(map_value))
+        except BaseException as error:  # an operation, without the cost of one
+            self.failed(error)
+            raise
 
+    @operation
     def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Sets entries, from a dict or from pairs."""
         index = self._index()
@@ -193,9 +212,13 @@ class KeyedMapState(KeyedState):
 
     def remove(self, map_key: Any) -> None:
         """Removes an entry; one that is not there is no error."""
-        index = self._index()
-        same, kept = self._kept_key(map_key)
-        self._changes.setdefault(index, {})[same] = (kept, _REMOVED)
+        try:
+            index = self._index()
+            same, kept = self._kept_key(map_key)
+            self._changes.setdefault(index, {})[same] = (kept, _REMOVED)
+        except BaseException as error:  # an operation, without the cost of one
+            self.failed(error)
+            raise
 
     def items(self) -> list[tuple[Any, Any]]:
         """All entries as pairs, in the order of the map keys."""
@@ -227,6 +250,7 @@ class KeyedMapState(KeyedState):
             self._read_ahead(self._table.count, self._counts)
         return not self._counts[index]
 
+    @operation
     def clear(self) -> None:
         """Forgets all entries."""
         index = self._index()
@@ -253,6 +277,7 @@ class KeyedMapState(KeyedState):
         self._cleared, self._changes = {}, {}
         self._known, self._known_index = {}, NO_KEY
 
+    @operation
     def flush(self) -> None:
         cleared, changes = self._cleared, self._changes
         self._cleared, self._changes = {}, {}
@@ -264,11 +289,11 @@ class KeyedMapState(KeyedState):
             self._write_now(index)
             self._entries[index] = self._by_identity(self._read(self._table.entries, self._scope.current())[0])
         elif self._entries[index] is UNREAD:
-            found = self._read_ahead(self._table.entries, self._entries)
-            self._entries[index : index + len(found)] = map(self._by_identity, found)
+            self._read_ahead(self._table.entries, self._entries, self._by_identity)
         entries: dict[Any, tuple[Any, Any]] = self._entries[index]
         return entries
 
+    @operation
     def _write_now(self, index: int) -> None:
         """Hands what the current key changed to the core, to be asked there."""
         cleared = [index] if index in self._cleared else []
@@ -302,6 +327,7 @@ class KeyedMapState(KeyedState):
             self._known.update(zip(missing, [_NULL_OR_REMOVED if value is None else value for value in found]))
         return self._known
 
+    @reading
     def _fetched(self, index: int, map_keys: list[Any]) -> list[Any]:
         """Values of the current key's entries from the core, by halves where its key so many times is too much."""
         indices = [index] * len(map_keys)

@@ -14,8 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
+from holdfast.state.casts import CONVERSION_ERRORS
 from holdfast.state.columns import CoreKeys, used_without_key
-from holdfast.state.live_state import LiveState
+from holdfast.state.live_state import LiveState, NoCurrentKey, reading
 from holdfast.state.python_values import NotKept, arrow_of, keeper, python_of, refusal, shown
 
 UNREAD: Final[Any] = object()  # in the place of a value that was not fetched yet
@@ -76,9 +77,7 @@ class KeyScope:
         """The keys at these positions, any number of times; TooMuch where that is more than one array holds."""
         try:
             return self.keys.take(pa.array(indices, pa.int32()))
-        except pa.ArrowMemoryError:
-            raise
-        except pa.ArrowException as error:
+        except CONVERSION_ERRORS as error:
             raise TooMuch(f"{len(indices)} times the keys of so many changes: {error}") from None
 
     def from_current(self, count: int) -> CoreKeys:
@@ -119,7 +118,7 @@ class KeyedState(LiveState, ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """The chunk ends: what was changed goes to the core."""
+        """The chunk ends: what was changed goes to the core. An :func:`operation`: what failed to go is nowhere."""
 
     def _index(self) -> int:
         """Position of the current key in its chunk."""
@@ -127,7 +126,7 @@ class KeyedState(LiveState, ABC):
         if index < 0:
             if self._scope.of_no_key:
                 raise self.failed(used_without_key(f"state {self.name!r}"))
-            raise InvalidRequest(
+            raise NoCurrentKey(
                 f"state {self.name!r} used while no key is current: states of a KeyedProcessor belong to the key at "
                 "hand; use them in process(key, rows, ctx)"
             )
@@ -148,8 +147,12 @@ class KeyedState(LiveState, ABC):
         except InvalidRequest as error:
             raise self.failed(error) from None
 
-    def _read_ahead(self, operation: Callable[..., Any], into: list[Any]) -> list[Any]:
-        """Reads the current key, and where that changes nothing those to come, into their places; what was read.
+    @reading
+    def _read_ahead(
+        self, operation: Callable[..., Any], into: list[Any], each: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Reads the current key, and where that changes nothing those to come, into their places, as ``each`` makes
+        them.
 
         A read that is refused is tried for fewer keys, at last for the current one alone: values of several may be more
         than one array holds, or one of theirs be none that Python has.
@@ -170,9 +173,9 @@ class KeyedState(LiveState, ABC):
         fitting = count * AHEAD_BYTES // max(self._scope.moved_bytes - moved_bytes, 1)
         self._ahead_fitting = max(1, min(fitting, CHUNK_KEYS_MAX))
         self._ahead_max = min(most, self._ahead_fitting)
-        into[index : index + count] = found
-        return found
+        into[index : index + count] = found if each is None else [each(one) for one in found]
 
+    @reading
     def _read(self, operation: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Calls the core for an array, and has it as Python values."""
         array = pa.array(self._ask(operation, *arguments))
@@ -181,7 +184,7 @@ class KeyedState(LiveState, ABC):
 
     def _in_parts(self, change: Callable[[int, int], None], count: int) -> None:
         """Has ``change(first, end)`` make so many changes, in their order, in as many parts as there have to be: values
-        that are more than one array holds are handed to the core by halves.
+        that are more than one array holds are handed to the core by halves. For an :func:`operation`.
         """
         parts = [(0, count)] if count else []
         while parts:
@@ -190,11 +193,9 @@ class KeyedState(LiveState, ABC):
                 change(first, end)
             except TooMuch as error:
                 if end - first < 2:  # one change, which nobody divides
-                    raise self.failed(InvalidRequest(str(error))) from None
+                    raise InvalidRequest(str(error)) from None
                 middle = (first + end) // 2
                 parts += [(middle, end), (first, middle)]
-            except InvalidRequest as error:
-                raise self.failed(error) from None
 
     def _asked_arrow(self, kept: Sequence[Any], type: pa.DataType, indices: Sequence[int], role: str) -> pa.Array:
         """Kept values of the keys at these positions as the core takes them; TooMuch where no array holds them."""

@@ -13,6 +13,7 @@ from holdfast.state.batch_states import AggregatingTables, ReducingTables
 from holdfast.state.casts import storage_type
 from holdfast.state.folds import Fold
 from holdfast.state.keyed_scope import NO_KEY, UNREAD, KeyedState, KeyScope
+from holdfast.state.live_state import operation
 from holdfast.state.python_values import NotKept, detached, keeper, verbatim
 from holdfast.state.running_folds import RunningFold
 
@@ -31,6 +32,7 @@ class _Cells(KeyedState):
         self._values = [UNREAD] * size
         self._written = {}
 
+    @operation
     def flush(self) -> None:
         written, self._written = self._written, {}
         indices, values = list(written), list(written.values())
@@ -69,15 +71,19 @@ class KeyedValueState(_Cells):
 
     def update(self, value: Any) -> None:
         """Sets the value; None clears."""
-        index = self._scope.index
-        if index < 0:
-            index = self._index()
-        if value.__class__ not in self._verbatim:
-            try:
-                value = self._keep(value)
-            except NotKept as reason:
-                raise self._refused(value, self._stored, reason) from None
-        self._values[index] = self._written[index] = value
+        try:
+            index = self._scope.index
+            if index < 0:
+                index = self._index()
+            if value.__class__ not in self._verbatim:
+                try:
+                    value = self._keep(value)
+                except NotKept as reason:
+                    raise self._refused(value, self._stored, reason) from None
+            self._values[index] = self._written[index] = value
+        except BaseException as error:  # an operation, without the cost of one
+            self.failed(error)
+            raise
 
     def clear(self) -> None:
         """Forgets the value."""
@@ -138,20 +144,24 @@ class FoldedByCore(KeyedAggregatingState):
         self._counted = 0  # how many of self._added are in self._results already
 
     def add(self, value: Any) -> None:
-        index = self._scope.index
-        if index < 0:
-            index = self._index()
-        if value.__class__ not in self._verbatim:
-            try:
-                value = self._keep(value)
-            except NotKept as reason:
-                raise self._refused(value, self._type, reason) from None
-        if value is None:
-            return
-        if index != self._adding:
-            self._adding, self._first = index, len(self._added)
-        self._added_keys.append(index)
-        self._added.append(value)
+        try:
+            index = self._scope.index
+            if index < 0:
+                index = self._index()
+            if value.__class__ not in self._verbatim:
+                try:
+                    value = self._keep(value)
+                except NotKept as reason:
+                    raise self._refused(value, self._type, reason) from None
+            if value is None:
+                return
+            if index != self._adding:
+                self._adding, self._first = index, len(self._added)
+            self._added_keys.append(index)
+            self._added.append(value)
+        except BaseException as error:  # an operation, without the cost of one
+            self.failed(error)
+            raise
 
     def get(self) -> Any:
         index = self._index()
@@ -159,10 +169,14 @@ class FoldedByCore(KeyedAggregatingState):
             self._read_ahead(self._table.get, self._results)
         start = max(self._first, self._counted)
         if index == self._adding and start < len(self._added):
-            self._results[index] = self._result_after(self._results[index], index, start)
+            self._take_in(index, start)
+            if self._results[index] is UNREAD:
+                # Read once: the core's own results are one for each value, each as large as the accumulator may be.
+                self._results[index] = self._read(self._table.get, self._scope.current())[0]
         found = self._results[index]
         return detached(found) if self._mutable else found
 
+    @operation
     def clear(self) -> None:
         index = self._index()
         self._drop(index)
@@ -173,6 +187,7 @@ class FoldedByCore(KeyedAggregatingState):
         self._results = [UNREAD] * size
         self._forget_added()
 
+    @operation
     def flush(self) -> None:
         keys, added = self._added_keys, self._added
         self._forget_added()
@@ -184,13 +199,18 @@ class FoldedByCore(KeyedAggregatingState):
 
         self._in_parts(add, len(keys))
 
-    def _result_after(self, result: Any, index: int, start: int) -> Any:
-        """The result with what the current key added from ``start`` on."""
+    @operation
+    def _take_in(self, index: int, start: int) -> None:
+        """Brings what the current key added from ``start`` on into its result, or into the core, and the result is to
+        be read: a read that is refused then has changed nothing.
+        """
         if self._running is not None:
+            result = self._results[index]
             for value in self._added[start:]:
                 result = self._running(result, value)
             self._counted = len(self._added)
-            return self._fitting(result)
+            self._results[index] = self._fitting(result)
+            return
         mine = self._added[self._first :]
         self._drop(index)
 
@@ -200,11 +220,7 @@ class FoldedByCore(KeyedAggregatingState):
             self._run(self._table.add_only, self._scope.several(indices), values)
 
         self._in_parts(add, len(mine))
-        if not mine:
-            return result
-        self._results[index] = UNREAD  # what was known is no more, also if the read fails and the processor goes on
-        # Read once: the core's own results are one for each value, each as large as the accumulator may be.
-        return self._read(self._table.get, self._scope.current())[0]
+        self._results[index] = UNREAD
 
     def _fitting(self, result: Any) -> Any:
         """A sum or product that the type has no place for is refused here as the core refuses it."""
@@ -237,6 +253,7 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
         self._keep_result = keeper(fold.result_type)
         self._keep_stored, self._verbatim_stored = keeper(fold.stored), verbatim(fold.stored)
 
+    @operation
     def add(self, value: Any) -> None:
         index = self._index()
         if value.__class__ not in self._verbatim:
@@ -246,18 +263,13 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
                 raise self._refused(value, self._fold.input_type, reason) from None
         if value is None:
             return
-        try:
-            added = self._fold.add(self._accumulator(index), value)
-        except Exception as error:
-            self.failed(error)  # the value is not in, or the function may have changed the accumulator already
-            raise
-        self._values[index] = self._written[index] = added
+        self._values[index] = self._written[index] = self._fold.add(self._accumulator(index), value)
 
     def get(self) -> Any:
         accumulator = self._accumulator(self._index())
         try:
             result = self._fold.result(accumulator)
-        except Exception as error:
+        except BaseException as error:  # the function may have changed the accumulator
             self.failed(error)
             raise
         try:
@@ -265,10 +277,12 @@ class FoldedByPython(_Cells, KeyedAggregatingState):
         except NotKept as reason:
             raise self._refused(result, self._fold.result_type, reason, ", result") from None
 
+    @operation
     def clear(self) -> None:
         index = self._index()
         self._values[index] = self._written[index] = None
 
+    @operation
     def flush(self) -> None:
         """A function may have changed in `result` what it was given: what the type does not keep of that is refused."""
         for index, accumulator in self._written.items():

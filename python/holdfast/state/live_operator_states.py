@@ -68,6 +68,7 @@ class KeyedBroadcastState(KeyedMapState):
         super().begin(size)
         self._looked_up, self._size = 0, None
 
+    @operation
     def write(self) -> None:
         """Has the core make the changes that were held back."""
         if self._changes or self._cleared:
@@ -224,6 +225,7 @@ class KeyedOperatorState(KeyedListState):
         super().__init__(name, _one_scope(), table, element)
         self.begin(1)
 
+    @operation
     def write(self) -> None:
         """Has the core make the changes that were held back."""
         if self._added_keys or self._cleared:

@@ -3,7 +3,8 @@
 A state may have done a part of what failed, so its batch must not be prepared, whatever the processor makes of the
 error: the first one is kept, and raised again before anything of the batch leaves the processor's hands. A read changes
 nothing: one that is refused (InvalidRequest) leaves the batch as good as it was. One that fails otherwise does not, as
-the processor goes on without knowing its state.
+the processor goes on without knowing its state. Any exception counts: memory that is refused, a recursion that is too
+deep, what a signal handler raises; they strike amid any change.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 
 _CALLED = re.compile(r"(?P<state>\w+)\.(?P<name>\w+)\(\) (?P<wrong>takes|missing) .*positional argument")
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Failure = TypeVar("Failure", bound=BaseException)
+
+
+class NoCurrentKey(InvalidRequest):
+    """A state of keys was used while there was none: nothing of any key is half done."""
 
 
 class LiveState:
@@ -32,22 +38,26 @@ class LiveState:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     def check(self) -> None:
         """Raises what an operation of this state raised before, if any."""
         error = self.failure
         if error is None:
             return
-        kind = type(error) if isinstance(error, HoldfastError) else InvalidRequest
+        kind: type[Exception] = type(error) if isinstance(error, HoldfastError) else InvalidRequest
+        advice = "Check values before they go into a state."
+        if isinstance(error, (MemoryError, RecursionError, Unavailable)) or not isinstance(error, Exception):
+            kind = MemoryError if isinstance(error, MemoryError) else kind
+            advice = "No value was wrong: let such an error pass."
         raise kind(
             f"state {self.name!r}: an operation failed, and the processor went on; nothing of this batch is kept. "
-            f"Check values before they go into a state. The error was {type(error).__name__}: {error}"
+            f"{advice} The error was {type(error).__name__}: {error}"
         ) from error
 
-    def failed(self, error: Exception) -> Exception:
+    def failed(self, error: Failure) -> Failure:
         """Notes the error of an operation; the caller raises it."""
-        if self.failure is None:
+        if self.failure is None and not isinstance(error, NoCurrentKey):
             self.failure = error
         return error
 
@@ -59,6 +69,9 @@ class LiveState:
             raise InvalidRequest(f"state {self.name!r}: {refusal}") from None
         except HoldfastError as error:
             raise self.failed(type(error)(f"state {self.name!r}: {error}")) from None
+        except BaseException as error:
+            self.failed(error)
+            raise
 
     def _run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the core for a change; its errors know state ids only."""
@@ -66,6 +79,9 @@ class LiveState:
             return operation(*arguments)
         except HoldfastError as error:
             raise self.failed(type(error)(f"state {self.name!r}: {error}")) from None
+        except BaseException as error:
+            self.failed(error)
+            raise
 
     if not TYPE_CHECKING:  # a checker shall find a wrong name by itself
 
@@ -119,7 +135,23 @@ def operation(method: Method) -> Method:
     def noting(self: LiveState, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
-        except Exception as error:
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+    return noting  # type: ignore[return-value]
+
+
+def reading(method: Method) -> Method:
+    """A method that only reads: its errors are all noted but that it is refused."""
+
+    @functools.wraps(method)
+    def noting(self: LiveState, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(self, *arguments, **named)
+        except InvalidRequest:
+            raise
+        except BaseException as error:
             self.failed(error)
             raise
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast import _core
+from holdfast.arrow.arrays import decoded
 from holdfast.errors import InvalidRequest
 from holdfast.state.batch_states import BatchState
 from holdfast.state.columns import CoreKeys, KeyColumns, Keys, ValueColumns, Values
@@ -95,8 +96,9 @@ class BatchTimers(BatchState):
 
     def _timers(self, keys: Keys, times: Values, namespaces: Values) -> tuple[CoreKeys, pa.Array, pa.Array]:
         rows = self._keys.of(keys)
-        at = self._times.of(times, len(rows))
-        named = self._namespaces.of(namespaces, len(rows))
+        # A dictionary's rows know of no null that stands among its values.
+        at = decoded(self._times.of(times, len(rows)))
+        named = decoded(self._namespaces.of(namespaces, len(rows)))
         if named.null_count:
             raise InvalidRequest(
                 f'timers {self.name!r}, namespaces: expected strings, found {named.null_count} nulls; "" is the '
@@ -120,6 +122,7 @@ class KeyedTimers(KeyedState):
         self._changes: dict[tuple[int, int, str], bool] = {}  # (key, time, namespace): whether it was set, at last
         self.registered = self.deleted = 0
 
+    @operation
     def register(self, time: dt.datetime, namespace: str = "") -> None:
         """Sets a timer, for the current key; one that is set already stays.
 
@@ -133,6 +136,7 @@ class KeyedTimers(KeyedState):
         self._changes[self._timer(time, namespace)] = True
         self.registered += 1
 
+    @operation
     def delete(self, time: dt.datetime, namespace: str = "") -> None:
         """Removes a timer; one that is not there is no error."""
         self._changes[self._timer(time, namespace)] = False
@@ -168,6 +172,7 @@ class KeyedTimers(KeyedState):
     def begin(self, size: int) -> None:
         self._changes = {}
 
+    @operation
     def flush(self) -> None:
         changes, self._changes = self._changes, {}
         for change, wanted in ((self._table.register, True), (self._table.delete, False)):
