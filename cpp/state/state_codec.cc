@@ -334,7 +334,9 @@ class EntryCodec final : public StateCodec {
     std::vector<bool> nulls(static_cast<size_t>(length), false);
     if (values_.has_value()) {
       const OwnedArray& values = *columns.values;
-      HOLDFAST_RETURN_IF_ERROR(values_->Encode(values.schema(), values.array(), {}, &rows, &nulls));
+      // With a header, which is counted: what is read again has no more bytes with it than are possible.
+      HOLDFAST_RETURN_IF_ERROR(
+          values_->Encode(values.schema(), values.array(), value_header::kRowPrefix, &rows, &nulls));
       HOLDFAST_RETURN_IF_ERROR(CheckSizes(rows, 0, "value"));
     }
     const Type int64 = Int64Type();
@@ -344,7 +346,7 @@ class EntryCodec final : public StateCodec {
     }
     std::vector<char>& bytes = piece->values.bytes;
     const size_t stamp_bytes = stamps.has_value() ? value_header::kStampBytes : 0;
-    bytes.reserve(rows.bytes.size() + static_cast<size_t>(length) * (1 + stamp_bytes));
+    bytes.reserve(rows.bytes.size() + static_cast<size_t>(length) * (value_header::kBytes + stamp_bytes));
     piece->values.offsets.reserve(static_cast<size_t>(length) + 1);
     for (int64_t i = 0; i < length; ++i) {
       const bool null = nulls[static_cast<size_t>(i)];
@@ -360,7 +362,8 @@ class EntryCodec final : public StateCodec {
       } else {
         bytes.push_back(plain);
       }
-      if (!null && values_.has_value()) bytes.insert(bytes.end(), rows[i].begin(), rows[i].end());
+      if (!null && values_.has_value())
+        bytes.insert(bytes.end(), rows[i].begin() + value_header::kBytes, rows[i].end());
       piece->values.offsets.push_back(static_cast<int64_t>(bytes.size()));
     }
     return Status::Ok();

@@ -51,6 +51,31 @@ def test_a_value_past_one_gib_is_refused_at_the_call(what: str, call: Callable[[
         call(store, zeros(1025 * MIB))
 
 
+@pytest.mark.parametrize("beside_null", [False, True])
+def test_what_is_encoded_for_a_version_is_as_large_as_what_is_read_at_most(beside_null: bool) -> None:
+    """Beside a null, a value was encoded that had one byte more, and no reader took the version that it was in."""
+    length_bytes, header_bytes, rows = 5, 1, 1 + beside_null
+    codec = _core.StateCodec(
+        BYTES, state_id=1, kind="map", max_parallelism=1, map_key=pa.schema([("m", pa.int64())]), value=pa.binary()
+    )
+    keys = pa.record_batch([pa.array([b"a"] * rows)], BYTES).to_struct_array()
+
+    def encode(size: int) -> pa.RecordBatch:
+        _, offsets, content = zeros(size).buffers()
+        if beside_null:
+            offsets = pa.array([0, size, size], pa.int64()).buffers()[1]
+        values = pa.Array.from_buffers(pa.large_binary(), rows, [pa.py_buffer(b"\x01"), offsets, content])
+        return pa.record_batch(codec.encode(keys=keys, suffixes=pa.array(range(rows)), values=values))
+
+    most = 1024 * MIB - length_bytes - header_bytes
+    with pytest.raises(InvalidRequest, match="row 0: the value has 1073741825 bytes encoded, at most 1073741824 are"):
+        encode(most + 1)
+    store = _core.Store(BYTES, max_parallelism=1, first_key_group=0, end_key_group=1)
+    store.apply_delta(encode(most), 1)
+    found = pa.array(store.map_state(1, pa.int64(), pa.binary()).count(ONE))
+    assert found.to_pylist() == [rows]
+
+
 def test_a_result_past_what_an_array_holds_is_refused_and_half_of_it_is_given() -> None:
     store = _core.Store(BYTES, max_parallelism=1, first_key_group=0, end_key_group=1)
     store.begin(1)
