@@ -123,6 +123,7 @@ def main() -> None:
     new = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, _ARCHIVING: str(new), "HOLDFAST_ARCHIVE_FOLDER": folder}
+        environment.pop("SPARK_SUBMIT_OPTS", None)  # they name the archive that was: a JVM that has one makes none
         program = "from tests.spark_jvm import query; query()"
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     if not new.exists():
