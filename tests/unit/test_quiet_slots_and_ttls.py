@@ -329,6 +329,26 @@ def test_a_damaged_note_is_told(noted: Driver) -> None:
         hf.Savepoint.create(checkpoint=noted.checkpoint, to=noted.folder / "saved")
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_damaged_note_may_be_deleted(noted: Driver, later: bool) -> None:
+    """As its message says: then the earlier notes and the versions tell, and the next start notes what it declares."""
+    noted.start(LONG)
+    long = noted.batch(2 * HOUR_MS)
+    damaged = noted.folder / "state" / noted.prefix / "ttls" / "00002.json"
+    damaged.write_bytes(damaged.read_bytes().replace(b"604800000", b"604800001"))
+    if later:
+        noted.start(LONG)
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        with pytest.raises(hf.Corrupt, match=r"ttls/00002\.json.*or delete it"):
+            checkpoint.read(NAME, STATE)
+        damaged.unlink()
+        assert noted.users[ADA] not in found(checkpoint, batch_id=long), "as the earlier note says"
+        noted.start(LONG)
+        quiet = noted.batch(2 * HOUR_MS)
+        assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
+        assert not checkpoint.verify().damaged
+
+
 # --- what the driver notes
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Driver:

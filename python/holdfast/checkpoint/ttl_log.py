@@ -21,6 +21,11 @@ from holdfast.storage import FileStore
 FORMAT = "holdfast.ttls"
 VERSION = 1
 
+_ADVICE = (
+    "The state is whole. Put the file back from a backup of the state folder, or delete it: then what was noted before "
+    "it and the state's versions tell the times to live, until the program's next start notes them again"
+)
+
 
 @dataclass(frozen=True)
 class DeclaredTtls:
@@ -85,11 +90,19 @@ def _newest_first(store: FileStore, folder: str, numbers: Sequence[int]) -> Iter
         stored = store.get(name)
         if stored is None:
             raise Corrupt(f"{where}: expected an operator's times to live, found no file; restore it")
-        fields = unseal(stored, FORMAT, VERSION, where)
         try:
-            batch_id, lifetimes = fields["batch_id"], tuple(map(Lifetime.from_row, fields["ttls"]))
-            if type(batch_id) is not int or len({one.state_id for one in lifetimes}) < len(lifetimes):
-                raise ValueError(f"batch {batch_id!r}, {len(lifetimes)} states; expected a number, each state once")
-        except (KeyError, TypeError, ValueError) as error:
-            raise Corrupt(f"{where} lacks what an operator's times to live have: {error!r}") from error
-        yield DeclaredTtls(batch_id, lifetimes)
+            found = _unsealed(stored, where)
+        except Corrupt as error:
+            raise Corrupt(f"{error}. {_ADVICE}") from error
+        yield found
+
+
+def _unsealed(stored: bytes, where: str) -> DeclaredTtls:
+    fields = unseal(stored, FORMAT, VERSION, where)
+    try:
+        batch_id, lifetimes = fields["batch_id"], tuple(map(Lifetime.from_row, fields["ttls"]))
+        if type(batch_id) is not int or len({one.state_id for one in lifetimes}) < len(lifetimes):
+            raise ValueError(f"batch {batch_id!r}, {len(lifetimes)} states; expected a number, each state once")
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{where} lacks what an operator's times to live have: {error!r}") from error
+    return DeclaredTtls(batch_id, lifetimes)
