@@ -89,9 +89,9 @@ class Driver:
         declared = OperatorRecord(NAME, 64, 2, (0, 1), pa.schema([("user", pa.string())]), False, states)
         self.record = register_operator(self.store, declared, prefix=self.prefix)
         self.slots = list(registered_slots(self.record, self.store, self.prefix, self.folder / "local"))
+        self.lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
         if noted:
-            lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
-            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, lifetimes))
+            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, self.lifetimes))
 
     def batch(self, passed_ms: int, *slots: int) -> int:
         """A batch at that time after noon, in which these slots have a row."""
@@ -385,7 +385,7 @@ def test_a_worker_notes_ttls_in_its_first_task(noted: Driver) -> None:
     assert [one is not None and one.lifetimes[0].ttl_ms // HOUR_MS for one in said] == [1, 168]
 
 
-def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest(noted: Driver) -> None:
+def test_of_declarations_that_differ_a_driver_notes_that_of_its_query_or_none(noted: Driver) -> None:
     for ttl, instance in [(LONG, "a"), (SHORT, "b"), (hf.TTL("30 d"), "contradicts")]:
         declare(plan(noted, ttl, instance, **({"null_keys": True} if instance == "contradicts" else {})))
     notes = []
@@ -394,10 +394,17 @@ def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest
         said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
         assert said is not None
         notes.append([lifetime.ttl_ms // HOUR_MS for lifetime in said.lifetimes])
-    assert notes == [[1], [168], [1], [168], [168]]
-    declare(plan(noted, None, "c"))
-    note_declared_ttls(QUERY, noted.batch_id, set())
-    assert declared_ttls(noted.store, noted.prefix, noted.batch_id) == DeclaredTtls(noted.batch_id, ())
+    assert notes == [[1], [168], [1], [1], [1]]
+
+
+def test_documents_come_only_with_changes(noted: Driver) -> None:
+    """Several queries in one process, whose operators have one name: each start knows all of them."""
+    declare(plan(noted, LONG, "a"))
+    declare(plan(noted, SHORT, "b"))
+    for batch_id in range(noted.batch_id, noted.batch_id + 5):
+        note_declared_ttls(QUERY, batch_id, set())
+        note_ttls(noted.store, noted.prefix, DeclaredTtls(batch_id, noted.lifetimes))  # the worker's
+    assert len(noted.store.list(f"{noted.prefix}/ttls/")) == 1
 
 
 def test_a_driver_notes_nothing_of_operators_that_the_checkpoint_does_not_know(noted: Driver) -> None:

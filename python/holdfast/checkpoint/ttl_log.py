@@ -47,14 +47,6 @@ def declared_ttls(store: FileStore, folder: str, batch_id: int) -> DeclaredTtls 
     return next((declared for declared in noted if declared.batch_id <= batch_id), None)
 
 
-def longest(declarations: Sequence[Sequence[Lifetime]]) -> tuple[Lifetime, ...]:
-    """What keeps each state at least as long as each of these declarations does."""
-    by_state = [{lifetime.state_id: lifetime for lifetime in lifetimes} for lifetimes in declarations]
-    ids = sorted(set.intersection(*(set(known) for known in by_state))) if by_state else []
-    found = [[known[state_id] for known in by_state] for state_id in ids]
-    return tuple(max(lifetimes, key=lambda one: one.ttl_ms + one.step_ms) for lifetimes in found)
-
-
 def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
     """Writes a document, where the newest one says otherwise, or is damaged: no query stops for it. Without any, states
     have no TTL.
