@@ -47,9 +47,20 @@ def declared_ttls(store: FileStore, folder: str, batch_id: int) -> DeclaredTtls 
     return next((declared for declared in noted if declared.batch_id <= batch_id), None)
 
 
-def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
+def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted: bool = True) -> bool:
     """Writes a document, where the newest one says otherwise, or is damaged: no query stops for it. Without any, states
     have no TTL.
+
+    Parameters
+    ----------
+    admitted
+        Whether the slots' files were asked if the state may go on from here. Only then a document may follow on one of
+        a later batch: it is a rollback, and no copy of the checkpoint that will be refused.
+
+    Returns
+    -------
+    bool
+        Whether the newest document says so now; False: it is left as it is, since it is of a later batch.
     """
     rows = _rows(declared)
     while True:  # until nobody else has the number
@@ -58,12 +69,13 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
             newest = next(_newest_first(store, folder, numbers), DeclaredTtls(declared.batch_id, ()))
         except Corrupt:
             newest = None
-        # A checkpoint that was rolled back may run a batch below that of the newest.
+        if newest is not None and newest.batch_id > declared.batch_id and not admitted:
+            return False
         if newest is not None and newest.batch_id <= declared.batch_id and rows == _rows(newest):
-            return
+            return True
         name = f"{folder}/{ttls_name(max(numbers, default=0) + 1)}"
         if store.create_if_absent(name, seal(FORMAT, VERSION, {"batch_id": declared.batch_id, "ttls": rows}).encode()):
-            return
+            return True
 
 
 def _rows(declared: DeclaredTtls) -> list[list[Any]]:

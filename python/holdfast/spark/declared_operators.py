@@ -137,7 +137,7 @@ def check_declared(query_id: str) -> Known:
 
 def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> None:
     """Notes the TTLs of operators that the checkpoint of a query knows, as of its next batch. Where several
-    declarations of one name may be meant that differ, a worker does it.
+    declarations of one name may be meant that differ, or the checkpoint is behind the newest note, a worker does it.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> Non
             meant = [plan for plan in agreeing if plan.instance in instances] or agreeing
             said = {_lifetimes(plan, recorded) for plan in meant}
             if len(said) == 1:
-                note_ttls(store, prefix, DeclaredTtls(batch_id, *said))
+                note_ttls(store, prefix, DeclaredTtls(batch_id, *said), admitted=False)
         except Unavailable as error:  # the workers note them too, once there are rows
             _LOGGER.info("the times to live of operator %r are not noted here: %s", name, error)
 
