@@ -3,12 +3,15 @@ query's next batch on the slot sees. Nothing that lives in the query is missing,
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,11 +26,14 @@ from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.inspect.earlier import EarlierQuery
 from holdfast.sealed import seal
 from holdfast.settings import Settings
-from holdfast.spark import declared_operators, worker
+from holdfast.spark import declared_operators, slots, worker
+from holdfast.spark.blobs import Payload
+from holdfast.spark.blobs import seal as blobs_of
 from holdfast.spark.declared_operators import declare, note_declared_ttls
 from holdfast.spark.keyed import state_records
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.query import check_checkpoint
+from holdfast.spark.replay import SlotReplay
 from holdfast.spark.slot_batch import declared_ttls as ttls_of
 from holdfast.spark.slot_batch import lifetimes_of, run_batch
 from holdfast.spark.worker import BatchIdentity
@@ -89,9 +95,9 @@ class Driver:
         declared = OperatorRecord(NAME, 64, 2, (0, 1), pa.schema([("user", pa.string())]), False, states)
         self.record = register_operator(self.store, declared, prefix=self.prefix)
         self.slots = list(registered_slots(self.record, self.store, self.prefix, self.folder / "local"))
+        self.lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
         if noted:
-            lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
-            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, lifetimes))
+            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, self.lifetimes))
 
     def batch(self, passed_ms: int, *slots: int) -> int:
         """A batch at that time after noon, in which these slots have a row."""
@@ -329,6 +335,26 @@ def test_a_damaged_note_is_told(noted: Driver) -> None:
         hf.Savepoint.create(checkpoint=noted.checkpoint, to=noted.folder / "saved")
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_damaged_note_may_be_deleted(noted: Driver, later: bool) -> None:
+    """As its message says: then the earlier notes and the versions tell, and the next start notes what it declares."""
+    noted.start(LONG)
+    long = noted.batch(2 * HOUR_MS)
+    damaged = noted.folder / "state" / noted.prefix / "ttls" / "00002.json"
+    damaged.write_bytes(damaged.read_bytes().replace(b"604800000", b"604800001"))
+    if later:
+        noted.start(LONG)
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        with pytest.raises(hf.Corrupt, match=r"ttls/00002\.json.*or delete it"):
+            checkpoint.read(NAME, STATE)
+        damaged.unlink()
+        assert noted.users[ADA] not in found(checkpoint, batch_id=long), "as the earlier note says"
+        noted.start(LONG)
+        quiet = noted.batch(2 * HOUR_MS)
+        assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
+        assert not checkpoint.verify().damaged
+
+
 # --- what the driver notes
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Driver:
@@ -357,15 +383,88 @@ def test_a_driver_notes_ttls_before_there_are_rows(noted: Driver, ttl: hf.TTL | 
         assert (noted.users[ADA] in found(checkpoint, batch_id=quiet)) == alive
 
 
-def test_a_worker_notes_ttls_in_its_first_task(noted: Driver) -> None:
+class GivenHandle:
+    """What Spark gives a slot's task of the slot's state."""
+
+    exists = True
+
+    def __init__(self, handle: Handle) -> None:
+        self.get = (handle.to_text(),)
+
+    def getCurrentProcessingTimeMs(self) -> int:
+        return NOON_MS
+
+
+def run_task(driver: Driver, plan: OperatorPlan, batch_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task of a worker, on Ada's slot. Its rows are of no input: it gets as far as to them."""
+    identity = BatchIdentity(QUERY, f"run of {plan.instance}", batch_id, 0, 0, 0, None)
+    monkeypatch.setattr(BatchIdentity, "of_task", lambda: identity)
+    settings = Settings.from_mapping({}, {"local.dir": str(driver.folder / "worker")})
+    handle: Any = GivenHandle(driver.handles[ADA] or pytest.fail("Ada had no rows"))
+    blobs = blobs_of([Payload(0, 0, 0, pa.py_buffer(b""))], [0])
+    frames = iter([pd.DataFrame({"blob": blobs.to_pylist()})])
+    for _ in slots._run_slot(replace(plan, settings=settings), program(None, []), ADA, frames, handle):
+        pass
+
+
+def test_a_worker_notes_ttls_in_its_first_task(noted: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a query that Spark's own ``start()`` began, in which the driver notes nothing."""
-    identity = BatchIdentity(QUERY, "run", noted.batch_id + 3, 0, 0, 0, None)
-    worker.operator(plan(noted, LONG, f"worker of {noted.folder}"), identity)
+    with pytest.raises(hf.Corrupt, match="is of input 0"):
+        run_task(noted, plan(noted, LONG, f"worker of {noted.folder}"), noted.batch_id + 3, monkeypatch)
     said = [declared_ttls(noted.store, noted.prefix, noted.batch_id + later) for later in (2, 3)]
     assert [one is not None and one.lifetimes[0].ttl_ms // HOUR_MS for one in said] == [1, 168]
 
 
-def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest(noted: Driver) -> None:
+def test_a_copy_that_is_refused_changes_nothing_for_readers_of_the_original(
+    noted: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, then = copied_checkpoint(noted), list(noted.handles)
+    for minute in (2, 3):
+        noted.batch(minute * 60_000, ADA)
+    noted.start(LONG)
+    quiet = noted.batch(2 * HOUR_MS)
+    before = noted.store.list(f"{noted.prefix}/ttls/")
+    short = plan(noted, SHORT, f"copy of {noted.folder}")
+    declare(short)
+    check_checkpoint(open_file_store(str(copied)), str(copied), None)
+    assert noted.store.list(f"{noted.prefix}/ttls/") == before, "a driver cannot tell a copy from a rollback"
+    noted.handles = then
+    with pytest.raises(hf.Incompatible, match="older"):
+        run_task(noted, short, 1, monkeypatch)
+    assert noted.store.list(f"{noted.prefix}/ttls/") == before
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
+
+
+def copied_checkpoint(driver: Driver) -> Path:
+    """A copy of Spark's checkpoint as it is, from well before what comes next."""
+    for file in driver.store.list(f"{driver.prefix}/slot-"):
+        path = driver.folder / "state" / file.name
+        os.utime(path, (path.stat().st_mtime - 60, path.stat().st_mtime - 60))
+    return Path(shutil.copytree(driver.checkpoint, driver.folder / "copied"))
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_rollback_is_noted_once_its_first_batch_was_committed(
+    noted: Driver, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its batches went by the first time does not hold any more. In the first one another slot may refuse."""
+    note_ttls(noted.store, noted.prefix, DeclaredTtls(noted.batch_id + 9, ()))
+    back = plan(noted, SHORT, f"back in {noted.folder}, replayed: {replayed}")
+    first = noted.batch_id + replayed
+    if replayed:
+        replay = SlotReplay(run_id="before", done={}, lost={0: "a version"})
+        identity = BatchIdentity(QUERY, f"run of {back.instance}", noted.batch_id, 0, 0, 0, replay)
+        worker.operator(back, identity)
+    said = []
+    for batch_id in (first, first + 1):
+        with pytest.raises(hf.Corrupt, match="is of input 0"):
+            run_task(noted, back, batch_id, monkeypatch)
+        said.append(declared_ttls(noted.store, noted.prefix, noted.batch_id + 9))
+    assert said == [DeclaredTtls(noted.batch_id + 9, ()), DeclaredTtls(first, noted.lifetimes)]
+
+
+def test_of_declarations_that_differ_a_driver_notes_that_of_its_query_or_none(noted: Driver) -> None:
     for ttl, instance in [(LONG, "a"), (SHORT, "b"), (hf.TTL("30 d"), "contradicts")]:
         declare(plan(noted, ttl, instance, **({"null_keys": True} if instance == "contradicts" else {})))
     notes = []
@@ -374,10 +473,17 @@ def test_of_several_declarations_a_driver_notes_that_of_its_query_or_the_longest
         said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
         assert said is not None
         notes.append([lifetime.ttl_ms // HOUR_MS for lifetime in said.lifetimes])
-    assert notes == [[1], [168], [1], [168], [168]]
-    declare(plan(noted, None, "c"))
-    note_declared_ttls(QUERY, noted.batch_id, set())
-    assert declared_ttls(noted.store, noted.prefix, noted.batch_id) == DeclaredTtls(noted.batch_id, ())
+    assert notes == [[1], [168], [1], [1], [1]]
+
+
+def test_documents_come_only_with_changes(noted: Driver) -> None:
+    """Several queries in one process, whose operators have one name: each start knows all of them."""
+    declare(plan(noted, LONG, "a"))
+    declare(plan(noted, SHORT, "b"))
+    for batch_id in range(noted.batch_id, noted.batch_id + 5):
+        note_declared_ttls(QUERY, batch_id, set())
+        note_ttls(noted.store, noted.prefix, DeclaredTtls(batch_id, noted.lifetimes))  # the worker's
+    assert len(noted.store.list(f"{noted.prefix}/ttls/")) == 1
 
 
 def test_a_driver_notes_nothing_of_operators_that_the_checkpoint_does_not_know(noted: Driver) -> None:

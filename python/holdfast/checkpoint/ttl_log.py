@@ -21,6 +21,11 @@ from holdfast.storage import FileStore
 FORMAT = "holdfast.ttls"
 VERSION = 1
 
+_ADVICE = (
+    "The state is whole. Put the file back from a backup of the state folder, or delete it: then what was noted before "
+    "it and the state's versions tell the times to live, until the program's next start notes them again"
+)
+
 
 @dataclass(frozen=True)
 class DeclaredTtls:
@@ -42,17 +47,20 @@ def declared_ttls(store: FileStore, folder: str, batch_id: int) -> DeclaredTtls 
     return next((declared for declared in noted if declared.batch_id <= batch_id), None)
 
 
-def longest(declarations: Sequence[Sequence[Lifetime]]) -> tuple[Lifetime, ...]:
-    """What keeps each state at least as long as each of these declarations does."""
-    by_state = [{lifetime.state_id: lifetime for lifetime in lifetimes} for lifetimes in declarations]
-    ids = sorted(set.intersection(*(set(known) for known in by_state))) if by_state else []
-    found = [[known[state_id] for known in by_state] for state_id in ids]
-    return tuple(max(lifetimes, key=lambda one: one.ttl_ms + one.step_ms) for lifetimes in found)
-
-
-def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
+def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted: bool = True) -> bool:
     """Writes a document, where the newest one says otherwise, or is damaged: no query stops for it. Without any, states
     have no TTL.
+
+    Parameters
+    ----------
+    admitted
+        Whether the slots' files were asked if the state may go on from here. Only then a document may follow on one of
+        a later batch: it is a rollback, and no copy of the checkpoint that will be refused.
+
+    Returns
+    -------
+    bool
+        Whether the newest document says so now; False: it is left as it is, since it is of a later batch.
     """
     rows = _rows(declared)
     while True:  # until nobody else has the number
@@ -61,12 +69,13 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls) -> None:
             newest = next(_newest_first(store, folder, numbers), DeclaredTtls(declared.batch_id, ()))
         except Corrupt:
             newest = None
-        # A checkpoint that was rolled back may run a batch below that of the newest.
+        if newest is not None and newest.batch_id > declared.batch_id and not admitted:
+            return False
         if newest is not None and newest.batch_id <= declared.batch_id and rows == _rows(newest):
-            return
+            return True
         name = f"{folder}/{ttls_name(max(numbers, default=0) + 1)}"
         if store.create_if_absent(name, seal(FORMAT, VERSION, {"batch_id": declared.batch_id, "ttls": rows}).encode()):
-            return
+            return True
 
 
 def _rows(declared: DeclaredTtls) -> list[list[Any]]:
@@ -85,11 +94,19 @@ def _newest_first(store: FileStore, folder: str, numbers: Sequence[int]) -> Iter
         stored = store.get(name)
         if stored is None:
             raise Corrupt(f"{where}: expected an operator's times to live, found no file; restore it")
-        fields = unseal(stored, FORMAT, VERSION, where)
         try:
-            batch_id, lifetimes = fields["batch_id"], tuple(map(Lifetime.from_row, fields["ttls"]))
-            if type(batch_id) is not int or len({one.state_id for one in lifetimes}) < len(lifetimes):
-                raise ValueError(f"batch {batch_id!r}, {len(lifetimes)} states; expected a number, each state once")
-        except (KeyError, TypeError, ValueError) as error:
-            raise Corrupt(f"{where} lacks what an operator's times to live have: {error!r}") from error
-        yield DeclaredTtls(batch_id, lifetimes)
+            found = _unsealed(stored, where)
+        except Corrupt as error:
+            raise Corrupt(f"{error}. {_ADVICE}") from error
+        yield found
+
+
+def _unsealed(stored: bytes, where: str) -> DeclaredTtls:
+    fields = unseal(stored, FORMAT, VERSION, where)
+    try:
+        batch_id, lifetimes = fields["batch_id"], tuple(map(Lifetime.from_row, fields["ttls"]))
+        if type(batch_id) is not int or len({one.state_id for one in lifetimes}) < len(lifetimes):
+            raise ValueError(f"batch {batch_id!r}, {len(lifetimes)} states; expected a number, each state once")
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{where} lacks what an operator's times to live have: {error!r}") from error
+    return DeclaredTtls(batch_id, lifetimes)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint import Lifetime, OperatorRecord, check_operator, operator_prefix, recorded_operator
 from holdfast.checkpoint.evolution import evolved
-from holdfast.checkpoint.ttl_log import DeclaredTtls, longest, note_ttls
+from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.errors import Incompatible, Unavailable
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.slot_batch import lifetimes_of
@@ -137,7 +137,7 @@ def check_declared(query_id: str) -> Known:
 
 def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> None:
     """Notes the TTLs of operators that the checkpoint of a query knows, as of its next batch. Where several
-    declarations of one name may be meant, the longest: nothing that is alive is taken for expired.
+    declarations of one name may be meant that differ, or the checkpoint is behind the newest note, a worker does it.
 
     Parameters
     ----------
@@ -160,9 +160,9 @@ def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> Non
                 continue
             agreeing = _that_agree(store, prefix, recorded, plans)
             meant = [plan for plan in agreeing if plan.instance in instances] or agreeing
-            if meant:
-                ttls = longest([_lifetimes(plan, recorded) for plan in meant])
-                note_ttls(store, prefix, DeclaredTtls(batch_id, ttls))
+            said = {_lifetimes(plan, recorded) for plan in meant}
+            if len(said) == 1:
+                note_ttls(store, prefix, DeclaredTtls(batch_id, *said), admitted=False)
         except Unavailable as error:  # the workers note them too, once there are rows
             _LOGGER.info("the times to live of operator %r are not noted here: %s", name, error)
 

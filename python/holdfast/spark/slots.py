@@ -166,6 +166,7 @@ def _process(
     try:
         if identity.replay is None:  # what a replay goes on from, and to, is recorded
             state.admit(parent, identity.batch_id, look_again=identity.attempt > 0)
+            live.note_admitted(identity.batch_id)
         if not len(spool) and not fires(state, parent, live.record, ctx):
             return None
         produced = run_batch(

@@ -100,9 +100,11 @@ def _run_of(task: TaskContext) -> str | None:
     return group if group is not None and f"runId = {group}" in described else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class LiveOperator:
-    """An operator whose declaration was compared with its record, in a run that is registered."""
+    """An operator whose declaration was compared with its record, in a run that is registered. ``to_note``: the TTLs
+    that it declares, until they are noted.
+    """
 
     record: OperatorRecord
     runs: Runs
@@ -110,11 +112,21 @@ class LiveOperator:
     prefix: str
     local_dir: str
     opening: Opening
+    to_note: DeclaredTtls | None
     background_work: BackgroundWork = field(default_factory=BackgroundWork)
 
     def version_id(self, identity: BatchIdentity) -> str:
         """Of the versions that a task prepares."""
         return attempt_version_id(self.runs.run_id, identity.task_attempt_id)
+
+    def note_admitted(self, batch_id: int) -> None:
+        """A slot was admitted to a batch: notes the TTLs. Not before, since those of a copy of the checkpoint that is
+        refused would be what readers of the original go by. Another slot may yet refuse the first batch.
+        """
+        if self.to_note is None:
+            return
+        if note_ttls(self.file_store, self.prefix, self.to_note, admitted=batch_id > self.to_note.batch_id):
+            self.to_note = None
 
 
 #: Least recently used first. A worker lives on from run to run, and each run compares and registers anew.
@@ -146,9 +158,11 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register()
         record = registered(plan, store, identity.query_id)
-        note_ttls(store, prefix, DeclaredTtls(identity.batch_id, lifetimes_of(plan.ttls, record.states)))
+        first = identity.batch_id + (identity.replay is not None)  # a replay asks no slot whether it may go on
+        to_note = DeclaredTtls(first, lifetimes_of(plan.ttls, record.states))
         opening = Opening(store, prefix, record.origin)
-        live = LiveOperator(record, runs, store, prefix, plan.settings.local_dir or default_local_dir(), opening)
+        local_dir = plan.settings.local_dir or default_local_dir()
+        live = LiveOperator(record, runs, store, prefix, local_dir, opening, to_note)
         _operators[key] = live
         while len(_operators) > _OPERATORS_MAX:
             _operators.popitem(last=False)
