@@ -48,9 +48,10 @@ def check_repeats(replay: Replay, results: Sequence[TaskResult], query: Repeatin
     if len(results) != record.partitions:
         raise Incompatible(
             f"{said} were lost, but it has {len(results)} partitions now, recorded are {record.partitions}. Start it "
-            f"once with the settings it had (spark.sql.shuffle.partitions, slots, the source's minPartitions). Where "
-            f"an earlier Holdfast wrote it without an operator, Spark chose their number by cores and sizes "
-            f"(spark.sql.adaptive.streaming.stateless.enabled): start it once with that version and as many cores"
+            f"once with the settings it had (spark.sql.shuffle.partitions, slots, minPartitions of another source than "
+            f"holdfast-kafka). Where an earlier Holdfast wrote it without an operator, Spark chose their number by "
+            f"cores and sizes (spark.sql.adaptive.streaming.stateless.enabled): start it once with that version and as "
+            f"many cores"
         )
     shrunk: dict[int, str] = {}
     for lost in filter(None, replay.lost.values()):
