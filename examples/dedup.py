@@ -6,6 +6,9 @@ partitions again, while it is the newest. So the newest batch and the indices in
 query, sink, partition of the query), are all there is to remember. Not the highest index: an attempt that failed may
 have brought a later record and not an earlier one.
 
+The same header must stand for the same row: docs/guide/kafka_sink.md says what the query owes for that. An input topic
+that compacts needs a min.compaction.lag.ms above the longest downtime.
+
 This program reads the topic from its start to its end. One that goes on where it was keeps `newest` with its offsets.
 
     python examples/dedup.py --bootstrap-servers localhost:9092 --topic totals

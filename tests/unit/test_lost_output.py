@@ -26,6 +26,7 @@ def test_lost_output_needs_the_partitions_it_had() -> None:
     assert isinstance(end, Incompatible)
     assert "it has 3 partitions now, recorded are 2" in str(end)
     assert "(spark.sql.adaptive.streaming.stateless.enabled)" in str(end)
+    assert "slots, minPartitions of another source than holdfast-kafka)" in str(end), "which keeps its own in the batch"
     world.partitions = 2
     assert drive(world, 2) is None
     world.check()

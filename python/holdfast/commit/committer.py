@@ -19,6 +19,7 @@ from holdfast.commit.former_sinks import end_former_sinks, recorded_sinks
 from holdfast.commit.given_up import check_not_given_up
 from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
+from holdfast.commit.repeats import Repeating, check_repeats, keeps_its_tasks
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope, Sink
 from holdfast.commit.sweeps import LateStrays, LateSweeps, SweepsBetween
@@ -27,6 +28,7 @@ from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Fenced, HoldfastError, Incompatible, InternalError, Unavailable
 from holdfast.fault_points import reach
 from holdfast.sealed import checksum_of
+from holdfast.spark_files.logs import planned_sources
 from holdfast.storage import FileStore
 
 _WRITING_MAX_MS = 3_600_000
@@ -48,6 +50,8 @@ class CommitOptions:
         Whether tasks may have copies that die unnoticed, and leave strays in batches where nothing failed.
     orphan_max_ms
         How long after a start, or after the last sign of one, a task may open something that nobody waits for.
+    slots_take_over
+        Whether the query has operators, whose slots give no rows of tasks that are done.
     is_running
         Whether the query still runs; asked by any thread.
     """
@@ -56,6 +60,7 @@ class CommitOptions:
     retained_batches: int = 100
     speculation: bool = False
     orphan_max_ms: int = 900_000
+    slots_take_over: bool = False
     is_running: Callable[[], bool] = lambda: True
 
 
@@ -141,7 +146,7 @@ class Committer:
         if lost:
             self._logger.warning("batch %d: partitions %s were lost and are written again", batch_id, sorted(lost))
             with self._or_nothing(results, record):
-                _check_repeats(replay, results)
+                check_repeats(replay, results, self._repeating(batch_id))
                 revision = self._next_revision(replay, results)
             self._commit(revision)
 
@@ -492,6 +497,13 @@ class Committer:
     def _check_epoch(self) -> None:
         self._retries.call("looking for newer drivers", self._epochs.check)
 
+    def _repeating(self, batch_id: int) -> Repeating:
+        def keeps_tasks() -> bool:
+            read = self._retries.call("reading Spark's offsets", lambda: planned_sources(self._store, batch_id))
+            return bool(read) and all(map(keeps_its_tasks, read))
+
+        return Repeating(self._store.uri, self._options.slots_take_over, keeps_tasks)
+
     def _check_offsets(self, record: CommitRecord) -> None:
         offsets = self._offsets(record.batch_id)
         if record.offsets and offsets and record.offsets != offsets:
@@ -524,27 +536,6 @@ def _named_by(record: CommitRecord | None, sink: Sink) -> tuple[Committable, ...
     """What a record names of a sink: no stray. Nothing where another kind of sink had that name."""
     recorded = record.sinks.get(sink.name) if record is not None else None
     return recorded.committables if recorded is not None and recorded.kind == sink.kind else ()
-
-
-def _check_repeats(replay: Replay, results: Sequence[TaskResult]) -> None:
-    """Incompatible unless the replay split its rows as the recorded run did: what was lost is a part of them."""
-    record, lost = replay.record, replay.lost_partitions
-    said = f"batch {record.batch_id}: some of its output is visible and partitions {sorted(lost)} were lost"
-    if len(results) != record.partitions:
-        raise Incompatible(
-            f"{said}, but it has {len(results)} partitions now, recorded are {record.partitions}. Start it once with "
-            f"the settings it had (spark.sql.shuffle.partitions, slots, the source's minPartitions). Where an earlier "
-            f"Holdfast wrote it without an operator, Spark chose their number by cores and sizes "
-            f"(spark.sql.adaptive.streaming.stateless.enabled): start it once with that version and as many cores"
-        )
-    for result in results:
-        recorded = record.tasks[result.partition].rows
-        # An operator that took over the recorded run's state gives no rows.
-        if result.partition not in lost and result.rows not in (0, recorded):
-            raise Incompatible(
-                f"{said}, but partition {result.partition} has {result.rows} rows now, recorded are {recorded}: the "
-                f"source or the program does not repeat itself. Start it once as it was"
-            )
 
 
 def _by_sink(partitions: Mapping[str, Sequence[int]]) -> str:

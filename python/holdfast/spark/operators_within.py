@@ -22,16 +22,20 @@ _OBSERVER = re.compile(rf"CollectMetrics {re.escape(OBSERVED)}(.+?)\.([0-9a-f]{{
 
 
 def operators_within(df: DataFrame) -> list[tuple[str, str]]:
-    """Name and instance of each, as often as it stands there; none where Spark does not show a plan: an administrator
-    may forbid global views.
-    """
+    """Name and instance of each, as often as it stands there; none where that is not known."""
+    return known_operators_within(df) or []
+
+
+def known_operators_within(df: DataFrame) -> list[tuple[str, str]] | None:
+    """The same; None where Spark does not show a plan: an administrator may forbid global views."""
     if not is_any_declared():
         return []
     try:
-        return _OBSERVER.findall(_analyzed_plan(df))
+        found: list[tuple[str, str]] = _OBSERVER.findall(_analyzed_plan(df))
     except PySparkException as error:
         _LOGGER.info("which operators a DataFrame has in it is not known: %s", error)
-        return []
+        return None
+    return found
 
 
 def _analyzed_plan(df: DataFrame) -> str:

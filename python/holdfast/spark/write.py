@@ -29,7 +29,7 @@ from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.once import check_stand_once
-from holdfast.spark.operators_within import operators_within
+from holdfast.spark.operators_within import known_operators_within
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint, registered_query
@@ -114,7 +114,8 @@ def write_exactly_once(
     when = dict(trigger) if trigger is not None else {"processingTime": "1 second"}
     limits = CommitLimits(_trigger_ms(when), given.commit_retry_max_ms, given.commit_retry_backoff_ms)
     schema = schemas.sink_schema(df.schema, "write_exactly_once")
-    operators = operators_within(df)
+    known = known_operators_within(df)
+    operators = known or []
     check_stand_once(operators, "write_exactly_once")
     storage = StorageOptions.of(given)
     store = open_checkpoint(os.fspath(checkpoint), storage)
@@ -132,6 +133,7 @@ def write_exactly_once(
         retries=Retries(given.commit_retry_max_ms, given.commit_retry_backoff_ms),
         retained_batches=given.retained_batches or spark_retained_batches(conf),
         orphan_max_ms=given.commit_orphan_max_ms,
+        slots_take_over=known is None or bool(known),
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
     retained, changelogs = spark_retained_batches(conf), spark_writes_changelogs(conf)

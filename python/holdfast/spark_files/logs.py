@@ -77,7 +77,7 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
     (_, commit), (version, offsets) = (_lines(store, folder, batch_id) for folder in ("commits", "offsets"))
     try:
         planned = json.loads(offsets[0])
-        sources = offsets[1:] if version == "v1" else _in_order_of_names(offsets[1:])
+        sources = _sources(version, offsets)
         next_ms = int(json.loads(commit[0]).get("nextBatchWatermarkMs", 0)) if commit and commit[0] else 0
         began_ms = int(planned.get("batchWatermarkMs", 0))
         conf = planned.get("conf") or {}
@@ -85,7 +85,7 @@ def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
             batch_id,
             int(planned["batchTimestampMs"]),
             next_ms if next_ms > 0 else None,
-            tuple(None if line == "-" else line for line in sources),
+            sources,
             {str(key): value for key, value in conf.items()},
             any("stateUniqueIds" in line for line in commit),
             began_ms if began_ms > 0 else None,
@@ -113,6 +113,17 @@ def planned_batch(store: FileStore, batch_id: int) -> PlannedBatch | None:
         return None
 
 
+def planned_sources(store: FileStore, batch_id: int) -> tuple[str | None, ...]:
+    """The end of a batch in each source, as in :class:`CommittedBatch`, whether it is committed or not. Empty where the
+    log has no such batch, or does not say it as Spark does.
+    """
+    try:
+        version, lines = _lines(store, "offsets", batch_id)
+        return _sources(version, lines)
+    except (Corrupt, Incompatible, ValueError):
+        return ()
+
+
 def is_repartition(store: FileStore, batch_id: int) -> bool:
     """Whether in a batch Spark repartitioned its state."""
     return repartitions(planned_batch(store, batch_id - 1), planned_batch(store, batch_id))
@@ -121,6 +132,12 @@ def is_repartition(store: FileStore, batch_id: int) -> bool:
 def repartitions(before: PlannedBatch | None, this: PlannedBatch | None) -> bool:
     """Whether that is what a batch did, by itself and the one before it."""
     return this is not None and before is not None and this.partitions != before.partitions
+
+
+def _sources(version: str, lines: list[str]) -> tuple[str | None, ...]:
+    """Of the lines of offsets/N."""
+    sources = lines[1:] if version == "v1" else _in_order_of_names(lines[1:])
+    return tuple(None if line == "-" else line for line in sources)
 
 
 def _in_order_of_names(sources: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Spark persists where a batch ends, not where the first one starts, and knows nothing of partitions that came later. So
 an offset carries, besides its positions, where those partitions start that its predecessor does not have: all of them
-in the first batch. A replay, even of batch 0 from "latest", then reads exactly what the first attempt read.
+in the first batch. A replay, even of batch 0 from "latest", then reads exactly the offsets that the first attempt read.
 
 As JSON::
 
