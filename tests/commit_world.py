@@ -97,6 +97,7 @@ class World:
     seed: int = 0
     epoch_in_names: bool = True
     witnessed: bool = True
+    rows_stay: bool = True  # in the tasks that read what they are made of
     has_slots: bool = True  # which take over their versions: tasks that are done give no rows
 
     def __post_init__(self) -> None:
@@ -357,7 +358,7 @@ class Run:
         clock = Clock()
         retries = Retries(max_ms=1_000, backoff_ms=100, clock=clock, sleep=clock.sleep)
         driver = Driver(self.run_id, "host", 1, 0)
-        options = CommitOptions(retries, 3, slots_take_over=world.has_slots)
+        options = CommitOptions(retries, 3, slots_take_over=world.has_slots, rows_stay=lambda: world.rows_stay)
         self.committer = Committer(WorldStore(world), "query", driver, self.sinks, options)  # type: ignore[arg-type]
         self._task_attempts = 0
 

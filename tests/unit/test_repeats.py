@@ -69,6 +69,13 @@ def test_a_source_that_may_have_split_its_rows_anew_is_refused_and_a_way_on_told
     assert the_record(world, 0).revision == 1
 
 
+def test_behind_a_shuffle_a_row_that_is_gone_may_have_moved_others() -> None:
+    world = lost_after(offsets(KAFKA))
+    world.rows_stay = False
+    with pytest.raises(Incompatible, match="partition 0 has 0 rows now, recorded are 1: .*operators and shuffles"):
+        run_with(world, done_rows=0)
+
+
 def test_rows_that_moved_to_a_task_that_is_written_again_are_refused_also_where_none_stayed() -> None:
     """The exemption of tasks without rows is for slots that took over their version: it let these be written twice."""
     world = lost_after(offsets(KAFKA))

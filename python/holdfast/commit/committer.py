@@ -52,6 +52,8 @@ class CommitOptions:
         How long after a start, or after the last sign of one, a task may open something that nobody waits for.
     slots_take_over
         Whether the query has operators, whose slots give no rows of tasks that are done.
+    rows_stay
+        Whether what is made of a row of the input stays in the task that read it; asked where it matters.
     is_running
         Whether the query still runs; asked by any thread.
     """
@@ -61,6 +63,7 @@ class CommitOptions:
     speculation: bool = False
     orphan_max_ms: int = 900_000
     slots_take_over: bool = False
+    rows_stay: Callable[[], bool] = lambda: False
     is_running: Callable[[], bool] = lambda: True
 
 
@@ -500,7 +503,7 @@ class Committer:
     def _repeating(self, batch_id: int) -> Repeating:
         def keeps_tasks() -> bool:
             read = self._retries.call("reading Spark's offsets", lambda: planned_sources(self._store, batch_id))
-            return bool(read) and all(map(keeps_its_tasks, read))
+            return bool(read) and all(map(keeps_its_tasks, read)) and self._options.rows_stay()
 
         return Repeating(self._store.uri, self._options.slots_take_over, keeps_tasks)
 

@@ -30,7 +30,8 @@ class Repeating:
     slots_take_over
         Whether it has operators, whose slots give no rows where they take over a version.
     keeps_tasks
-        Whether each of its sources reads the same offsets in the same tasks; asked where it matters.
+        Whether each of its sources reads the same offsets in the same tasks, and what is made of them stays there;
+        asked where it matters.
     """
 
     checkpoint: str
@@ -61,10 +62,10 @@ def check_repeats(replay: Replay, results: Sequence[TaskResult], query: Repeatin
     if query.slots_take_over or not query.keeps_tasks():  # an operator before a shuffle need not repeat itself
         raise Incompatible(
             f"{said} were lost, but {', '.join(shrunk.values())}: {_DOES_NOT_REPEAT}. Where that cannot be, since "
-            f"compaction or retention took rows of the input: only of queries without operators, all of whose sources "
-            f"are holdfast-kafka, is it known that no other row has changed its task and would be written twice. To "
-            f"write this batch and all later ones once more, beside what is visible and under identities of their own, "
-            f"run `holdfast fork {query.checkpoint}`"
+            f"compaction or retention took rows of the input: only of queries without operators and shuffles, all of "
+            f"whose sources are holdfast-kafka, is it known that no other row has changed its task and would be "
+            f"written twice. To write this batch and all later ones once more, beside what is visible and under "
+            f"identities of their own, run `holdfast fork {query.checkpoint}`"
         )
     _LOGGER.warning(
         "batch %d: %s: compaction or retention took rows of the input since then. What is visible stays",

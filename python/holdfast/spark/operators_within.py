@@ -1,4 +1,5 @@
-"""Which operators a DataFrame has in it, by Spark's plan. Runs on the driver, before a query starts.
+"""Which operators a DataFrame has in it, and whether its rows stay where they were read, by Spark's plan. Runs on the
+driver.
 
 What watches an operator's slots (`metrics.observed`) has a name of its own for each call of `hf.keyed`.
 """
@@ -20,6 +21,12 @@ _ANALYZED = "== Analyzed Logical Plan =="
 #: As Spark shows what observes a DataFrame: its name comes first.
 _OBSERVER = re.compile(rf"CollectMetrics {re.escape(OBSERVED)}(.+?)\.([0-9a-f]{{32}}), ")
 
+#: A node of a plan that leaves each row in the task that read it. Of others that is not known.
+_NARROW = re.compile(
+    r"[ :]*(?:[+:]- )?~?(?:Project|Filter|SubqueryAlias|View|Generate|Union|CollectMetrics|MapInArrow|MapInPandas|"
+    r"EventTimeWatermark|StreamingRelation|StreamingRelationV2)\b.*"
+)
+
 
 def operators_within(df: DataFrame) -> list[tuple[str, str]]:
     """Name and instance of each, as often as it stands there; none where that is not known."""
@@ -36,6 +43,18 @@ def known_operators_within(df: DataFrame) -> list[tuple[str, str]] | None:
         _LOGGER.info("which operators a DataFrame has in it is not known: %s", error)
         return None
     return found
+
+
+def rows_stay(df: DataFrame) -> bool:
+    """Whether what is made of a row of the input stays in the task that read it; False where that is not known. Behind
+    a shuffle it may go by which other rows there are: `repartition(n)` deals rows out by turns.
+    """
+    try:
+        lines = _analyzed_plan(df).strip().splitlines()[1:]  # the first one is the schema
+    except PySparkException as error:
+        _LOGGER.info("whether rows of a DataFrame stay in their tasks is not known: %s", error)
+        return False
+    return bool(lines) and all(_NARROW.fullmatch(line) for line in lines)
 
 
 def _analyzed_plan(df: DataFrame) -> str:

@@ -29,7 +29,7 @@ from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.once import check_stand_once
-from holdfast.spark.operators_within import known_operators_within
+from holdfast.spark.operators_within import known_operators_within, rows_stay
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint, registered_query
@@ -134,6 +134,7 @@ def write_exactly_once(
         retained_batches=given.retained_batches or spark_retained_batches(conf),
         orphan_max_ms=given.commit_orphan_max_ms,
         slots_take_over=known is None or bool(known),
+        rows_stay=lambda: rows_stay(df),
         speculation=str(df.sparkSession.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true",
     )
     retained, changelogs = spark_retained_batches(conf), spark_writes_changelogs(conf)
