@@ -7,6 +7,7 @@ The limit is lowered to 1,500 bytes: of what is read by tables that refuse more,
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -23,7 +24,7 @@ import holdfast as hf
 from holdfast.errors import InvalidRequest
 from holdfast.state import keyed_scope, outputs
 from holdfast.state.keyed_values import FoldedByCore
-from holdfast.state.sizes import rows_bytes
+from holdfast.state.sizes import row_bytes, rows_bytes
 
 LIMIT = 1500
 USERS = [f"user-{number:02}" for number in range(23)]
@@ -440,6 +441,59 @@ def test_words_are_as_large_as_often_as_they_are_there(encode: Any, wrap: str | 
     found = rows_bytes(pa.table({"words": column}))
     assert 32 << 16 <= found <= 33 << 16
     assert 16 << 16 <= rows_bytes(pa.table({"words": column[:16]})) <= 17 << 16
+
+
+@pytest.mark.parametrize("encode", [pa.Array.dictionary_encode, pc.run_end_encode])
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_a_slice_is_as_large_as_its_own_words(encode: Any, type: pa.DataType) -> None:
+    words = pa.array([f"{number}" * number if number % 7 else None for number in range(200)], type)
+    for rows in (slice(0, 200), slice(50, 101), slice(199, 200), slice(60, 60)):
+        found = rows_bytes(pa.table({"words": encode(words)[rows]}))
+        assert found == pc.sum(pc.binary_length(words[rows]), min_count=0).as_py()
+
+
+def test_words_are_found_whatever_their_codes_and_wherever_the_dictionary_begins() -> None:
+    words = pa.array([None, *("x" * number for number in range(129))])[2:]  # of 1 to 128
+    for index in (pa.int8(), pa.uint8(), pa.int64()):
+        codes = pa.array([127, None, 0, 127], index)
+        assert rows_bytes(pa.table({"words": pa.DictionaryArray.from_arrays(codes, words)})) == 128 + 1 + 128
+
+
+@pytest.mark.parametrize("encode", [pa.Array.dictionary_encode, pc.run_end_encode])
+def test_a_slice_is_measured_without_the_rest_of_what_it_was_cut_from(encode: Any) -> None:
+    """Sixty-four rows with a dictionary of 200,000 words, or of as many runs, took as long as all of them."""
+    some = pa.table({"words": encode(pa.array([f"user-{number:06}" for number in range(200_000)]))[700:764]})
+    tracemalloc.start()
+    try:
+        assert rows_bytes(some) == 64 * len("user-000700")
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+class Measured(str):
+    times = 0
+
+    def __sizeof__(self) -> int:
+        Measured.times += 1
+        return super().__sizeof__()
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_of_a_frame_a_few_rows_are_looked_at(categories: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value of it was: frames took up to twice as long."""
+    monkeypatch.setattr(Measured, "times", 0)
+    words = pd.Series([Measured(number) for number in range(1000)], dtype=object)
+    given = outputs.OutputRows(USER)
+    given.add(pd.DataFrame({"user": words.astype("category") if categories else words}))
+    assert 0 < Measured.times <= 16
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5, 8, 10])
+@pytest.mark.parametrize("rows", [64, 100, 1000])
+def test_a_pattern_in_a_frames_rows_does_not_hide_the_large_ones(every: int, rows: int) -> None:
+    frame = pd.DataFrame({"user": [f"{number}".ljust(1 if number % every else 10_000) for number in range(rows)]})
+    assert 10_000 / every / 3 < row_bytes(frame) < 10_000 / every * 3
 
 
 def test_words_that_no_one_array_holds_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

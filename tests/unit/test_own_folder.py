@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,12 +83,84 @@ def test_who_comes_next_removes_what_a_kill_left_and_nothing_that_is_in_use(
     assert {path.name for path in tmp_path.iterdir()} == {"holdfast-reader", "other", "holdfast-reader-link"}
 
 
-def test_where_locks_do_not_tell_nothing_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    left = tmp_path / "holdfast-reader-of-another-machine"
-    left.mkdir()
-    monkeypatch.setattr(own_folder, "locks_tell", lambda _: False)
+@pytest.mark.parametrize("name", ["holdfast-reader-service", "holdfast-reader-service_", "holdfast-reader-services-2"])
+def test_a_folder_of_the_users_own_stays(name: str, tmp_path: Path) -> None:
+    """Whatever the prefix, with all that was in it; the second is even one that a reader could have made."""
+    own = tmp_path / name / "src" / "main.py"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
     with OwnFolder(tmp_path):
-        assert left.is_dir()
+        assert own.read_text() == "mine"
+    assert own.read_text() == "mine"
+
+
+def test_a_name_that_no_reader_makes_stays_whatever_is_in_it(reading: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    [left] = tmp_path.iterdir()
+    reading.kill()
+    reading.wait(60)
+    renamed = left.rename(tmp_path / "holdfast-reader-of-monday")
+    with OwnFolder(tmp_path):
+        assert list(renamed.iterdir())
+
+
+def test_a_folder_in_use_whose_lock_could_not_be_had_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next reader took it for abandoned."""
+
+    def refused(descriptor: int, operation: int) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", refused)
+        first = OwnFolder(tmp_path)
+    with first:
+        (Path(first.path) / "state").write_text("in use")
+        with OwnFolder(tmp_path):
+            assert (Path(first.path) / "state").read_text() == "in use"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kill_while_a_folder_is_removed_leaves_it_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, reading: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    [left] = tmp_path.iterdir()
+    reading.kill()
+    reading.wait(60)
+    for number in range(50):
+        (left / f"{number}").mkdir()
+        (left / f"{number}" / "file").touch()
+    marker = left / "HOLDFAST-READER"
+    marker.unlink()
+    marker.touch()  # the newest: some file systems list it first
+    rmdir, removed = os.rmdir, 0
+
+    def killed(path: Any, **named: Any) -> None:
+        nonlocal removed
+        removed += 1
+        if removed == 50:
+            raise KeyboardInterrupt
+        rmdir(path, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", killed)
+        with pytest.raises(KeyboardInterrupt):
+            OwnFolder(tmp_path)
+    assert left.is_dir()
+    with OwnFolder(tmp_path):
+        assert not left.exists()
+
+
+def test_where_locks_do_not_tell_nothing_is_removed(
+    monkeypatch: pytest.MonkeyPatch, reading: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    [left] = tmp_path.iterdir()
+    reading.kill()
+    reading.wait(60)
+    with monkeypatch.context() as patched:
+        patched.setattr(own_folder, "locks_tell", lambda _: False)
+        with OwnFolder(tmp_path):
+            assert left.is_dir()
+    with OwnFolder(tmp_path):
+        assert not left.exists()
 
 
 def test_a_folder_that_was_cleared_before_it_was_locked_is_made_again(
@@ -117,7 +192,7 @@ def test_a_temporary_folder_that_refuses_is_told_by_the_readers_setting(tmp_path
     (tmp_path / "temporary").mkdir()
     with hf.Checkpoint(tmp_path / "checkpoint", temporary=tmp_path / "temporary") as checkpoint:
         [own] = (tmp_path / "temporary").iterdir()
-        own.rmdir()
+        shutil.rmtree(own)
         own.write_text("in the way")
         with pytest.raises(Unavailable, match=r"set TMPDIR, or temporary= of hf\.Checkpoint, to another") as told:
             checkpoint.read("sums", "total").read_all()

@@ -13,6 +13,11 @@ import pyarrow.types as is_type
 
 from holdfast.arrow.types import is_list, unencoded
 
+_OFFSET_WIDTHS = {
+    **dict.fromkeys((pa.string(), pa.binary()), np.int32),
+    **dict.fromkeys((pa.large_string(), pa.large_binary()), np.int64),
+}
+
 
 def by_parts(array: pa.Array, expected: pa.DataType, leaves: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """``array`` as ``expected``, fields of structs by their names; ``leaves`` casts what is not nested.
@@ -74,23 +79,31 @@ def decoded_bytes(array: pa.Array) -> int:
     if unencoded(found).equals(found):
         return size_bytes(array)
     if is_type.is_dictionary(found):
-        codes = array.indices.drop_null().cast(pa.int64()).to_numpy()
-        return _repeated_bytes(array.dictionary, np.bincount(codes, minlength=len(array.dictionary)))
+        codes = array.indices.drop_null() if array.indices.null_count else array.indices
+        return _bytes_at(array.dictionary, codes.to_numpy())
     if is_type.is_run_end_encoded(found):
-        ends = np.clip(array.run_ends.cast(pa.int64()).to_numpy() - array.offset, 0, len(array))
-        return _repeated_bytes(array.values, np.diff(ends, prepend=0))
+        first, runs = array.find_physical_offset(), array.find_physical_length()
+        ends = array.run_ends[first : first + runs].to_numpy().astype(np.int64) - array.offset
+        counts = np.diff(np.minimum(ends, len(array)), prepend=0)
+        return _bytes_at(array.values, np.arange(first, first + runs), counts)
     if is_type.is_map(found):
         return sum(map(decoded_bytes, _map_entries(array)[0].flatten()))
     return sum(map(decoded_bytes, array.flatten())) if is_type.is_struct(found) else decoded_bytes(array.flatten())
 
 
-def _repeated_bytes(values: pa.Array, counts: npt.NDArray[np.int64]) -> int:
-    """Of values of which each is there so often: of texts and bytes by their lengths, of others by their mean."""
-    kinds = (is_type.is_string, is_type.is_large_string, is_type.is_binary, is_type.is_large_binary)
-    if not any(kind(values.type) for kind in kinds):
-        return decoded_bytes(values) * int(counts.sum()) // max(len(values), 1)
-    lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
-    return int(np.dot(lengths.astype(np.int64), counts))
+def _bytes_at(values: pa.Array, rows: npt.NDArray[Any], counts: npt.NDArray[np.int64] | None = None) -> int:
+    """Of the values at these rows, each once or so often: of texts and bytes by their lengths, of others by the mean of
+    all. No other texts are looked at: many slices may share one large dictionary.
+    """
+    width = _OFFSET_WIDTHS.get(values.type)
+    if width is None:
+        there = len(rows) if counts is None else int(counts.sum())
+        return decoded_bytes(values) * there // max(len(values), 1)
+    if not len(rows):
+        return 0
+    offsets = np.frombuffer(values.buffers()[1], width)[values.offset : values.offset + len(values) + 1]
+    lengths = (offsets[1:][rows] - offsets[:-1][rows]).astype(np.int64)
+    return int(lengths.sum() if counts is None else np.dot(lengths, counts))
 
 
 def combined(values: Any) -> pa.Array:

@@ -1,14 +1,17 @@
 """A temporary folder of a reader's own: for what it brings to this machine, which may be as large as the state.
 
-Its process holds a lock on the folder for as long as it is there. A kill -9 lets go of it, and whoever makes the next
-folder in the same place removes what was left; so it is only where locks are this machine's. Owner: one thread.
+Its process holds a lock on the folder for as long as it is there, and an empty file in it says so. A kill -9 lets go of
+the lock, and whoever makes the next folder in the same place removes what was left; so it is only where locks are this
+machine's. Without that file nothing is removed: it is a user's own, or in use without a lock. Owner: one thread.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
 import weakref
 from contextlib import suppress
@@ -17,6 +20,9 @@ from holdfast.checkpoint.host import READERS_SETTING, local_errors, locks_tell
 from holdfast.folders import temporary_folder
 
 _PREFIX = "holdfast-reader-"
+_NAME = re.compile(_PREFIX + "[a-z0-9_]{8}")  # as mkdtemp makes them
+#: The file that is written once the lock is held, and removed last.
+_MARKER = "HOLDFAST-READER"
 
 
 class OwnFolder:
@@ -57,26 +63,44 @@ def _made(place: str) -> tuple[str, int | None]:
     while True:
         path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
         try:
-            return path, _locked(path)
+            lock = _locked(path)
         except (BlockingIOError, FileNotFoundError):
-            continue  # somebody who clears away took it for abandoned between its making and its locking
+            # Somebody who clears away took it for abandoned between its making and its locking.
+            with suppress(OSError):
+                os.rmdir(path)
+            continue
         except OSError:
             return path, None
+        with suppress(OSError):  # a full disk: the folder may do without, and is told of by who writes to it
+            os.close(os.open(os.path.join(path, _MARKER), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return path, lock
 
 
 def _removed(path: str, lock: int | None) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    if lock is not None:
-        os.close(lock)
+    try:
+        _remove_all_but_marker(path)  # a kill in the midst of it leaves what the next one may remove
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_all_but_marker(path: str) -> None:
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != _MARKER:
+                os.unlink(entry.path)
 
 
 def _clear_abandoned(place: str) -> None:
     """Removes this user's folders whose processes are gone."""
     with os.scandir(place) as entries:
-        left = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        left = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
     for path in left:
         with suppress(OSError):
-            if os.lstat(path).st_uid == os.getuid():
+            if os.lstat(path).st_uid == os.getuid() and stat.S_ISREG(os.lstat(os.path.join(path, _MARKER)).st_mode):
                 _removed(path, _locked(path))
 
 

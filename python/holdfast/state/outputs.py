@@ -19,7 +19,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_frame, to_array
 from holdfast.state.casts import storage_type
 from holdfast.state.python_values import NotKept, arrow_of, from_python, keeper, refusal, shown
-from holdfast.state.sizes import rows_bytes
+from holdfast.state.sizes import row_bytes, rows_bytes
 
 #: Rows of up to this much are in no array more than it holds, whatever they become: what is refused of them is wrong.
 UNDIVIDED_BYTES = 64 << 20
@@ -120,13 +120,13 @@ class OutputRows:
             self._pieces.append(row)
             self._rows += 1
             if self._rows >= self._look_at_rows and self._grows:
-                self._look_at(row, 1)
+                self._look_at(rows_bytes(row))
             return
         if not len(piece) and not len(piece.columns):
             return  # made of an empty list: there was no row to say which columns there are
         self._rows += len(piece)
         if self._rows >= self._look_at_rows and len(piece):
-            self._look_at(piece, len(piece))
+            self._look_at(row_bytes(piece))
         if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:
@@ -134,12 +134,12 @@ class OutputRows:
             if self._keepers:  # a frame's copy shares the lists in its cells
                 self._convert()
 
-    def _look_at(self, piece: Any, rows: int) -> None:
+    def _look_at(self, bytes_each: float) -> None:
         """Takes the rows since the last look to be as large as those of this piece, and says when to look again."""
-        row_bytes = max(rows_bytes(piece) / rows, 1)
-        self._bytes += int(row_bytes * (self._rows - self._seen_rows))
+        bytes_each = max(bytes_each, 1)
+        self._bytes += int(bytes_each * (self._rows - self._seen_rows))
         self._seen_rows = self._rows
-        self._look_at_rows = self._rows + max(1, min(int(_BYTES_UNSEEN_MAX / row_bytes), _ROWS_UNSEEN_MAX))
+        self._look_at_rows = self._rows + max(1, min(int(_BYTES_UNSEEN_MAX / bytes_each), _ROWS_UNSEEN_MAX))
 
     def _convert(self) -> None:
         pieces, self._pieces = self._pieces, []

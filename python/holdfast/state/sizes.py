@@ -9,11 +9,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.arrow.arrays import decoded_bytes
 from holdfast.state.arrays import is_frame, is_series
 
+#: Where, of 0 to 1, the rows of a frame lie that are looked at for all of it: by the golden ratio, which is in step
+#: with no pattern in the rows.
+_SPREAD = np.arange(1, 17) * 0.6180339887498949 % 1
 _PLAIN = frozenset({str, bytes, bytearray, int, float, bool, type(None)})
 
 
@@ -24,6 +28,15 @@ def rows_bytes(piece: Any) -> int:
     if isinstance(piece, (pa.RecordBatch, pa.Table)):
         return sum(map(value_bytes, piece.columns))
     return sum(map(value_bytes, piece))
+
+
+def row_bytes(piece: Any) -> float:
+    """Of a row of a frame, a batch or a table, on average; where values are objects of Python, of a few of them."""
+    rows = len(piece)
+    if not is_frame(piece) or rows <= len(_SPREAD):
+        return rows_bytes(piece) / rows
+    some = (_SPREAD * rows).astype(np.int64)
+    return sum(_series_bytes(column, some) for _, column in piece.items()) / rows
 
 
 def value_bytes(value: Any) -> int:
@@ -51,16 +64,25 @@ def value_bytes(value: Any) -> int:
     return sys.getsizeof(value)
 
 
-def _series_bytes(column: Any) -> int:
-    """A column of pandas: by its values where they are Python's, each as often as it is there."""
+def _series_bytes(column: Any, some: npt.NDArray[np.int64] | None = None) -> int:
+    """A column of pandas: by its values where they are Python's, each as often as it is there; or by those at some rows
+    of a Series.
+    """
     dtype = column.dtype
     if hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow":
         return value_bytes(pa.array(column))
+    if not hasattr(dtype, "categories") and dtype.kind != "O":
+        return int(column.nbytes)
+    looked_at = column
+    if some is not None:
+        looked_at = (column.to_numpy() if isinstance(dtype, np.dtype) else column.array)[some]
     if hasattr(dtype, "categories"):
-        found, counts = np.unique(np.asarray(getattr(column, "cat", column).codes), return_counts=True)
+        found, counts = np.unique(np.asarray(getattr(looked_at, "cat", looked_at).codes), return_counts=True)
         sizes = [value_bytes(dtype.categories[code]) if code >= 0 else 0 for code in found.tolist()]
-        return int(np.dot(sizes, counts)) if sizes else 0
-    return sum(map(value_bytes, column)) if dtype.kind == "O" else int(column.nbytes)
+        size = int(np.dot(sizes, counts)) if sizes else 0
+    else:
+        size = sum(map(value_bytes, looked_at))
+    return size if some is None else size * len(column) // len(some)
 
 
 def _scalar_bytes(value: pa.Scalar) -> int:
