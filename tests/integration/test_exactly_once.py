@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from datetime import time
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from tests.faults.file_reading import listed, named
 from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
@@ -22,6 +24,8 @@ import holdfast as hf
 from holdfast.commit.record import CommitRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -210,6 +214,47 @@ def test_a_shuffle_has_as_many_tasks_in_a_replay_whatever_runs_it(
     assert output.rows().num_rows == 1000
     assert [record.partitions for record in output.records() if record.revision == 0] == [8, 8]
     assert spark.conf.get(ADAPTIVE, None) == own, "the session keeps its own"
+
+
+class StartingAnother(StreamingQueryListener):
+    """Starts a query when one starts that has a name."""
+
+    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+        self.start = start
+        self.started: list[StreamingQuery] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        if event.name is not None:
+            self.started.append(self.start())
+
+    def onQueryProgress(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def test_a_listener_may_start_a_query_when_another_one_starts(
+    output: Output, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's start() waits for listeners. Both starts waited for ever."""
+    output.stream.write(events(0))
+    second = hf.FileSink(str(tmp_path / "second"))
+    listener = StartingAnother(
+        lambda: output.start(output.stream.events(), second, checkpoint=tmp_path / "second-checkpoint")
+    )
+    spark.streams.addListener(listener)
+    try:
+        start = Thread(target=lambda: output.run(output.stream.events(), query_name="first"), daemon=True)
+        start.start()
+        start.join(120)
+        assert not start.is_alive()
+        (started,) = listener.started
+        started.awaitTermination()
+    finally:
+        spark.streams.removeListener(listener)
+    assert output.rows().num_rows == hf.FileSink.read(str(tmp_path / "second")).num_rows == 500
+    assert spark.conf.get("holdfast.starting", None) is None
 
 
 def check_chains(rows: pa.Table) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, warn_of_idle_tasks
+from holdfast.spark.sessions import arrow_rows_max, fixed_tasks, shuffle_partitions, warn_of_idle_tasks
 
 
 def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
@@ -85,3 +86,82 @@ def test_the_ballast_of_packed_rows_stays_small_beside_them() -> None:
     for rows, why in (("0", "no limit"), ("-1", "no limit"), ("100001", "at most 100000"), ("2147483647", "at most")):
         with pytest.raises(InvalidRequest, match=f"maxRecordsPerBatch is {rows}[,;] .*{why}.* Set it to 10000"):
             arrow_rows_max({setting: rows})
+
+
+class _Conf(dict[str, str]):
+    """A session's settings."""
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def unset(self, key: str) -> None:
+        self.pop(key, None)
+
+
+ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+
+
+@pytest.mark.parametrize("own", [None, "true", "false"])
+def test_a_query_that_a_listener_starts_as_another_one_starts_does_not_wait_for_it(own: str | None) -> None:
+    """Both waited for ever, and every later start with them."""
+    conf = _Conf({} if own is None else {ADAPTIVE: own})
+    before, found = dict(conf), []
+
+    def on_query_started() -> None:  # in a thread of its own; the first start returns when it has
+        with fixed_tasks(SimpleNamespace(conf=conf)):  # type: ignore[arg-type]
+            found.append(conf[ADAPTIVE])
+        found.append(conf[ADAPTIVE])
+
+    with fixed_tasks(SimpleNamespace(conf=conf)):  # type: ignore[arg-type]
+        listener = threading.Thread(target=on_query_started, daemon=True)
+        listener.start()
+        listener.join(10)
+        assert found == ["false", "false"], "the first one may not have its settings yet"
+    assert conf == before
+
+
+def test_of_starts_side_by_side_the_last_one_out_gives_the_session_its_own() -> None:
+    conf = _Conf({ADAPTIVE: "true"})
+    first, second, other = (fixed_tasks(SimpleNamespace(conf=conf)) for _ in range(3))  # type: ignore[arg-type]
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert conf[ADAPTIVE] == "false"
+    other.__enter__()
+    second.__exit__(None, None, None)
+    assert conf[ADAPTIVE] == "false"
+    other.__exit__(None, None, None)
+    assert conf == {ADAPTIVE: "true"}
+
+
+def test_a_start_that_fails_gives_the_session_its_own() -> None:
+    conf = _Conf({ADAPTIVE: "true"})
+    with pytest.raises(InvalidRequest), fixed_tasks(SimpleNamespace(conf=conf)):  # type: ignore[arg-type]
+        raise InvalidRequest("no query of that name")
+    assert conf == {ADAPTIVE: "true"}
+
+
+def test_what_somebody_sets_while_a_query_starts_stays() -> None:
+    conf = _Conf()
+    session: Any = SimpleNamespace(conf=conf)
+    with fixed_tasks(session):
+        conf.set(ADAPTIVE, "true")
+    assert conf == {ADAPTIVE: "true"}
+    conf.set(ADAPTIVE, "false")
+    with fixed_tasks(session):
+        conf.set(ADAPTIVE, "true")
+        with fixed_tasks(session):
+            assert conf[ADAPTIVE] == "false", "whoever set it when: no query is started with another one"
+    assert conf == {ADAPTIVE: "true"}
+    with fixed_tasks(session):
+        conf.clear()  # SQL's RESET
+    assert conf == {}
+
+
+def test_sessions_are_counted_each_by_itself() -> None:
+    one, other = _Conf({ADAPTIVE: "true"}), _Conf()
+    with fixed_tasks(SimpleNamespace(conf=one)):  # type: ignore[arg-type]
+        with fixed_tasks(SimpleNamespace(conf=other)):  # type: ignore[arg-type]
+            assert (one[ADAPTIVE], other[ADAPTIVE]) == ("false", "false")
+        assert other == {}
+    assert one == {ADAPTIVE: "true"}

@@ -6,6 +6,7 @@ A keyed operator is only functions that the server runs; what commits output, wa
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
@@ -19,8 +20,11 @@ from holdfast.errors import InvalidRequest
 
 #: Since Spark 4.1, by default true: how many tasks a shuffle of a query without state has goes by cores and sizes.
 _ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
-#: Of two queries that start side by side, one would take the other's setting for the session's own.
-_STARTING = threading.Lock()
+#: In a session in which queries start: how many, and its own value of the above, as JSON. Kept there, since one session
+#: of the JVM may have several objects here.
+_STARTING = "holdfast.starting"
+#: Held while these two are read and set; never while a query starts, for that waits for listeners, which may start one.
+_SETTING = threading.Lock()
 _LOGGER = logging.getLogger("holdfast.spark")
 #: Shuffle partitions for each core, past which a batch of few rows is mostly tasks of none.
 _PARTITIONS_MAX = 16
@@ -54,18 +58,36 @@ def spark_writes_changelogs(conf: Mapping[str, str]) -> bool:
 @contextmanager
 def fixed_tasks(session: SparkSession) -> Iterator[None]:
     """A query that is started within has the same tasks in each run of a batch, whatever runs it. A query takes its
-    settings when it starts; the session keeps its own.
+    settings when it starts; the session gets its own back from the last one that starts, unless somebody has set it
+    meanwhile. Any thread; also within each other.
     """
-    with _STARTING:
-        own = session.conf.get(_ADAPTIVE, None)
+    with _SETTING:
+        starting, own = json.loads(session.conf.get(_STARTING, "[0, null]") or "")
+        found = session.conf.get(_ADAPTIVE, None)
+        if starting == 0 or found != "false":
+            own = found
         session.conf.set(_ADAPTIVE, "false")
-        try:
-            yield
-        finally:
-            if own is None:
-                session.conf.unset(_ADAPTIVE)
-            else:
-                session.conf.set(_ADAPTIVE, own)
+        session.conf.set(_STARTING, json.dumps([starting + 1, own]))
+    try:
+        yield
+    finally:
+        with _SETTING:
+            _started(session)
+
+
+def _started(session: SparkSession) -> None:
+    """One query less starts."""
+    starting, own = json.loads(session.conf.get(_STARTING, "[1, null]") or "")  # none: SQL's RESET
+    if starting > 1:
+        session.conf.set(_STARTING, json.dumps([starting - 1, own]))
+        return
+    session.conf.unset(_STARTING)
+    if session.conf.get(_ADAPTIVE, None) != "false":
+        return
+    if own is None:
+        session.conf.unset(_ADAPTIVE)
+    else:
+        session.conf.set(_ADAPTIVE, own)
 
 
 def shuffle_partitions(found: str | None, where: str) -> int:
