@@ -98,6 +98,7 @@ class Maintenance:
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._passed_over: str | None = None  # the snapshot of a mark that is old, for which there is no (further) look
         self._back_off = BackOff(_RETRY_MS_MAX)
+        self._is_damaged = False  # what failed last met damage; to meet it again may take a download
         self._uploaded_ms = float("-inf")  # as ``elapsed_ms`` counts
         self._began_ms: dict[str, float] = {}  # when uploads of this process began, by manifest; as it counts too
         self._has_warned = False  # that an upload took too long
@@ -139,11 +140,13 @@ class Maintenance:
     def catch_up_now(self, task: Task) -> None:
         """Does in the caller's thread what the background did not get to: a fold past the hard limit, a snapshot that
         is late; and the first retention of a process, which may be gone before the background gets to it, as the
-        processes before it may have been. What fails is tried again at a later batch.
+        processes before it may have been. What fails is tried again at a later batch: a fold past the hard limit at the
+        next, but where something was damaged it waits as the others do.
         """
         handle, settings = task.handle, self._context.settings
         try:
-            if is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR):
+            is_past_limit = is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR)
+            if is_past_limit and (self._may_try or not self._is_damaged):
                 # Held or not: whoever holds it may be uploading for long,
                 # and a fold is right without it, if perhaps done twice.
                 with self._context.folder.maintenance_lock():
@@ -299,7 +302,7 @@ class Maintenance:
         parent = next(iter(self._bases.of(handle)), None)
         if parent is None and handle.start > 0:
             # Nothing here and the deltas do not go back to the beginning: as in a restore.
-            parent, _ = self._snapshots.restore(handle.snapshots[0])
+            parent = self._snapshots.restore_newest(handle)
         base = self._maker.fold(parent, handle)
         reach("after_fold")
         ms = context.clock.elapsed_ms() - started_ms
@@ -315,7 +318,8 @@ class Maintenance:
     def _failed(self, handle: Handle, error: HoldfastError) -> None:
         self._back_off.failed(self._context.clock.elapsed_ms())
         self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
-        if isinstance(error, Corrupt):
+        self._is_damaged = isinstance(error, Corrupt)
+        if self._is_damaged:
             try:
                 self._bases.discard_damaged(str(error))
             except HoldfastError as failure:  # of the local disk

@@ -250,6 +250,19 @@ class Snapshots:
                 )
             return read_base(context.folder.publish(work.path, ref.sequence, ref.version_id)), manifest.state_bytes
 
+    def restore_newest(self, handle: Handle) -> LocalBase:
+        """The newest snapshot that ``handle`` names and that is whole, as a local base; it names one at least.
+        Corrupt names what was missing or damaged in each, where none is.
+        """
+        damaged: list[str] = []
+        for ref in handle.snapshots:
+            try:
+                return self.restore(ref)[0]
+            except Corrupt as error:
+                self._context.logger.warning("%s: %s", handle.where, error)
+                damaged.append(str(error))
+        raise Corrupt(f"{handle.where}: every snapshot that it names is damaged:\n  " + "\n  ".join(damaged))
+
     def _shared(self, newest: SnapshotRef | None) -> tuple[set[str | None], str | None]:
         """Names of the files that need no upload, and the manifest that has them.
 
