@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
-from holdfast.checkpoint.lineage import may_name, next_handle
+from holdfast.checkpoint.lineage import is_young, may_name, next_handle
 from holdfast.checkpoint.names import delta_name, manifest_name, table_name
 from holdfast.checkpoint.retention import RetentionView, reason_to_delete, view_of
 from holdfast.storage import StoredFile
@@ -71,16 +71,17 @@ class History(RuleBasedStateMachine):
     def current(self) -> Handle | None:
         return self.committed[-1][1] if self.committed else None
 
-    def prepare(self) -> Attempt:
+    def prepare(self, elsewhere: bool = False) -> Attempt:
+        """``elsewhere``: on a machine that has no marks of snapshots."""
         parent = self.current
         sequence = (parent.sequence if parent else 0) + 1
         version_id = self.new_id()
         name = delta_name(sequence, version_id)
         self.storage.put(name, self.now_ms)
         snapshot = None
-        for pending in self.pending:
-            is_young = pending.created_ms >= self.now_ms - GRACE_MS // 2
-            if parent and is_young and may_name(parent, pending.ref, pending.diff_parent):
+        for pending in () if elsewhere else self.pending:
+            is_in_time = is_young(pending.created_ms, self.now_ms, GRACE_MS)
+            if parent and is_in_time and may_name(parent, pending.ref, pending.diff_parent):
                 snapshot = pending.ref
         first = Handle("op", 0, version_id, parent.version_id if parent else None, sequence, self.next_batch)
         handle = next_handle(parent, first, DeltaRef(sequence, version_id, 1, "0" * 16), snapshot, self.retained)
@@ -88,12 +89,12 @@ class History(RuleBasedStateMachine):
         self.attempts.append(attempt)
         return attempt
 
-    @rule(others=st.integers(0, 2))
-    def batch(self, others):
+    @rule(others=st.integers(0, 2), elsewhere=st.booleans())
+    def batch(self, others, elsewhere=False):
         """A batch of which Spark commits one attempt."""
         for _ in range(others):
             self.prepare()
-        attempt = self.prepare()
+        attempt = self.prepare(elsewhere)
         self.committed.append((self.next_batch, attempt.handle))
         self.next_batch += 1
 
@@ -107,7 +108,7 @@ class History(RuleBasedStateMachine):
         self.prepare()
 
     @precondition(lambda self: self.current is not None)
-    @rule(age=st.integers(0, 3), shares=st.booleans(), hours=st.sampled_from([0.0, 0.4]))
+    @rule(age=st.integers(0, 3), shares=st.booleans(), hours=st.sampled_from([0.0, 0.4, 0.6, 1.5]))
     def snapshot(self, age, shares, hours):
         """A background thread uploads the base of some version of the present lineage; it may take its time."""
         handle = self.current
@@ -118,6 +119,7 @@ class History(RuleBasedStateMachine):
         snapshot_id = self.new_id()
         tables = {table_name(snapshot_id, "new.sst")}
         diff_parent = handle.snapshots[0].name if shares and handle.snapshots else None
+        began_ms = self.now_ms
         for name in tables:
             self.storage.put(name, self.now_ms)
         if diff_parent:
@@ -127,7 +129,7 @@ class History(RuleBasedStateMachine):
         name = manifest_name(version.sequence, version.version_id, snapshot_id)
         self.storage.put(name, self.now_ms)
         ref = SnapshotRef(version.sequence, version.version_id, name, 1, "0" * 16, 1)
-        made = Snapshot(ref, diff_parent, frozenset(tables), self.now_ms)
+        made = Snapshot(ref, diff_parent, frozenset(tables), began_ms)
         self.storage.snapshots[name] = made
         self.pending.append(made)
 

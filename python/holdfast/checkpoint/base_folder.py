@@ -99,7 +99,10 @@ class LocalBase:
 
 @dataclass(frozen=True)
 class SnapshotMarker:
-    """SNAPSHOT.json: the snapshot that was made of a base, for the next handle to name."""
+    """SNAPSHOT.json: the snapshot that was made of a base, for the next handle to name.
+
+    ``created_ms``: when its upload began, before its first file was stored.
+    """
 
     ref: SnapshotRef
     diff_parent: str | None

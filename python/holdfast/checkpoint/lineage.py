@@ -73,6 +73,16 @@ def is_expired(superseded_batch: int, batch_id: int, retained_batches: int) -> b
     return superseded_batch - 1 < batch_id - 1 - retained_batches
 
 
+def is_young(created_ms: int, now_ms: int, grace_ms: int) -> bool:
+    """Whether a snapshot whose upload began at ``created_ms`` may still be named by its mark.
+
+    Its first file has that age in storage. Past half the grace time another host's retention may soon take it for a
+    stray; the other half is for the attempt that names it. A mark of a time to come was made before the clock was set
+    right, and may be of any age.
+    """
+    return now_ms - grace_ms // 2 <= created_ms <= now_ms
+
+
 def may_name(handle: Handle, snapshot: SnapshotRef, diff_parent: str | None) -> bool:
     """Whether the next handle after ``handle`` may name ``snapshot``.
 

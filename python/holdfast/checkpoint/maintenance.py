@@ -16,7 +16,7 @@ from holdfast.checkpoint.base_maker import BaseMaker
 from holdfast.checkpoint.claim_end import end_claim, is_claim_due
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
-from holdfast.checkpoint.lineage import may_name
+from holdfast.checkpoint.lineage import is_young, may_name
 from holdfast.checkpoint.local_bases import LocalBases
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.settings import HARD_LIMIT_FACTOR, CheckpointSettings
@@ -26,6 +26,7 @@ from holdfast.checkpoint.timeline import Timeline
 from holdfast.checkpoint.unused_folders import clear_unused
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
+from holdfast.units import format_duration
 
 # A snapshot that is due this many times over is made in the batch: the background does not get to it, as where each
 # batch has a process of its own.
@@ -33,6 +34,7 @@ _LATE_FACTOR = 2
 # An entry of the overlay takes a bit more than twice the bytes that are counted for it.
 _PENDING_PART = 4
 _RETRY_MS_MAX = 300_000
+_GRACE_SETTING = "spark.holdfast.stray.grace"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ class Maintenance:
         self._has_looked = False  # for snapshots that a process before this one left in storage
         self._passed_over: str | None = None  # the snapshot of a mark that is old, for which there is no (further) look
         self._back_off = BackOff(_RETRY_MS_MAX)
+        self._is_damaged = False  # what failed last met damage; to meet it again may take a download
         self._uploaded_ms = float("-inf")  # as ``elapsed_ms`` counts
+        self._began_ms: dict[str, float] = {}  # when uploads of this process began, by manifest; as it counts too
+        self._has_warned = False  # that an upload took too long
 
     def wanted(self, task: Task, base: LocalBase | None) -> bool:
         """Whether there is anything to do, as far as can be told without looking at the disk."""
@@ -115,7 +120,8 @@ class Maintenance:
         """A snapshot that the handle after ``handle`` may name: uploaded from this machine, or found in storage.
 
         There it is looked for where one is due: by the first batch of a process, and where another mark here is old
-        than the first that was. Once may be chance; then batches are so far apart that none is named in time.
+        than the first that was. Once may be chance; then batches are so far apart that none is named in time. And after
+        an upload of this process that took so long that its mark is old as it is made.
         """
         markers = self._markers(handle)
         young = self._young(markers)
@@ -134,11 +140,13 @@ class Maintenance:
     def catch_up_now(self, task: Task) -> None:
         """Does in the caller's thread what the background did not get to: a fold past the hard limit, a snapshot that
         is late; and the first retention of a process, which may be gone before the background gets to it, as the
-        processes before it may have been. What fails is tried again at a later batch.
+        processes before it may have been. What fails is tried again at a later batch: a fold past the hard limit at the
+        next, but where something was damaged it waits as the others do.
         """
         handle, settings = task.handle, self._context.settings
         try:
-            if is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR):
+            is_past_limit = is_fold_due(self._pending(handle), settings, HARD_LIMIT_FACTOR)
+            if is_past_limit and (self._may_try or not self._is_damaged):
                 # Held or not: whoever holds it may be uploading for long,
                 # and a fold is right without it, if perhaps done twice.
                 with self._context.folder.maintenance_lock():
@@ -191,13 +199,35 @@ class Maintenance:
         if pending and (needs_snapshot or self._is_memory_short(task) or is_fold_due(pending, context.settings)):
             self._fold(handle)
         if needs_snapshot:
-            self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
-            self._uploaded_ms = context.clock.elapsed_ms()
-            self._has_looked = True  # from here on, what is unnamed is its own
+            self._upload(handle)
         if self._is_retention_due:
             self._retain(task)
         # The newest delta stays, even where a base has it: the next process asks it which were before it.
         self._deltas.drop_copies(min(self._bases.discard_old(handle), handle.sequence - 1))
+
+    def _upload(self, handle: Handle) -> None:
+        clock = self._context.clock
+        began_ms = clock.elapsed_ms()
+        ref = self._snapshots.upload(self._bases.of(handle)[0], handle.snapshots[0] if handle.snapshots else None)
+        self._uploaded_ms = clock.elapsed_ms()
+        kept = {marker.ref.name for marker in self._markers(handle)}
+        self._began_ms = {name: ms for name, ms in self._began_ms.items() if name in kept} | {ref.name: began_ms}
+        took_ms, grace_ms = self._uploaded_ms - began_ms, self._context.settings.stray_grace_ms
+        is_late = took_ms > grace_ms // 2
+        # From here on, what is unnamed is its own. What is late by now storage is asked for: else each would be.
+        self._has_looked = not is_late
+        if is_late and not self._has_warned:
+            self._has_warned = True
+            self._context.logger.warning(
+                "%s: the upload of its snapshot took %.0f s, more than half of %s (%s): another host may take its "
+                "files for strays and delete them. It is named if they are all there; if not, it is uploaded again. "
+                "Set %s to more than twice as long as an upload takes",
+                handle.where,
+                took_ms / 1000,
+                _GRACE_SETTING,
+                format_duration(grace_ms),
+                _GRACE_SETTING,
+            )
 
     def _check_alone(self, handle: Handle) -> None:
         if self._timeline is not None:
@@ -213,9 +243,14 @@ class Maintenance:
         return [marker for marker in markers if may_name(handle, marker.ref, marker.diff_parent)]
 
     def _young(self, markers: list[SnapshotMarker]) -> SnapshotRef | None:
-        """Past half the grace time another host's retention may soon take a snapshot's files for strays."""
-        oldest_ms = self._context.clock.now_ms() - self._context.settings.stray_grace_ms // 2
-        return next((marker.ref for marker in markers if marker.created_ms >= oldest_ms), None)
+        """What is young by the clock of its mark, and of this process's own also by the one that never goes back."""
+        clock, grace_ms = self._context.clock, self._context.settings.stray_grace_ms
+        now_ms, oldest_ms = clock.now_ms(), clock.elapsed_ms() - grace_ms // 2
+        for marker in markers:
+            is_own_old = self._began_ms.get(marker.ref.name, oldest_ms) < oldest_ms
+            if is_young(marker.created_ms, now_ms, grace_ms) and not is_own_old:
+                return marker.ref
+        return None
 
     def _find_unnamed(self, handle: Handle) -> SnapshotRef | None:
         try:
@@ -241,7 +276,8 @@ class Maintenance:
     def _is_pausing(self, handle: Handle, pause_ms: int) -> bool:
         """Looks for marks in each batch: two folds later the marked base is gone.
 
-        By the clock that never goes back; a mark has the other one: what it says counts where it can be.
+        By the clock that never goes back; a mark has the other one, and the time when its upload began: what it says
+        counts where it can be.
         """
         clock = self._context.clock
         elapsed_ms, now_ms = clock.elapsed_ms(), clock.now_ms()
@@ -266,7 +302,7 @@ class Maintenance:
         parent = next(iter(self._bases.of(handle)), None)
         if parent is None and handle.start > 0:
             # Nothing here and the deltas do not go back to the beginning: as in a restore.
-            parent, _ = self._snapshots.restore(handle.snapshots[0])
+            parent = self._snapshots.restore_newest(handle)
         base = self._maker.fold(parent, handle)
         reach("after_fold")
         ms = context.clock.elapsed_ms() - started_ms
@@ -282,7 +318,8 @@ class Maintenance:
     def _failed(self, handle: Handle, error: HoldfastError) -> None:
         self._back_off.failed(self._context.clock.elapsed_ms())
         self._context.logger.warning("maintenance of %s failed and will be tried again: %s", handle.where, error)
-        if isinstance(error, Corrupt):
+        self._is_damaged = isinstance(error, Corrupt)
+        if self._is_damaged:
             try:
                 self._bases.discard_damaged(str(error))
             except HoldfastError as failure:  # of the local disk

@@ -208,12 +208,12 @@ class Restoring:
         return Live(store, handle, base), Recovery(way, bytes=fetched_bytes + read_bytes, deltas=len(refs))
 
     def newest_base(self, handle: Handle) -> LocalBase | None:
-        """The newest base on this machine that ``handle`` descends from; a snapshot is restored where there is none and
-        its deltas do not go back to the beginning. None: its deltas do.
+        """The newest base on this machine that ``handle`` descends from; where there is none and its deltas do not go
+        back to the beginning, the newest snapshot that is whole is restored. None: its deltas do.
         """
         base = next(iter(self._bases.of(handle)), None)
         if base is None and handle.start > 0:
-            base, _ = self._snapshots.restore(handle.snapshots[0])
+            base = self._snapshots.restore_newest(handle)
         return base
 
     def move_to(self, store: Store, base: LocalBase) -> None:

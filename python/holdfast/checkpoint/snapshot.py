@@ -1,8 +1,10 @@
 """Snapshots: a base's files in storage, and a manifest that names them with their checksums. Format:
 docs/formats/snapshot.md.
 
-Only files that the newest named snapshot does not have are uploaded. The manifest is written last: without it the
-uploaded files are strays. An upload that fails deletes its own; those of one that was killed retention removes.
+Only files that the newest named snapshot does not have, or has lost, are uploaded. The manifest is written last:
+without it the uploaded files are strays. An upload that fails deletes its own; those of one that was killed retention
+removes. So it does with those of one that takes longer than the grace time, if another host names a snapshot meanwhile:
+the mark of a snapshot has the time before its first file.
 """
 
 from __future__ import annotations
@@ -146,7 +148,8 @@ class Snapshots:
         Parameters
         ----------
         newest
-            The newest snapshot that the current handle names: files that it has are not uploaded again.
+            The newest snapshot that the current handle names: files that it has, and that storage lists, are not
+            uploaded again.
 
         Raises
         ------
@@ -173,8 +176,9 @@ class Snapshots:
             files=tuple(sorted((*kept, *new), key=lambda file: file.name)),
         )
         name = manifest_name(base.sequence, base.record.version_id, snapshot_id)
+        created_ms = context.clock.now_ms()  # before the first file: from then on its age in storage counts
         try:
-            ref = self._store(base, manifest, name, new)
+            ref = self._store(base, manifest, name, new, created_ms)
         except Exception:
             self._take_back(name, new)
             raise
@@ -189,7 +193,9 @@ class Snapshots:
         )
         return ref
 
-    def _store(self, base: LocalBase, manifest: Manifest, name: str, new: list[BaseFile]) -> SnapshotRef:
+    def _store(
+        self, base: LocalBase, manifest: Manifest, name: str, new: list[BaseFile], created_ms: int
+    ) -> SnapshotRef:
         context = self._context
         run_parallel([self._upload_job(base, file) for file in new], context.settings.transfer_threads)
         reach("before_manifest")
@@ -200,7 +206,7 @@ class Snapshots:
             base.sequence, base.record.version_id, name, len(text), checksum_of(text), manifest.state_bytes
         )
         with context.folder.errors(base.path):
-            SnapshotMarker(ref, manifest.diff_parent, context.clock.now_ms(), manifest.stored()).write(base.path)
+            SnapshotMarker(ref, manifest.diff_parent, created_ms, manifest.stored()).write(base.path)
         return ref
 
     def _take_back(self, manifest: str, files: list[BaseFile]) -> None:
@@ -244,15 +250,44 @@ class Snapshots:
                 )
             return read_base(context.folder.publish(work.path, ref.sequence, ref.version_id)), manifest.state_bytes
 
+    def restore_newest(self, handle: Handle) -> LocalBase:
+        """The newest snapshot that ``handle`` names and that is whole, as a local base; it names one at least.
+        Corrupt names what was missing or damaged in each, where none is.
+        """
+        damaged: list[str] = []
+        for ref in handle.snapshots:
+            try:
+                return self.restore(ref)[0]
+            except Corrupt as error:
+                self._context.logger.warning("%s: %s", handle.where, error)
+                damaged.append(str(error))
+        raise Corrupt(f"{handle.where}: every snapshot that it names is damaged:\n  " + "\n  ".join(damaged))
+
     def _shared(self, newest: SnapshotRef | None) -> tuple[set[str | None], str | None]:
-        """Names of the files that need no upload, and the manifest that has them."""
+        """Names of the files that need no upload, and the manifest that has them.
+
+        Of what it has only what storage lists in its size: a file that is lost would be missing in each later snapshot.
+        """
         if newest is None:
             return set(), None
+        context = self._context
         try:
-            return set(self.read_manifest(newest).stored().values()), newest.name
+            files = self.read_manifest(newest).files
         except Corrupt as error:
-            self._context.logger.warning("the next snapshot shares no files with the last, which is damaged: %s", error)
+            context.logger.warning("the next snapshot shares no files with the last, which is damaged: %s", error)
             return set(), None
+        folder = context.stored("")
+        listed = context.file_store.list(folder + "sst/")
+        sizes = {file.name[len(folder) :]: file.size_bytes for file in listed}
+        lost = [str(file.stored_as) for file in files if sizes.get(str(file.stored_as)) != file.size_bytes]
+        if lost:
+            context.logger.warning(
+                "snapshot %s in %s is damaged, missing or of another size: %s; the next has its own in their place",
+                newest.name,
+                context.file_store.uri,
+                ", ".join(lost),
+            )
+        return {file.stored_as for file in files} - set(lost), newest.name
 
     def _upload_job(self, base: LocalBase, file: BaseFile) -> Callable[[], None]:
         def upload() -> None:
