@@ -63,7 +63,7 @@ def progress(*latest: Any, end: str = "null") -> Any:
     sources = [
         SimpleNamespace(endOffset=end, latestOffset=one if isinstance(one, str) else json.dumps(one)) for one in latest
     ]
-    return SimpleNamespace(sources=sources, observedMetrics={}, batchId=3)
+    return SimpleNamespace(sources=sources, observedMetrics={}, batchId=3, runId="of-this-run")
 
 
 class Idle(StreamingQuery):
