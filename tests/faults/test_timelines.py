@@ -90,6 +90,15 @@ def world(tmp_path):
     return World(tmp_path)
 
 
+def make_newer(world, ms):
+    """All deltas that are there, by so much."""
+    for file in world.store.list(f"{PREFIX}/"):
+        if "/delta/" in file.name:
+            path = os.path.join(world.store.root, file.name)
+            changed_ns = os.stat(path).st_mtime_ns + ms * 1_000_000
+            os.utime(path, ns=(changed_ns, changed_ns))
+
+
 def assert_whole(*checkpoints):
     """Each finds all that its handle names in storage alone, and in it the right state."""
     for number, checkpoint in enumerate(checkpoints):
@@ -239,6 +248,31 @@ def test_a_slot_of_which_spark_has_no_handle_any_more_does_not_begin_with_nothin
     checkpoint.start(abandoned_runs=(first.run_id,)).batches(1)
 
 
+@pytest.mark.parametrize("seen_by", ["its note", "its deltas"])
+@pytest.mark.parametrize("ahead_ms", [0, 86_400_000])
+def test_an_original_that_lags_behind_the_batch_at_which_its_copy_began_again_is_seen(world, seen_by, ahead_ms):
+    """All that it makes is of batches before the copy's run. What was there before may seem to be of the future."""
+    limits = {"retained_batches": 100, "stray_grace_ms": 3_600_000}
+    original = Checkpoint(world)
+    original.start().batches(20)
+    copy = original.copy()
+    older = original.start(**limits, fold_deltas_max=50, snapshot_deltas_max=50)
+    older.batch()
+    copy.start(**limits).batches(4)
+    make_newer(world, ahead_ms)
+    newer = copy.start(**limits)
+    newer.batches(12)
+    if seen_by == "its deltas":
+        older.batches(2)
+    else:
+        with pytest.raises(Fenced, match=newer.run_id):
+            older.process.state.admit(original.driver.handle, original.driver.next_batch, look_again=True)
+    assert copy.driver.committed.start > original.driver.committed.sequence
+    with pytest.raises(Fenced, match=older.run_id):
+        newer.batches(12)
+    assert_whole(original, copy)
+
+
 # --- what is no copy goes on ------------------------------------------------------------------------------------------
 
 
@@ -355,6 +389,29 @@ def test_a_state_of_an_earlier_version_goes_on(world):
         )
     assert all(len(os.path.basename(f.name)) == 41 for f in world.store.list(f"{PREFIX}/runs/")), KEY_SCHEMA
     checkpoint.start().batches(20)
+    assert_whole(checkpoint)
+
+
+def test_a_predecessor_whose_files_are_of_the_future_is_no_other_timeline(world):
+    """The storage's clock was ahead, and was set right: each start was Fenced until it had passed those times."""
+    checkpoint = Checkpoint(world)
+    first = checkpoint.start()
+    for _ in range(6):
+        first.batches(3)
+        first.prepare()  # an attempt that fails
+    make_newer(world, 86_400_000)
+    for _ in range(3):
+        checkpoint.start().batches(25)
+    assert_whole(checkpoint)
+
+
+def test_deltas_that_are_mended_beside_the_query_are_no_other_timelines(world):
+    """They have new times, and the query was Fenced for its own predecessor's files."""
+    checkpoint = Checkpoint(world)
+    checkpoint.start(retained_batches=40).batches(30)
+    successor = checkpoint.start(retained_batches=40)
+    make_newer(world, 1000)
+    successor.batches(50)
     assert_whole(checkpoint)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint.delta_file import DeltaIdentity, identity_of
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.names import parse_version, run_digits
+from holdfast.checkpoint.names import delta_name, parse_version, run_digits
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, Fenced, Incompatible
@@ -240,38 +240,70 @@ class Timeline:
                 raise self._forgotten(one, made.batch_id, batch_id)
 
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
-        """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
+        """As :meth:`_foreign`, below what the handle lists.
 
         A process that outlived its query leaves one version a slot there, on the one that this run went on from or on
-        an older one, and no second one on top of it.
+        an older one, and no second one on top of it. Times alone make nobody another timeline: clocks are set right,
+        and what is mended is newer than it was. Ancestors are none, nor is a run whose newest one is made on an
+        ancestor: it failed there. Which batch they are of tells nothing: the original of a copy may lag far behind it.
         """
-        outlived_at_most = (self._admitted_at if self._admitted_at is not None else handle.sequence) + 1
         ignored = self._runs.own_digits | self._abandoned
-        by_run: dict[str, dict[int, Foreign]] = {}
-        for file in listed:
-            version = parse_version(file.name) if file.name.startswith("delta/") else None
-            if version is not None and version[0] <= handle.start and file.modified_ms > since_ms:
-                other = Foreign(*version, file.name)
-                if other.digits not in ignored:
-                    by_run.setdefault(other.digits, {})[other.sequence] = other
-        newest = [max(made.items())[1] for made in by_run.values()]
-        return [other for other in newest if len(by_run[other.digits]) > 1 or other.sequence > outlived_at_most]
+        others = [
+            other
+            for file in listed
+            if file.name.startswith("delta/")
+            and file.modified_ms > since_ms
+            and (version := parse_version(file.name)) is not None
+            and version[0] <= handle.start
+            and (other := Foreign(*version, file.name)).digits not in ignored
+        ]
+        outlived_at_most = (self._admitted_at if self._admitted_at is not None else handle.sequence) + 1
+        if not _more_than_outlived(others, outlived_at_most):
+            return []
+        versions = self._ancestors(handle, min(other.sequence for other in others) - 1)
+        others = [other for other in others if versions.get(other.sequence) != other.version_id]
+        suspects = _more_than_outlived(others, outlived_at_most)
+        failed = [
+            other
+            for other in suspects[:_READ_MAX]
+            if other.sequence <= outlived_at_most
+            and (made := self._identity_of(other)) is not None
+            and made.parent_id == versions.get(other.sequence - 1, "")
+        ]
+        return [other for other in suspects if other not in failed]
+
+    def _ancestors(self, handle: Handle, sequence: int) -> dict[int, str]:
+        """``handle.versions``, and those before them, down to ``sequence``: as far as stored deltas say what was before
+        each, which they do as long as retention leaves them.
+        """
+        versions = dict(handle.versions)
+        at = handle.deltas[0].sequence if handle.deltas else handle.sequence
+        while at > max(sequence, 1):
+            made = self._identity_of(Foreign(at, versions[at], delta_name(at, versions[at])))
+            if made is None or (made.sequence, made.version_id) != (at, versions[at]):
+                break
+            before = [(at - 1, made.parent_id), *((delta.sequence, delta.version_id) for delta in made.lineage or ())]
+            versions = {**dict(before), **versions}
+            at = min(before)[0]
+        return versions
 
     def _made_since(self, listed: Iterable[StoredFile], handle: Handle, registered_ms: int) -> list[Foreign]:
         """Deltas that other runs made after this one had registered. One alone may be of a process that outlived its
         query, or of the original of a copy: who can wait leaves it.
         """
         ignored = self._runs.own_digits | self._abandoned
-        versions = [
-            (*version, file.name)
+        others = [
+            other
             for file in listed
             if file.name.startswith("delta/")
             and registered_ms
             and file.modified_ms > registered_ms
             and (version := parse_version(file.name)) is not None
             and not handle.names(*version)
+            and (other := Foreign(*version, file.name)).digits not in ignored
         ]
-        return [other for version in versions if (other := Foreign(*version)).digits not in ignored]
+        versions = self._ancestors(handle, min((other.sequence for other in others), default=handle.sequence))
+        return [other for other in others if versions.get(other.sequence) != other.version_id]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
         made = self._identity_of(other)
@@ -341,6 +373,17 @@ class Timeline:
     def _ids(self, foreign: list[Foreign]) -> list[str]:
         runs = {other.digits: self._runs.by_digits(other.digits) for other in foreign}
         return [run.run_id if run else digits for digits, run in runs.items()]
+
+
+def _more_than_outlived(others: list[Foreign], outlived_at_most: int) -> list[Foreign]:
+    """Of each run that left more among ``others`` than a process does that outlived its query, the newest one; those of
+    the greatest sequences first.
+    """
+    by_run: dict[str, dict[int, Foreign]] = {}
+    for other in others:
+        by_run.setdefault(other.digits, {})[other.sequence] = other
+    left = [made for made in by_run.values() if len(made) > 1 or max(made) > outlived_at_most]
+    return sorted((max(made.items())[1] for made in left), key=lambda other: other.sequence, reverse=True)
 
 
 def _runs(run_ids: list[str]) -> str:
