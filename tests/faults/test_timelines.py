@@ -248,7 +248,7 @@ def test_a_slot_of_which_spark_has_no_handle_any_more_does_not_begin_with_nothin
     checkpoint.start(abandoned_runs=(first.run_id,)).batches(1)
 
 
-@pytest.mark.parametrize("seen_by", ["its note", "its deltas"])
+@pytest.mark.parametrize("seen_by", ["its note", "its note alone", "its deltas"])
 @pytest.mark.parametrize("ahead_ms", [0, 86_400_000])
 def test_an_original_that_lags_behind_the_batch_at_which_its_copy_began_again_is_seen(world, seen_by, ahead_ms):
     """All that it makes is of batches before the copy's run. What was there before may seem to be of the future."""
@@ -267,10 +267,13 @@ def test_an_original_that_lags_behind_the_batch_at_which_its_copy_began_again_is
     else:
         with pytest.raises(Fenced, match=newer.run_id):
             older.process.state.admit(original.driver.handle, original.driver.next_batch, look_again=True)
+    if seen_by == "its note alone":  # its version is gone, and known to be none of the copy's
+        [stored] = original.driver.stored(f"delta/*{original.driver.committed.version_id}*")
+        os.remove(stored)
     assert copy.driver.committed.start > original.driver.committed.sequence
     with pytest.raises(Fenced, match=older.run_id):
         newer.batches(12)
-    assert_whole(original, copy)
+    assert_whole(copy, *([original] if seen_by != "its note alone" else []))
 
 
 # --- what is no copy goes on ------------------------------------------------------------------------------------------
@@ -315,6 +318,26 @@ def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_no
     assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
     successor.batches(40)
     assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "it was on the way that the successor went"
+    checkpoint.start().batches(10)
+    assert_whole(checkpoint)
+
+
+@pytest.mark.parametrize("retained", [2, 100])
+@pytest.mark.parametrize("batches", [13, 40])
+def test_a_process_that_outlives_its_query_by_long_disturbs_nobody(world, retained, batches):
+    """It was fenced on a version that the successor's handle lists no longer, and its note stopped each start."""
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start(retained_batches=retained)
+    outlived.batches(11)
+    at_hand, batch_id = checkpoint.driver.handle, checkpoint.driver.next_batch
+    successor = checkpoint.start(retained_batches=retained)
+    successor.batches(batches)
+    assert at_hand.sequence < checkpoint.driver.committed.start
+    with pytest.raises(Fenced):
+        outlived.process.state.admit(at_hand, batch_id, look_again=True)
+    assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
+    successor.batches(20)
+    assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}.")
     checkpoint.start().batches(10)
     assert_whole(checkpoint)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from holdfast.checkpoint.delta_file import DeltaIdentity, identity_of
 from holdfast.checkpoint.handle import Handle, StoredHandle
 from holdfast.checkpoint.names import delta_name, parse_version, run_digits
-from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.runs import Alive, Runs
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, Fenced, Incompatible
 from holdfast.storage import StoredFile
@@ -108,17 +108,11 @@ class Timeline:
         earlier one goes on.
         """
         self._runs.check_newest()
-        versions = handle.versions if handle else {}
         notes = self._runs.alive(self._context.slot)
-        settled = [
-            note
-            for note in notes
-            if versions.get(note.sequence) == note.version_id or run_digits(note.run_id) in self._abandoned
-        ]
-        self._runs.forget_alive(settled)
-        alive = sorted({note.run_id for note in notes if note not in settled})
+        alive = self._unsettled(handle, notes)
+        self._runs.forget_alive([note for note in notes if note not in alive])
         if alive:
-            self._fence(handle, alive)
+            self._fence(handle, sorted({note.run_id for note in alive}))
 
     def check_listed(self, handle: Handle, listed: Iterable[StoredFile]) -> None:
         """Before anything of ``listed``, the slot's files, is deleted: Fenced when they show that an earlier run goes
@@ -141,14 +135,35 @@ class Timeline:
         """
         listed = list(listed)
         later = [run_id for run_id in self._runs.later() if run_digits(run_id) not in self._abandoned]
-        alive = [
-            note.run_id
-            for note in self._runs.alive(self._context.slot)
-            if handle.versions.get(note.sequence) != note.version_id and run_digits(note.run_id) not in self._abandoned
-        ]
+        alive = [note.run_id for note in self._unsettled(handle, self._runs.alive(self._context.slot))]
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         foreign += self._made_since(listed, handle, self._runs.registered_ms)
         return sorted({*later, *alive, *self._ids(foreign)})
+
+    def _unsettled(self, handle: Handle | None, notes: list[Alive]) -> list[Alive]:
+        """Those of runs that may go on: they are not given up, and have a version that is no ancestor of ``handle``'s.
+
+        Nor does one go on whose version retention has taken already, below all whose ancestors can be told: it has
+        outlived its query by long, or is a copy that slept for so long that nothing here is left of what it needs.
+        """
+        notes = [note for note in notes if run_digits(note.run_id) not in self._abandoned]
+        if handle is None or not notes:
+            return notes
+        versions = self._ancestors(handle, min(note.sequence for note in notes))
+        return [
+            note
+            for note in notes
+            if versions.get(note.sequence) != note.version_id
+            and (
+                note.sequence in versions
+                or note.sequence > handle.floor
+                or self._is_stored(delta_name(note.sequence, note.version_id))
+            )
+        ]
+
+    def _is_stored(self, name: str) -> bool:
+        name = self._context.stored(name)
+        return any(file.name == name for file in self._context.file_store.list(name))
 
     def _fence(self, handle: Handle | None, others: list[str]) -> None:
         """This run is the newer one of two that live; it cannot know which is meant to."""
