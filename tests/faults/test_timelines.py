@@ -44,20 +44,20 @@ class Checkpoint:
         twin.history, twin.universe = list(self.driver.history), self.driver.universe
         return Checkpoint(self.world, twin)
 
-    def start(self, **settings):
-        return Run(self, replace(SETTINGS, **settings))
+    def start(self, *, tells_batch=True, **settings):
+        return Run(self, replace(SETTINGS, **settings), tells_batch)
 
 
 class Run:
     """One run of a query over one checkpoint, with one process."""
 
-    def __init__(self, checkpoint, settings):
+    def __init__(self, checkpoint, settings, tells_batch=True):
         world = checkpoint.world
         self.driver = checkpoint.driver
         self.world = world
         self.run_id = f"00000000-0000-4000-8000-{next(world.runs):012d}"
         self.runs = Runs(world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
-        self.runs.register()
+        self.runs.register(checkpoint.driver.next_batch if tells_batch else None)
         self.process = self.driver.process(local=f"local-{self.run_id}", runs=self.runs, settings=settings)
         self.generator = random.Random(self.run_id)
 
@@ -270,10 +270,40 @@ def test_an_original_that_lags_behind_the_batch_at_which_its_copy_began_again_is
     if seen_by == "its note alone":  # its version is gone, and known to be none of the copy's
         [stored] = original.driver.stored(f"delta/*{original.driver.committed.version_id}*")
         os.remove(stored)
+        newer = copy.start(**{**limits, "retained_batches": 2})  # needs nothing so far back
     assert copy.driver.committed.start > original.driver.committed.sequence
     with pytest.raises(Fenced, match=older.run_id):
         newer.batches(12)
     assert_whole(copy, *([original] if seen_by != "its note alone" else []))
+
+
+def test_a_batch_that_a_run_without_a_number_of_it_ran_again_may_be_committed(world):
+    """An earlier Holdfast registered the run after it: told is what may have been, and what helps."""
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    first = checkpoint.start()
+    first.prepare()
+    checkpoint.start(tells_batch=False)
+    checkpoint.driver.next_batch = 6
+    with pytest.raises(Incompatible, match=f"(?s)batch 5 failed in that run.*abandonedRuns={first.run_id}"):
+        checkpoint.start().batch()
+    checkpoint.start(abandoned_runs=(first.run_id,)).batches(20)
+    assert_whole(checkpoint)
+
+
+@pytest.mark.parametrize("begun", [(6, 5), (4,)])
+def test_a_slots_first_version_of_a_batch_that_may_be_committed_is_not_passed_over(world, begun):
+    """A run began after that batch, and one of a copy that lags at it; or of one that lags behind it."""
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    first = checkpoint.start()
+    first.prepare()
+    for batch_id in begun:
+        checkpoint.driver.next_batch = batch_id
+        again = checkpoint.start()
+    checkpoint.driver.next_batch = 6
+    with pytest.raises(Incompatible, match=f"abandonedRuns={first.run_id}"):
+        again.batch()
 
 
 # --- what is no copy goes on ------------------------------------------------------------------------------------------
@@ -332,7 +362,7 @@ def test_a_process_that_outlives_its_query_by_long_disturbs_nobody(world, retain
     at_hand, batch_id = checkpoint.driver.handle, checkpoint.driver.next_batch
     successor = checkpoint.start(retained_batches=retained)
     successor.batches(batches)
-    assert at_hand.sequence < checkpoint.driver.committed.start
+    assert at_hand is not None and at_hand.sequence < checkpoint.driver.committed.start
     with pytest.raises(Fenced):
         outlived.process.state.admit(at_hand, batch_id, look_again=True)
     assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
@@ -350,6 +380,21 @@ def test_a_slot_whose_first_batch_was_killed_goes_on(world):
     run = checkpoint.start()
     run.prepare()
     run.batches(30)
+    assert_whole(checkpoint)
+
+
+def test_a_slot_that_has_no_rows_when_its_first_batch_runs_again_begins_later(world):
+    """What made the batch fail was taken out of the input, and all rows of the slot with it. Its next rows were
+    refused, as if that version had been committed.
+    """
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    checkpoint.start().prepare()
+    checkpoint.start().prepare()  # tried again, and failed again
+    again = checkpoint.start()
+    checkpoint.driver.next_batch = 9
+    again.batches(10)
+    checkpoint.start().batches(20)
     assert_whole(checkpoint)
 
 

@@ -240,7 +240,8 @@ class Timeline:
 
     def _check_never_begun(self, listed: Iterable[StoredFile], batch_id: int) -> None:
         """Of a slot of which Spark has no handle. One that another run made a version of, in a batch before this one,
-        has had a handle: Spark has committed that batch since, or this one would not run.
+        has had a handle: Spark has committed that batch since, or this one would not run. Unless the run after it ran
+        the batch once more, and the slot had no rows in it then: what had failed was taken out of the input.
         """
         ignored = self._runs.own_digits | self._abandoned
         firsts = [
@@ -251,7 +252,7 @@ class Timeline:
         others = sorted(((ms, one) for ms, one in firsts if one.digits not in ignored), key=lambda entry: -entry[0])
         for _, one in others[:_READ_MAX]:
             made = self._identity_of(one)
-            if made is not None and made.batch_id < batch_id:
+            if made is not None and made.batch_id < batch_id and not self._runs.ran_again(one.digits, made.batch_id):
                 raise self._forgotten(one, made.batch_id, batch_id)
 
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
@@ -361,9 +362,10 @@ class Timeline:
             f"{batch_id} begins, but batch {made_in}, which is committed since, made one, by {_runs(runs)}, in "
             f"{context.file_store.uri}/{context.prefix}. Spark knows operators by their place in the query: it has the "
             f"state of this one elsewhere if they changed places (as a.union(b) and b.union(a)), and none if its "
-            f"checkpoint was changed. Nothing was changed here. Put the operators back in the order that they had, or "
-            f"Spark's checkpoint; or, to give up for good what was made, set {SETTING}={','.join(runs)} "
-            f"(docs/guide/recovery.md)"
+            f"checkpoint was changed, or if batch {made_in} failed in that run and was run again without rows of this "
+            f"slot. Nothing was changed here. Put the operators back in the order that they had, or Spark's "
+            f"checkpoint; or, where the batch failed, or to give up for good what was made, set "
+            f"{SETTING}={','.join(runs)} (docs/guide/recovery.md)"
         )
 
     def _nothing_there(self, handle: StoredHandle) -> Incompatible:
