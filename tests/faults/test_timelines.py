@@ -44,20 +44,20 @@ class Checkpoint:
         twin.history, twin.universe = list(self.driver.history), self.driver.universe
         return Checkpoint(self.world, twin)
 
-    def start(self, **settings):
-        return Run(self, replace(SETTINGS, **settings))
+    def start(self, *, tells_batch=True, **settings):
+        return Run(self, replace(SETTINGS, **settings), tells_batch)
 
 
 class Run:
     """One run of a query over one checkpoint, with one process."""
 
-    def __init__(self, checkpoint, settings):
+    def __init__(self, checkpoint, settings, tells_batch=True):
         world = checkpoint.world
         self.driver = checkpoint.driver
         self.world = world
         self.run_id = f"00000000-0000-4000-8000-{next(world.runs):012d}"
         self.runs = Runs(world.store, PREFIX, "sums", self.run_id, f"of {self.run_id}")
-        self.runs.register()
+        self.runs.register(checkpoint.driver.next_batch if tells_batch else None)
         self.process = self.driver.process(local=f"local-{self.run_id}", runs=self.runs, settings=settings)
         self.generator = random.Random(self.run_id)
 
@@ -88,6 +88,15 @@ class Run:
 @pytest.fixture
 def world(tmp_path):
     return World(tmp_path)
+
+
+def make_newer(world, ms):
+    """All deltas that are there, by so much."""
+    for file in world.store.list(f"{PREFIX}/"):
+        if "/delta/" in file.name:
+            path = os.path.join(world.store.root, file.name)
+            changed_ns = os.stat(path).st_mtime_ns + ms * 1_000_000
+            os.utime(path, ns=(changed_ns, changed_ns))
 
 
 def assert_whole(*checkpoints):
@@ -239,6 +248,64 @@ def test_a_slot_of_which_spark_has_no_handle_any_more_does_not_begin_with_nothin
     checkpoint.start(abandoned_runs=(first.run_id,)).batches(1)
 
 
+@pytest.mark.parametrize("seen_by", ["its note", "its note alone", "its deltas"])
+@pytest.mark.parametrize("ahead_ms", [0, 86_400_000])
+def test_an_original_that_lags_behind_the_batch_at_which_its_copy_began_again_is_seen(world, seen_by, ahead_ms):
+    """All that it makes is of batches before the copy's run. What was there before may seem to be of the future."""
+    limits = {"retained_batches": 100, "stray_grace_ms": 3_600_000}
+    original = Checkpoint(world)
+    original.start().batches(20)
+    copy = original.copy()
+    older = original.start(**limits, fold_deltas_max=50, snapshot_deltas_max=50)
+    older.batch()
+    copy.start(**limits).batches(4)
+    make_newer(world, ahead_ms)
+    newer = copy.start(**limits)
+    newer.batches(12)
+    if seen_by == "its deltas":
+        older.batches(2)
+    else:
+        with pytest.raises(Fenced, match=newer.run_id):
+            older.process.state.admit(original.driver.handle, original.driver.next_batch, look_again=True)
+    if seen_by == "its note alone":  # its version is gone, and known to be none of the copy's
+        [stored] = original.driver.stored(f"delta/*{original.driver.committed.version_id}*")
+        os.remove(stored)
+        newer = copy.start(**{**limits, "retained_batches": 2})  # needs nothing so far back
+    assert copy.driver.committed.start > original.driver.committed.sequence
+    with pytest.raises(Fenced, match=older.run_id):
+        newer.batches(12)
+    assert_whole(copy, *([original] if seen_by != "its note alone" else []))
+
+
+def test_a_batch_that_a_run_without_a_number_of_it_ran_again_may_be_committed(world):
+    """An earlier Holdfast registered the run after it: told is what may have been, and what helps."""
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    first = checkpoint.start()
+    first.prepare()
+    checkpoint.start(tells_batch=False)
+    checkpoint.driver.next_batch = 6
+    with pytest.raises(Incompatible, match=f"(?s)batch 5 failed in that run.*abandonedRuns={first.run_id}"):
+        checkpoint.start().batch()
+    checkpoint.start(abandoned_runs=(first.run_id,)).batches(20)
+    assert_whole(checkpoint)
+
+
+@pytest.mark.parametrize("begun", [(6, 5), (4,)])
+def test_a_slots_first_version_of_a_batch_that_may_be_committed_is_not_passed_over(world, begun):
+    """A run began after that batch, and one of a copy that lags at it; or of one that lags behind it."""
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    first = checkpoint.start()
+    first.prepare()
+    for batch_id in begun:
+        checkpoint.driver.next_batch = batch_id
+        again = checkpoint.start()
+    checkpoint.driver.next_batch = 6
+    with pytest.raises(Incompatible, match=f"abandonedRuns={first.run_id}"):
+        again.batch()
+
+
 # --- what is no copy goes on ------------------------------------------------------------------------------------------
 
 
@@ -285,6 +352,26 @@ def test_tasks_that_outlive_their_driver_and_begin_after_the_next_one_disturb_no
     assert_whole(checkpoint)
 
 
+@pytest.mark.parametrize("retained", [2, 100])
+@pytest.mark.parametrize("batches", [13, 40])
+def test_a_process_that_outlives_its_query_by_long_disturbs_nobody(world, retained, batches):
+    """It was fenced on a version that the successor's handle lists no longer, and its note stopped each start."""
+    checkpoint = Checkpoint(world)
+    outlived = checkpoint.start(retained_batches=retained)
+    outlived.batches(11)
+    at_hand, batch_id = checkpoint.driver.handle, checkpoint.driver.next_batch
+    successor = checkpoint.start(retained_batches=retained)
+    successor.batches(batches)
+    assert at_hand is not None and at_hand.sequence < checkpoint.driver.committed.start
+    with pytest.raises(Fenced):
+        outlived.process.state.admit(at_hand, batch_id, look_again=True)
+    assert world.store.list(f"{PREFIX}/runs/{outlived.run_id}."), "its query may live"
+    successor.batches(20)
+    assert not world.store.list(f"{PREFIX}/runs/{outlived.run_id}.")
+    checkpoint.start().batches(10)
+    assert_whole(checkpoint)
+
+
 def test_a_slot_whose_first_batch_was_killed_goes_on(world):
     """Its version is of the batch that runs again; of a copy that was not committed, in the run that goes on."""
     checkpoint = Checkpoint(world)
@@ -293,6 +380,21 @@ def test_a_slot_whose_first_batch_was_killed_goes_on(world):
     run = checkpoint.start()
     run.prepare()
     run.batches(30)
+    assert_whole(checkpoint)
+
+
+def test_a_slot_that_has_no_rows_when_its_first_batch_runs_again_begins_later(world):
+    """What made the batch fail was taken out of the input, and all rows of the slot with it. Its next rows were
+    refused, as if that version had been committed.
+    """
+    checkpoint = Checkpoint(world)
+    checkpoint.driver.next_batch = 5
+    checkpoint.start().prepare()
+    checkpoint.start().prepare()  # tried again, and failed again
+    again = checkpoint.start()
+    checkpoint.driver.next_batch = 9
+    again.batches(10)
+    checkpoint.start().batches(20)
     assert_whole(checkpoint)
 
 
@@ -355,6 +457,29 @@ def test_a_state_of_an_earlier_version_goes_on(world):
         )
     assert all(len(os.path.basename(f.name)) == 41 for f in world.store.list(f"{PREFIX}/runs/")), KEY_SCHEMA
     checkpoint.start().batches(20)
+    assert_whole(checkpoint)
+
+
+def test_a_predecessor_whose_files_are_of_the_future_is_no_other_timeline(world):
+    """The storage's clock was ahead, and was set right: each start was Fenced until it had passed those times."""
+    checkpoint = Checkpoint(world)
+    first = checkpoint.start()
+    for _ in range(6):
+        first.batches(3)
+        first.prepare()  # an attempt that fails
+    make_newer(world, 86_400_000)
+    for _ in range(3):
+        checkpoint.start().batches(25)
+    assert_whole(checkpoint)
+
+
+def test_deltas_that_are_mended_beside_the_query_are_no_other_timelines(world):
+    """They have new times, and the query was Fenced for its own predecessor's files."""
+    checkpoint = Checkpoint(world)
+    checkpoint.start(retained_batches=40).batches(30)
+    successor = checkpoint.start(retained_batches=40)
+    make_newer(world, 1000)
+    successor.batches(50)
     assert_whole(checkpoint)
 
 

@@ -16,6 +16,7 @@ from holdfast import _core
 from holdfast.checkpoint import (
     Handle,
     OperatorRecord,
+    Runs,
     SavepointOrigin,
     SnapshotRef,
     StateRecord,
@@ -37,11 +38,12 @@ from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, evolved
 from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry
 from holdfast.checkpoint.generation import Opening, begin_together
 from holdfast.checkpoint.handle import DeltaRef, Superseded
+from holdfast.checkpoint.names import run_digits
 from holdfast.checkpoint.snapshot import Manifest
 from holdfast.checkpoint.state_log import newest_states
 from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.checkpoint.value_schemas import core_schemas, plain_schema
-from holdfast.errors import Incompatible
+from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.storage import LocalFileStore
 
 FOLDER = Path(__file__).parent
@@ -316,6 +318,20 @@ def test_log_of_ttls(tmp_path):
     assert (declared_ttls(store, "q/op", 17), declared_ttls(store, "q/op", 16)) == (TTLS, None)
     note_ttls(written, "q/op", TTLS)
     assert written.get("q/op/ttls/00001.json") == golden("ttls_v1.json")
+
+
+@pytest.mark.parametrize(("name", "first_batch"), [("run_v1.json", None), ("run_first_batch_v1.json", 17)])
+def test_document_of_a_run(tmp_path, name, first_batch):
+    store, written = LocalFileStore(str(tmp_path / "read")), LocalFileStore(str(tmp_path / "written"))
+    store.put("q/op/runs/000000000001-run.json", golden(name))
+    later = Runs(store, "q/op", "op", "later", "other")
+    Runs(store, "q/op", "op", "run", "instance").register()
+    later.register(18)
+    assert later.ran_again(run_digits("run"), 18)
+    with pytest.raises(InvalidRequest, match="two operators of one query"):
+        Runs(store, "q/op", "op", "run", "another").register()
+    Runs(written, "q/op", "op", "run", "instance").register(first_batch)
+    assert written.get("q/op/runs/000000000001-run.json") == golden(name)
 
 
 def test_operator_record_that_begins_as_of_a_batch_in_which_states_had_ttls():

@@ -139,6 +139,17 @@ def test_from_the_side_of_the_copy_nothing_goes_while_the_original_goes_on(query
     query.assert_right()
 
 
+def test_mended_deltas_of_an_earlier_run_are_no_other_querys(query: SlotCheckpoint) -> None:
+    """They are younger than the run, and everything was kept for the run that made them."""
+    query.start()
+    for path in (query.slot / "delta").iterdir():
+        os.utime(path)
+    query.batches(1)
+    age(query.folder / "store")
+    assert f"sst/{'f' * 32}-000009.sst" in gc(query, apply=True)
+    query.assert_right()
+
+
 def test_while_a_later_run_has_committed_nothing_nothing_goes(query: SlotCheckpoint) -> None:
     run = Runs(query.driver.store, f"{QUERY}/{OPERATOR}", OPERATOR, "later", "later")
     run.register()

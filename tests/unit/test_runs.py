@@ -7,7 +7,9 @@ import os
 import pytest
 
 from holdfast.checkpoint import Runs
+from holdfast.checkpoint.names import run_digits
 from holdfast.errors import Fenced, InvalidRequest
+from holdfast.sealed import seal
 from holdfast.storage import LocalFileStore, run_parallel
 
 A, B = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
@@ -96,3 +98,21 @@ def test_a_run_that_spark_hides_in_some_batches_knows_its_other_name(store):
     stranger = runs_of(store, B)
     stranger.register()
     assert stranger.own_digits.isdisjoint(told.own_digits)
+
+
+def test_a_run_is_told_by_its_next_whether_a_batch_ran_again(store):
+    """Not by the same run's other name, nor where the document of the next does not say, or is damaged."""
+    made, hidden = runs_of(store, Runs.of_instance("i"), "i"), runs_of(store, A, "i")
+    made.register(5)
+    hidden.register(5)
+    digits = run_digits(made.run_id)
+    assert not hidden.ran_again(digits, 5)
+    later = runs_of(store, B)
+    later.register(5)
+    assert later.ran_again(digits, 5) and not later.ran_again(digits, 6) and not later.ran_again(digits, 4)
+    assert not later.ran_again(run_digits(B), 5) and not later.ran_again("f" * 16, 5)
+    name = f"query/totals/runs/000000000003-{B}.json"
+    for text in (seal("holdfast.run", 1, {"operator": "totals", "instance": "j"}).encode(), b"torn"):
+        store.delete([name])
+        store.put(name, text)
+        assert not later.ran_again(digits, 5)

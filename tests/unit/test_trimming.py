@@ -20,6 +20,7 @@ from tests.checkpoint_driver import SMALL, Process, SlotDriver
 import holdfast as hf
 from holdfast.checkpoint import OperatorRecord
 from holdfast.errors import Fenced
+from holdfast.sealed import unseal
 from holdfast.settings import Settings
 from holdfast.spark import slots as slot_side
 from holdfast.spark import worker
@@ -189,3 +190,12 @@ def test_a_worker_that_is_used_by_run_after_run_forgets_the_oldest(
     # One that was forgotten is compared, and registered, as in a new process: newer runs have come since.
     with pytest.raises(Fenced, match="run run-3 began after this one, run-1"):
         operator(1)
+
+
+def test_a_run_is_registered_with_the_batch_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A later run tells by it which batch was not committed."""
+    monkeypatch.setattr(worker, "_operators", worker._operators.__class__())
+    live = operator_of_run(str(tmp_path), 0)
+    [file] = live.file_store.list(f"{live.prefix}/runs/")
+    text = live.file_store.get(file.name)
+    assert text is not None and unseal(text, "holdfast.run", 1, file.name)["first_batch"] == 0

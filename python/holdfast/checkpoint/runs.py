@@ -10,14 +10,16 @@ version that its checkpoint has. One object for each operator and run in a proce
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.checkpoint.names import alive_name, parse_alive, parse_run, run_digits, run_name
-from holdfast.errors import Fenced, InvalidRequest, Unavailable
+from holdfast.errors import Corrupt, Fenced, Incompatible, InvalidRequest, Unavailable
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
 FORMAT = "holdfast.run"
 VERSION = 1
+_FIRST_BATCH = "first_batch"
 #: Runs that are remembered. A query that starts anew each five minutes has 288 a day.
 _KEPT = 300
 
@@ -99,8 +101,31 @@ class Runs:
         """The run whose versions have names that begin with ``digits``; None when it is forgotten."""
         return next((run for run in self._known if run_digits(run.run_id) == digits), None)
 
-    def register(self) -> None:
+    def ran_again(self, digits: str, batch_id: int) -> bool:
+        """Whether the run that came next after the one of ``digits`` began with batch ``batch_id``: Spark had not
+        committed it. One that began before it is of an older checkpoint. False where that is not known, as of runs that
+        an earlier Holdfast registered.
+        """
+        made = self.by_digits(digits)
+        if made is None or not made.number:
+            return False
+        try:
+            instance = self._document_of(made).get("instance")
+            for run in self._known:
+                document = self._document_of(run) if run.number > made.number else {}
+                if document and document.get("instance") != instance:  # else the same run, by its other name
+                    return document.get(_FIRST_BATCH) == batch_id
+        except (Corrupt, Incompatible):
+            pass
+        return False
+
+    def register(self, first_batch: int | None = None) -> None:
         """Registers the run, if no process of it has.
+
+        Parameters
+        ----------
+        first_batch
+            The batch at hand, which is the run's first; None: it is not told.
 
         Raises
         ------
@@ -115,7 +140,10 @@ class Runs:
             if mine:
                 break
             number = max((run.number for run in self._known), default=0) + 1
-            text = seal(FORMAT, VERSION, {"operator": self._operator, "instance": self._instance}).encode()
+            fields: dict[str, Any] = {"operator": self._operator, "instance": self._instance}
+            if first_batch is not None:
+                fields[_FIRST_BATCH] = first_batch
+            text = seal(FORMAT, VERSION, fields).encode()
             # Not created: another process of this run was first, and the next list has it.
             if self._store.create_if_absent(f"{self._prefix}/{run_name(number, self.run_id)}", text):
                 self._forget_oldest()
@@ -182,13 +210,17 @@ class Runs:
             raise self.fenced
 
     def _instance_of(self, run: Run) -> str | None:
+        instance = self._document_of(run).get("instance")
+        return None if instance is None else str(instance)
+
+    def _document_of(self, run: Run) -> dict[str, Any]:
+        """Empty where it was deleted meanwhile: it is forgotten."""
         data = self._store.get(run.name)
         if data is None:
             if run.run_id == self.run_id:
                 raise Unavailable(f"{run.name} in {self._store.uri} exists but cannot be read; try again")
-            return None
-        instance = unseal(data, FORMAT, VERSION, f"{run.name} in {self._store.uri}").get("instance")
-        return None if instance is None else str(instance)
+            return {}
+        return unseal(data, FORMAT, VERSION, f"{run.name} in {self._store.uri}")
 
     def _list(self) -> list[Run]:
         """All that are remembered, oldest first."""

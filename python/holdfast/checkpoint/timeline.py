@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint.delta_file import DeltaIdentity, identity_of
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.names import parse_version, run_digits
-from holdfast.checkpoint.runs import Runs
+from holdfast.checkpoint.names import delta_name, parse_version, run_digits
+from holdfast.checkpoint.runs import Alive, Runs
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, Fenced, Incompatible
 from holdfast.storage import StoredFile
@@ -108,17 +108,11 @@ class Timeline:
         earlier one goes on.
         """
         self._runs.check_newest()
-        versions = handle.versions if handle else {}
         notes = self._runs.alive(self._context.slot)
-        settled = [
-            note
-            for note in notes
-            if versions.get(note.sequence) == note.version_id or run_digits(note.run_id) in self._abandoned
-        ]
-        self._runs.forget_alive(settled)
-        alive = sorted({note.run_id for note in notes if note not in settled})
+        alive = self._unsettled(handle, notes)
+        self._runs.forget_alive([note for note in notes if note not in alive])
         if alive:
-            self._fence(handle, alive)
+            self._fence(handle, sorted({note.run_id for note in alive}))
 
     def check_listed(self, handle: Handle, listed: Iterable[StoredFile]) -> None:
         """Before anything of ``listed``, the slot's files, is deleted: Fenced when they show that an earlier run goes
@@ -141,14 +135,35 @@ class Timeline:
         """
         listed = list(listed)
         later = [run_id for run_id in self._runs.later() if run_digits(run_id) not in self._abandoned]
-        alive = [
-            note.run_id
-            for note in self._runs.alive(self._context.slot)
-            if handle.versions.get(note.sequence) != note.version_id and run_digits(note.run_id) not in self._abandoned
-        ]
+        alive = [note.run_id for note in self._unsettled(handle, self._runs.alive(self._context.slot))]
         foreign = self._foreign(listed, handle, self._since_ms(listed, handle))
         foreign += self._made_since(listed, handle, self._runs.registered_ms)
         return sorted({*later, *alive, *self._ids(foreign)})
+
+    def _unsettled(self, handle: Handle | None, notes: list[Alive]) -> list[Alive]:
+        """Those of runs that may go on: they are not given up, and have a version that is no ancestor of ``handle``'s.
+
+        Nor does one go on whose version retention has taken already, below all whose ancestors can be told: it has
+        outlived its query by long, or is a copy that slept for so long that nothing here is left of what it needs.
+        """
+        notes = [note for note in notes if run_digits(note.run_id) not in self._abandoned]
+        if handle is None or not notes:
+            return notes
+        versions = self._ancestors(handle, min(note.sequence for note in notes))
+        return [
+            note
+            for note in notes
+            if versions.get(note.sequence) != note.version_id
+            and (
+                note.sequence in versions
+                or note.sequence > handle.floor
+                or self._is_stored(delta_name(note.sequence, note.version_id))
+            )
+        ]
+
+    def _is_stored(self, name: str) -> bool:
+        name = self._context.stored(name)
+        return any(file.name == name for file in self._context.file_store.list(name))
 
     def _fence(self, handle: Handle | None, others: list[str]) -> None:
         """This run is the newer one of two that live; it cannot know which is meant to."""
@@ -225,7 +240,8 @@ class Timeline:
 
     def _check_never_begun(self, listed: Iterable[StoredFile], batch_id: int) -> None:
         """Of a slot of which Spark has no handle. One that another run made a version of, in a batch before this one,
-        has had a handle: Spark has committed that batch since, or this one would not run.
+        has had a handle: Spark has committed that batch since, or this one would not run. Unless the run after it ran
+        the batch once more, and the slot had no rows in it then: what had failed was taken out of the input.
         """
         ignored = self._runs.own_digits | self._abandoned
         firsts = [
@@ -236,42 +252,74 @@ class Timeline:
         others = sorted(((ms, one) for ms, one in firsts if one.digits not in ignored), key=lambda entry: -entry[0])
         for _, one in others[:_READ_MAX]:
             made = self._identity_of(one)
-            if made is not None and made.batch_id < batch_id:
+            if made is not None and made.batch_id < batch_id and not self._runs.ran_again(one.digits, made.batch_id):
                 raise self._forgotten(one, made.batch_id, batch_id)
 
     def _left_behind(self, listed: Iterable[StoredFile], handle: Handle, since_ms: int) -> list[Foreign]:
-        """As :meth:`_foreign`, below what the handle lists, where its ancestors are not known any more.
+        """As :meth:`_foreign`, below what the handle lists.
 
         A process that outlived its query leaves one version a slot there, on the one that this run went on from or on
-        an older one, and no second one on top of it.
+        an older one, and no second one on top of it. Times alone make nobody another timeline: clocks are set right,
+        and what is mended is newer than it was. Ancestors are none, nor is a run whose newest one is made on an
+        ancestor: it failed there. Which batch they are of tells nothing: the original of a copy may lag far behind it.
         """
-        outlived_at_most = (self._admitted_at if self._admitted_at is not None else handle.sequence) + 1
         ignored = self._runs.own_digits | self._abandoned
-        by_run: dict[str, dict[int, Foreign]] = {}
-        for file in listed:
-            version = parse_version(file.name) if file.name.startswith("delta/") else None
-            if version is not None and version[0] <= handle.start and file.modified_ms > since_ms:
-                other = Foreign(*version, file.name)
-                if other.digits not in ignored:
-                    by_run.setdefault(other.digits, {})[other.sequence] = other
-        newest = [max(made.items())[1] for made in by_run.values()]
-        return [other for other in newest if len(by_run[other.digits]) > 1 or other.sequence > outlived_at_most]
+        others = [
+            other
+            for file in listed
+            if file.name.startswith("delta/")
+            and file.modified_ms > since_ms
+            and (version := parse_version(file.name)) is not None
+            and version[0] <= handle.start
+            and (other := Foreign(*version, file.name)).digits not in ignored
+        ]
+        outlived_at_most = (self._admitted_at if self._admitted_at is not None else handle.sequence) + 1
+        if not _more_than_outlived(others, outlived_at_most):
+            return []
+        versions = self._ancestors(handle, min(other.sequence for other in others) - 1)
+        others = [other for other in others if versions.get(other.sequence) != other.version_id]
+        suspects = _more_than_outlived(others, outlived_at_most)
+        failed = [
+            other
+            for other in suspects[:_READ_MAX]
+            if other.sequence <= outlived_at_most
+            and (made := self._identity_of(other)) is not None
+            and made.parent_id == versions.get(other.sequence - 1, "")
+        ]
+        return [other for other in suspects if other not in failed]
+
+    def _ancestors(self, handle: Handle, sequence: int) -> dict[int, str]:
+        """``handle.versions``, and those before them, down to ``sequence``: as far as stored deltas say what was before
+        each, which they do as long as retention leaves them.
+        """
+        versions = dict(handle.versions)
+        at = handle.deltas[0].sequence if handle.deltas else handle.sequence
+        while at > max(sequence, 1):
+            made = self._identity_of(Foreign(at, versions[at], delta_name(at, versions[at])))
+            if made is None or (made.sequence, made.version_id) != (at, versions[at]):
+                break
+            before = [(at - 1, made.parent_id), *((delta.sequence, delta.version_id) for delta in made.lineage or ())]
+            versions = {**dict(before), **versions}
+            at = min(before)[0]
+        return versions
 
     def _made_since(self, listed: Iterable[StoredFile], handle: Handle, registered_ms: int) -> list[Foreign]:
         """Deltas that other runs made after this one had registered. One alone may be of a process that outlived its
         query, or of the original of a copy: who can wait leaves it.
         """
         ignored = self._runs.own_digits | self._abandoned
-        versions = [
-            (*version, file.name)
+        others = [
+            other
             for file in listed
             if file.name.startswith("delta/")
             and registered_ms
             and file.modified_ms > registered_ms
             and (version := parse_version(file.name)) is not None
             and not handle.names(*version)
+            and (other := Foreign(*version, file.name)).digits not in ignored
         ]
-        return [other for version in versions if (other := Foreign(*version)).digits not in ignored]
+        versions = self._ancestors(handle, min((other.sequence for other in others), default=handle.sequence))
+        return [other for other in others if versions.get(other.sequence) != other.version_id]
 
     def _is_on_foreign_version(self, other: Foreign, versions: dict[int, str]) -> bool:
         made = self._identity_of(other)
@@ -314,9 +362,10 @@ class Timeline:
             f"{batch_id} begins, but batch {made_in}, which is committed since, made one, by {_runs(runs)}, in "
             f"{context.file_store.uri}/{context.prefix}. Spark knows operators by their place in the query: it has the "
             f"state of this one elsewhere if they changed places (as a.union(b) and b.union(a)), and none if its "
-            f"checkpoint was changed. Nothing was changed here. Put the operators back in the order that they had, or "
-            f"Spark's checkpoint; or, to give up for good what was made, set {SETTING}={','.join(runs)} "
-            f"(docs/guide/recovery.md)"
+            f"checkpoint was changed, or if batch {made_in} failed in that run and was run again without rows of this "
+            f"slot. Nothing was changed here. Put the operators back in the order that they had, or Spark's "
+            f"checkpoint; or, where the batch failed, or to give up for good what was made, set "
+            f"{SETTING}={','.join(runs)} (docs/guide/recovery.md)"
         )
 
     def _nothing_there(self, handle: StoredHandle) -> Incompatible:
@@ -341,6 +390,17 @@ class Timeline:
     def _ids(self, foreign: list[Foreign]) -> list[str]:
         runs = {other.digits: self._runs.by_digits(other.digits) for other in foreign}
         return [run.run_id if run else digits for digits, run in runs.items()]
+
+
+def _more_than_outlived(others: list[Foreign], outlived_at_most: int) -> list[Foreign]:
+    """Of each run that left more among ``others`` than a process does that outlived its query, the newest one; those of
+    the greatest sequences first.
+    """
+    by_run: dict[str, dict[int, Foreign]] = {}
+    for other in others:
+        by_run.setdefault(other.digits, {})[other.sequence] = other
+    left = [made for made in by_run.values() if len(made) > 1 or max(made) > outlived_at_most]
+    return sorted((max(made.items())[1] for made in left), key=lambda other: other.sequence, reverse=True)
 
 
 def _runs(run_ids: list[str]) -> str:

@@ -156,7 +156,7 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
-        runs.register()
+        runs.register(identity.batch_id)
         record = registered(plan, store, identity.query_id)
         first = identity.batch_id + (identity.replay is not None)  # a replay asks no slot whether it may go on
         to_note = DeclaredTtls(first, lifetimes_of(plan.ttls, record.states))
