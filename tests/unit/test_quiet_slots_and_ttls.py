@@ -436,6 +436,23 @@ def test_a_copy_that_is_refused_changes_nothing_for_readers_of_the_original(
         assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_copy_notes_nothing_where_any_slot_has_gone_on(noted: Driver, is_damaged: bool) -> None:
+    """The original noted long before the copy was made: its slots alone tell that the copy is one."""
+    copied = copied_checkpoint(noted)
+    for minute in (2, 3):
+        noted.batch(minute * 60_000, ADA)
+    if is_damaged:
+        newest = max(
+            noted.store.list(f"{noted.prefix}/slot-"), key=lambda file: ("/delta/" in file.name, file.modified_ms)
+        )
+        (noted.folder / "state" / newest.name).write_bytes(b"no delta")
+    before = noted.store.list(f"{noted.prefix}/ttls/")
+    declare(plan(noted, LONG, f"copy of {noted.folder}"))
+    check_checkpoint(open_file_store(str(copied)), str(copied), None)
+    assert noted.store.list(f"{noted.prefix}/ttls/") == before
+
+
 def copied_checkpoint(driver: Driver) -> Path:
     """A copy of Spark's checkpoint as it is, from well before what comes next."""
     for file in driver.store.list(f"{driver.prefix}/slot-"):

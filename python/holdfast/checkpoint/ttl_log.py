@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoint.delta_file import identity_of
 from holdfast.checkpoint.expiry import Lifetime
 from holdfast.checkpoint.names import parse_logged, ttls_name
 from holdfast.errors import Corrupt
 from holdfast.sealed import seal, unseal
-from holdfast.storage import FileStore
+from holdfast.storage import FileStore, StoredFile
 
 FORMAT = "holdfast.ttls"
 VERSION = 1
@@ -54,13 +55,14 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted
     Parameters
     ----------
     admitted
-        Whether the slots' files were asked if the state may go on from here. Only then a document may follow on one of
-        a later batch: it is a rollback, and no copy of the checkpoint that will be refused.
+        Whether all slots were asked if the state may go on from here. Before that nothing is written where a document,
+        or a version of any of the query's operators, is of a later batch: it is a rollback, or a copy of the checkpoint
+        that will be refused.
 
     Returns
     -------
     bool
-        Whether the newest document says so now; False: it is left as it is, since it is of a later batch.
+        Whether the newest document says so now; False: it is left as it is.
     """
     rows = _rows(declared)
     while True:  # until nobody else has the number
@@ -73,9 +75,31 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted
             return False
         if newest is not None and newest.batch_id <= declared.batch_id and rows == _rows(newest):
             return True
+        if not admitted and _is_ahead(store, folder.rpartition("/")[0], declared.batch_id):
+            return False
         name = f"{folder}/{ttls_name(max(numbers, default=0) + 1)}"
         if store.create_if_absent(name, seal(FORMAT, VERSION, {"batch_id": declared.batch_id, "ttls": rows}).encode()):
             return True
+
+
+def _is_ahead(store: FileStore, query: str, batch_id: int) -> bool:
+    """Whether an operator of the query in this folder has a version of a later batch, as far as its newest delta tells;
+    one that is damaged tells nothing, and may be.
+    """
+    newest: dict[str, StoredFile] = {}
+    for file in store.list(f"{query}/"):
+        operator, delta, _ = file.name.partition("/delta/")
+        operator = operator.rpartition("/")[0]  # of all its slots the one that was written last
+        if delta and (operator not in newest or file.modified_ms > newest[operator].modified_ms):
+            newest[operator] = file
+    for file in newest.values():
+        data = store.get(file.name)
+        try:
+            if data is not None and identity_of(data, f"{file.name} in {store.uri}").batch_id > batch_id:
+                return True
+        except Corrupt:
+            return True
+    return False
 
 
 def _rows(declared: DeclaredTtls) -> list[list[Any]]:
