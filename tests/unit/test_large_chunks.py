@@ -507,3 +507,16 @@ def test_words_that_no_one_array_holds_come_in_parts(monkeypatch: pytest.MonkeyP
         found = rows.drain()
         assert len(found) > 1
         assert [word for batch in found for word in batch["user"].to_pylist()] == ["x" * 90] * 53
+
+
+@pytest.mark.parametrize("place", [0, 1, 50, -2, -1])
+def test_one_large_row_in_each_frame_is_seen_wherever_it_is(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head of a key's rows, or what is rolled up at their end."""
+    monkeypatch.setattr(outputs, "BYTES_WAITING_MAX", 1 << 20)
+    given, frames = outputs.OutputRows(USER), 0
+    values = ["small"] * 100
+    values[place] = "x" * 100_000
+    while not given.is_full:
+        given.add(pd.DataFrame({"user": values}))
+        frames += 1
+    assert frames <= 40

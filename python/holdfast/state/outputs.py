@@ -66,6 +66,7 @@ class OutputRows:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0  # since the last drain
         self._bytes = 0  # about, of these
+        self._looks = 0  # at pieces
         self._seen_rows = self._look_at_rows = 0  # how many there were, and will be, when one is looked at
 
     @property
@@ -126,7 +127,8 @@ class OutputRows:
             return  # made of an empty list: there was no row to say which columns there are
         self._rows += len(piece)
         if self._rows >= self._look_at_rows and len(piece):
-            self._look_at(row_bytes(piece))
+            self._look_at(row_bytes(piece, self._looks))
+            self._looks += 1
         if kind is pa.RecordBatch or kind is pa.Table:
             self._pieces.append(piece)
         else:

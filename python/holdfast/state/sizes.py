@@ -17,7 +17,8 @@ from holdfast.state.arrays import is_frame, is_series
 
 #: Where, of 0 to 1, the rows of a frame lie that are looked at for all of it: by the golden ratio, which is in step
 #: with no pattern in the rows.
-_SPREAD = np.arange(1, 17) * 0.6180339887498949 % 1
+_GOLDEN = 0.6180339887498949
+_LOOKED_AT = 16
 _PLAIN = frozenset({str, bytes, bytearray, int, float, bool, type(None)})
 
 
@@ -30,12 +31,15 @@ def rows_bytes(piece: Any) -> int:
     return sum(map(value_bytes, piece))
 
 
-def row_bytes(piece: Any) -> float:
-    """Of a row of a frame, a batch or a table, on average; where values are objects of Python, of a few of them."""
+def row_bytes(piece: Any, turn: int = 0) -> float:
+    """Of a row of a frame, a batch or a table, on average; where values are objects of Python, of a few of them.
+    ``turn``: counts the frames that are alike, of which the next ones are looked at in other places.
+    """
     rows = len(piece)
-    if not is_frame(piece) or rows <= len(_SPREAD):
+    if not is_frame(piece) or rows <= _LOOKED_AT:
         return rows_bytes(piece) / rows
-    some = (_SPREAD * rows).astype(np.int64)
+    first = turn * _LOOKED_AT + 1
+    some = (np.arange(first, first + _LOOKED_AT) * _GOLDEN % 1 * rows).astype(np.int64)
     return sum(_series_bytes(column, some) for _, column in piece.items()) / rows
 
 
