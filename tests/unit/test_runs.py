@@ -100,6 +100,14 @@ def test_a_run_that_spark_hides_in_some_batches_knows_its_other_name(store):
     assert stranger.own_digits.isdisjoint(told.own_digits)
 
 
+def test_a_program_that_starts_its_dataframe_again_has_two_runs(store):
+    """One instance, which `hf.keyed` made, under two names of Spark's."""
+    first, again = runs_of(store, A, "i"), runs_of(store, B, "i")
+    first.register(5)
+    again.register(5)
+    assert again.ran_again(run_digits(A), 5)
+
+
 def test_a_run_is_told_by_its_next_whether_a_batch_ran_again(store):
     """Not by the same run's other name, nor where the document of the next does not say, or is damaged."""
     made, hidden = runs_of(store, Runs.of_instance("i"), "i"), runs_of(store, A, "i")

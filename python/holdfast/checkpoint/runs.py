@@ -111,9 +111,11 @@ class Runs:
             return False
         try:
             instance = self._document_of(made).get("instance")
+            hidden = self.of_instance(str(instance))
             for run in self._known:
                 document = self._document_of(run) if run.number > made.number else {}
-                if document and document.get("instance") != instance:  # else the same run, by its other name
+                is_other_name = document.get("instance") == instance and hidden in (made.run_id, run.run_id)
+                if document and not is_other_name:  # a program may start the same DataFrame again, too
                     return document.get(_FIRST_BATCH) == batch_id
         except (Corrupt, Incompatible):
             pass
