@@ -48,7 +48,7 @@ def test_a_checkpoint_folder_that_fails_now_and_then_and_is_slow(
         fail_after=fail_after,
         delay_s=0.05,
     )
-    monkeypatch.setattr(write, "open_file_store", lambda *_: store)
+    monkeypatch.setattr(write, "open_checkpoint", lambda *_: store)
     stream.write(*[events(seed, rows=100) for seed in range(3)])
     start(stream, tmp_path, **{"commit.retry.backoff": "1 ms"}).awaitTermination()
     assert store.count > 20
@@ -66,7 +66,7 @@ def test_a_query_that_gives_up_at_each_write_goes_on_when_it_is_started_again(
         store = FaultyFileStore(
             open_file_store(str(stream.checkpoint)), fail_at=[failing], fail_after=fail_after, only=_WRITES
         )
-        monkeypatch.setattr(write, "open_file_store", lambda *_, store=store: store)
+        monkeypatch.setattr(write, "open_checkpoint", lambda *_, store=store: store)
         query = start(stream, tmp_path, **{"commit.retry.max": "0 ms"})
         try:
             query.awaitTermination()

@@ -36,7 +36,7 @@ _FIRST_VERSIONS = (
 #: What each command changes, step by step: each kind of file under its temporary name, under its own, gone.
 STEPS: dict[str, tuple[str, ...]] = {
     "create": _TABLES,
-    "create native": ("make folder", "link: delta", "link: snapshot", "link: sst", *_MANIFEST),
+    "create native": ("write: work", "make folder", "link: delta", "link: snapshot", "link: sst", *_MANIFEST),
     "convert": _TABLES,
     "to native": ("write: work", "make folder", *_SNAPSHOT, *_MANIFEST),
     "dispose": (

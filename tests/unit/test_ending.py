@@ -32,10 +32,16 @@ main()
 """
 
 
+def hear_hang_ups() -> None:
+    """In a child, before its program: the tests' own process may have been started under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture
 def at_work() -> Iterator[subprocess.Popen[bytes]]:
     """A process in the midst of its call."""
-    with subprocess.Popen([sys.executable, "-c", AT_WORK], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", AT_WORK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=hear_hang_ups) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"at work\n"
         begun = processor_ticks(process.pid)

@@ -20,6 +20,7 @@ import holdfast as hf
 from holdfast.cli import main
 from holdfast.errors import InvalidRequest
 from holdfast.source.state import StateDataSource
+from holdfast.spark import declared_operators
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.storage import open_file_store, store_uri
 
@@ -203,9 +204,10 @@ def test_a_path_that_hadoop_takes_for_a_uri_is_refused_where_spark_is_told_it_as
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_a_local_checkpoint_that_spark_keeps_elsewhere_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, scheme: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """Of one with a scheme nothing was said."""
+    monkeypatch.setattr(declared_operators, "_declared", {})  # those of other tests, whose stores are gone
     hf.start(Writer(), checkpoint=f"{scheme}{tmp_path}/checkpoint", session=Session())
     (said,) = caplog.messages
     assert f"Spark does not keep it in {tmp_path}/checkpoint of this machine" in said

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.test_checkpoint_reading import Recorded
+from tests.unit.test_ending import hear_hang_ups
 
 import holdfast as hf
 from holdfast.errors import Unavailable
@@ -46,7 +47,8 @@ def reading(saved: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command in the midst of its rows, which nobody takes; its temporary files go to tmp_path."""
     code = "from holdfast.cli import main; main()"
     command = [sys.executable, "-c", code, "savepoint", "read", str(saved), "totals", "total", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, preexec_fn=hear_hang_ups) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"{")
         yield process
