@@ -50,8 +50,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "restore native": _FIRST_VERSIONS,
     "rescale": _FIRST_VERSIONS,
     "gc": (
-        "write: document", "name: gc-time", "drop: document", "delete: gc-time", "delete: delta", "delete: snapshot",
-        "delete: sst",
+        "write: work", "write: document", "name: gc-time", "drop: document", "delete: gc-time", "delete: delta",
+        "delete: snapshot", "delete: sst",
     ),
     "repair": (
         "write: work", "make folder", "link: damaged", "delete: snapshot", *_SNAPSHOT, "delete: delta", "write: delta",
