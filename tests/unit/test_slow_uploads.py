@@ -84,7 +84,9 @@ def name_elsewhere(driver: SlotDriver, seed: int = 3) -> None:
     assert [ref.sequence for ref in driver.committed.snapshots] == [SETTINGS.snapshot_deltas_max]
 
 
-def test_no_snapshot_is_named_whose_tables_went_while_it_was_uploaded(driver, store):
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_no_snapshot_is_named_whose_tables_went_while_it_was_uploaded(driver, store, is_suspended):
+    """Also where the machine slept meanwhile: the clock that never goes back stands still then."""
     stored, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -100,6 +102,9 @@ def test_no_snapshot_is_named_whose_tables_went_while_it_was_uploaded(driver, st
         store.before_manifest = lambda: None
     tables = set(driver.stored("sst/*")) - of_b
     driver.pass_time(65 * MINUTE_MS)
+    if is_suspended:
+        driver.clock.ms -= 65 * MINUTE_MS
+        driver.clock.shift_ms += 65 * MINUTE_MS
     name_elsewhere(driver)
     assert tables and not any(map(os.path.exists, tables)), "old, and named by no handle"
     go_on.set()
