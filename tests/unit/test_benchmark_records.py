@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from benchmarks.conditions import ProcessorTime, counted_as_ours
-from benchmarks.figures import Measured, at_least, at_most, figure, in_turns, kept_figures, ratio
+from benchmarks.figures import ROOT, Measured, at_least, at_most, figure, in_turns, kept_figures, ratio
 from benchmarks.pages import cell, readable
 from benchmarks.records import DamagedRecord, Record, newest, read_all, recorded
 
@@ -155,6 +156,27 @@ def test_a_run_that_fails_leaves_no_record(monkeypatch: pytest.MonkeyPatch, tmp_
         figure("bench.count", 3)
         raise RuntimeError("half-way")
     assert not (tmp_path / "recorded").exists()
+
+
+def test_a_busy_machine_keeps_counts_and_refuses_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """kill -9 counts what is lost: how fast the machine is meanwhile does not matter. A rate does."""
+    monkeypatch.setattr("benchmarks.conditions.commit", lambda: ("0" * 40, True))
+    monkeypatch.setattr("benchmarks.records.FOLDER", ROOT / "build" / tmp_path.name)
+    monkeypatch.setattr(ProcessorTime, "others_since", lambda end, start: 0.9)
+    given = Namespace(record=True, short=False, folder=tmp_path)
+    try:
+        monkeypatch.setattr(sys, "argv", ["/benchmarks/stream/exactly_once.py"])
+        with recorded(given):
+            figure("exactly_once.lost", 0)
+        (kept,) = read_all(ROOT / "build" / tmp_path.name)
+        assert kept.load["others"] == 0.9
+        assert cell((kept.figures[0], kept)) == "0"
+        monkeypatch.setattr(sys, "argv", ["/benchmarks/stream/keyed_sum.py"])
+        with pytest.raises(SystemExit, match="others had 9.% of the machine"), recorded(given):
+            figure("keyed_sum.rows_per_s", 1)
+        assert read_all(ROOT / "build" / tmp_path.name) == [kept]
+    finally:
+        shutil.rmtree(ROOT / "build" / tmp_path.name, ignore_errors=True)
 
 
 def test_processor_time_of_others_is_told_from_ours() -> None:
