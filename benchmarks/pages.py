@@ -19,8 +19,8 @@ FIGURES = ROOT / "docs" / "figures.md"
 NOT_RECORDED = "not recorded"
 _HOW = {IN_TURNS: "in turns", ONE_AFTER_THE_OTHER: "one run, one after the other", None: "alone"}
 _GRID_SAYS = """\
-All sizes of the running sum, rows/s ÷ Spark SQL's; below 1 Spark wins, whose map side leaves one row a key and task
-to shuffle (`make bench BENCH=keyed_sum ARGS="--only grid"`):"""
+All sizes of the running sum, rows/s ÷ Spark SQL's (in memory or on RocksDB, tuned, whichever is better); below 1 Spark
+wins, whose map side leaves one row a key and task to shuffle (`make bench BENCH=keyed_sum ARGS="--only grid"`):"""
 _PAGE_SAYS = """\
 Made by `make figures` from the records in `benchmarks/recorded`, which `make bench BENCH=… ARGS=--record` writes:
 change nothing here. What each figure compares and how it can lie: [benchmarks/README.md](../benchmarks/README.md).
@@ -76,7 +76,7 @@ ROWS = (
         "--only main",
     ),
     Row(
-        "200 batches over 2M keys, folds, uploads, Spark's maintenance inside, ÷ the best of Spark",
+        "200 batches of 300k rows over 600k keys, folds, uploads, Spark's maintenance inside, ÷ the best of Spark",
         ["long_run.uniform.vs_best"],
     ),
     Row("the same, keys as Zipf has them", ["long_run.zipf.vs_best"], "--keys-drawn zipf"),

@@ -22,6 +22,8 @@ from pyspark.sql import SparkSession
 
 WAYS = {**OURS, **RIVALS}
 SQL = [name for name in FAST if name.startswith("Spark SQL")]
+#: Of these, which may be the best: as it comes, RocksDB is the tuned one with worse settings (keyed_sum.main has all).
+BEST_SQL = ["Spark SQL, RocksDB tuned", "Spark SQL, in memory"]
 GOALS = {"apply_in_pandas": at_least(120), "transform_with_state_in_pandas": at_least(180)}
 
 
@@ -103,19 +105,19 @@ def slow_ways(compare: Comparison) -> None:
 
 def many_keys(compare: Comparison, note: str) -> None:
     """Nearly every row a key of its own: the map side combines nothing and the state grows. Over 5M stored keys."""
-    rates = compare.rates("holdfast", *SQL, "transformWithState, Scala")
+    rates = compare.rates("holdfast", *BEST_SQL, "transformWithState, Scala")
     against("keyed_sum.many_keys_vs", rates["holdfast"], by_slug(rates), faster=max, best=at_least(2.5))
     print(f"# {note}")
 
 
 def grid(spark: SparkSession, folder: Path, rounds: int) -> None:
-    """All sizes, against the best of Spark SQL's three; where its map-side combine wins, the table says so."""
+    """All sizes, against the better of Spark SQL's two best; where its map-side combine wins, the table says so."""
     for rows in GRID_ROWS:
         for keys in GRID_KEYS:
             measured, warm_up = (1, 1) if rows > 1_000_000 else (3, 2)
-            rates = Comparison(spark, folder, Size(rows, keys, rounds, measured, warm_up)).rates("holdfast", *SQL)
-            best = best_of({name: rates[name] for name in SQL}, max)
-            ratio(grid_name(rows, keys), in_turns(rates["holdfast"], rates[best]), note=f"the best of three: {best}")
+            rates = Comparison(spark, folder, Size(rows, keys, rounds, measured, warm_up)).rates("holdfast", *BEST_SQL)
+            best = best_of({name: rates[name] for name in BEST_SQL}, max)
+            ratio(grid_name(rows, keys), in_turns(rates["holdfast"], rates[best]), note=f"the better of two: {best}")
 
 
 def measure(spark: SparkSession, folder: Path, given: argparse.Namespace) -> None:
