@@ -346,6 +346,19 @@ def test_a_local_disk_that_is_full_is_not_told_as_the_stores(tmp_path):
     assert "checkpoint.dir" not in str(told.value)
 
 
+def test_a_disk_that_cannot_be_read_is_told_as_the_one_that_it_is(tmp_path):
+    """By the store's disk, or the local one: both said of the other that it cannot be written."""
+    unreadable = "/proc/self/mem"  # can be opened, and gives no byte: EIO
+    store = LocalFileStore(str(tmp_path / "store"))
+    store.put("there", b"")
+    (tmp_path / "store" / "file").symlink_to(unreadable)
+    with pytest.raises(Unavailable, match=r"reading 'file' in .*/store failed: Input/output error"):
+        store.fetch("file", str(tmp_path / "fetched"))
+    with pytest.raises(Unavailable, match=rf"the local file {unreadable} cannot be read, to be stored as 'new'"):
+        store.put_file("new", unreadable)
+    assert [file.name for file in store.list("") if file.name != "file"] == ["there"]
+
+
 # --- URIs ----------------------------------------------------------------------------------------------------------
 
 

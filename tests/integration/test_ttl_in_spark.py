@@ -13,6 +13,7 @@ from tests.streams import FileStream
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
+from holdfast.spark import declared_operators
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,3 +66,53 @@ def test_event_time_without_a_watermark_is_refused_on_the_driver(spark: SparkSes
     apply = hf.keyed("user", RecentByKey(), OUTPUT, name="seen", settings={"checkpoint.dir": str(tmp_path / "state")})
     with pytest.raises(InvalidRequest, match="'seen' goes by event time, and no input has a watermark"):
         stream.events().transform(apply)
+
+
+def counting(ttl: str) -> hf.BatchProcessor:
+    class Counting(hf.BatchProcessor):
+        seen = hf.AggregatingState(pa.string(), "count", ttl=ttl)
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+            yield {"user": batch["user"].to_pylist()[0], "n": self.seen.add(batch, "x").to_pylist()[0]}
+
+    return Counting()
+
+
+class Unwritable(hf.FileSink):
+    def check(self, *given: Any) -> None:
+        raise InvalidRequest("nothing can be written there")
+
+
+def test_a_start_that_is_refused_notes_no_ttl(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers and savepoints of the query that still runs went by the refused program's."""
+    settings = {"checkpoint.dir": str(tmp_path / "state")}
+
+    def events(ttl: str) -> Any:
+        apply = hf.keyed("user", counting(ttl), OUTPUT, name="counting", settings=settings)
+        return stream.events().transform(apply)
+
+    def notes() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "state").rglob("ttls/*.json"))
+
+    stream = FileStream(spark, tmp_path)
+    stream.write(rows(0, "a"))
+    running = stream.start(events("7 d"), processingTime="1 second")
+    try:
+        running.processAllAvailable()
+        assert notes() == ["00001.json"]
+        monkeypatch.setattr(declared_operators, "_declared", {})  # as in a program of its own
+        short = events("1 h")
+        with pytest.raises(InvalidRequest, match="nothing can be written there"):
+            hf.write_exactly_once(short, Unwritable(str(tmp_path / "out")), checkpoint=stream.checkpoint)
+        spark.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")
+        with pytest.raises(Exception, match=r"(?i)already active|concurrent"):
+            hf.start(short.writeStream.format("noop"), checkpoint=stream.checkpoint, session=spark)
+        assert notes() == ["00001.json"]
+    finally:
+        spark.conf.unset("spark.sql.streaming.stopActiveRunOnRestart")
+        running.stop()
+    query = hf.start(short.writeStream.format("noop"), checkpoint=stream.checkpoint, session=spark)
+    query.stop()
+    assert notes() == ["00001.json", "00002.json"]

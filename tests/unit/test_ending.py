@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +33,64 @@ def main(context):
     hashlib.pbkdf2_hmac("sha256", b"password", b"salt", (1 << 31) - 1)
 
 main()
+"""
+
+
+# Told by itself, and again in the midst of what it does then, by a clock that says so much has passed.
+TOLD_TWICE = """
+import os, signal, sys, click
+from pathlib import Path
+from holdfast.cli.ending import end_when_told
+
+class At:
+    ms = 0.0
+
+    def elapsed_ms(self):
+        Path(sys.argv[3]).open("a").write("asked ")
+        return self.ms
+
+def asked(times):
+    while not Path(sys.argv[3]).exists() or Path(sys.argv[3]).read_text().split().count("asked") < times:
+        pass
+
+@click.command()
+@click.pass_context
+def main(context):
+    at = At()
+    end_when_told(context, at)
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        signal.pause()
+    finally:
+        asked(1)
+        at.ms = float(sys.argv[1])
+        os.kill(os.getpid(), int(sys.argv[2]))
+        asked(2)
+        while at.ms >= 1000:
+            signal.pause()
+        Path(sys.argv[3]).write_text("cleaned")
+
+main([])
+"""
+
+# What a command brings to this machine, until its terminal closes.
+IN_A_TERMINAL = """
+import os, signal, sys, click
+from pathlib import Path
+from holdfast.cli.ending import end_when_told
+from holdfast.inspect.own_folder import OwnFolder
+
+@click.command()
+@click.pass_context
+def main(context):
+    end_when_told(context)
+    with OwnFolder(sys.argv[1]) as own:
+        for number in range(1000):
+            Path(own.path, f"{number}").touch()
+        Path(sys.argv[2]).write_text(f"{os.getpid()}\\n")
+        signal.pause()
+
+main([])
 """
 
 
@@ -75,8 +137,59 @@ def test_a_command_in_a_long_call_ends_when_it_is_told_again(
     """It went on until the call returned, however often it was told."""
     at_work.send_signal(first)
     until(lambda: not is_pending(at_work.pid, first))
-    at_work.send_signal(second)
+
+    def is_told() -> bool:  # until it is no more taken for the same telling
+        at_work.send_signal(second)
+        return at_work.poll() is not None
+
+    until(is_told)
     assert at_work.wait(60) == 128 + second
+
+
+@pytest.mark.parametrize("second", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize(("after_ms", "cleaned"), [(999, True), (1000, False)])
+def test_what_tells_twice_within_a_second_tells_once(
+    second: signal.Signals, after_ms: int, cleaned: bool, tmp_path: Path
+) -> None:
+    """A terminal that closes: the shell's signal, then the kernel's, which killed the cleaning."""
+    told = tmp_path / "told"
+    command = [sys.executable, "-c", TOLD_TWICE, str(after_ms), str(int(second)), str(told)]
+    ended = subprocess.run(command, preexec_fn=hear_hang_ups, timeout=60)
+    assert ended.returncode == 128 + (signal.SIGHUP if cleaned else second)
+    assert (told.read_text() == "cleaned") == cleaned
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, whose terminal closes")
+def test_a_command_whose_terminal_closes_leaves_nothing(tmp_path: Path) -> None:
+    place, ready = tmp_path / "place", tmp_path / "ready"
+    place.mkdir()
+    (tmp_path / "program.py").write_text(IN_A_TERMINAL)
+
+    def in_the_terminal() -> None:
+        hear_hang_ups()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    ours, theirs = os.openpty()
+    shell = ["bash", "--norc", "--noprofile", "-i"]
+    with subprocess.Popen(
+        shell, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=in_the_terminal
+    ):
+        os.close(theirs)
+        os.write(ours, shlex.join([sys.executable, str(tmp_path / "program.py"), str(place), str(ready)]).encode())
+        os.write(ours, b"\n")
+        until(lambda: ready.exists() and ready.read_text().endswith("\n"))
+        assert len(list(place.iterdir())) == 1
+        os.close(ours)
+    until(lambda: has_ended(int(ready.read_text())))
+    assert not list(place.iterdir())
+
+
+def has_ended(pid: int) -> bool:
+    """Nobody may be there to wait for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_command_in_a_long_call_does_not_end_by_other_signals(at_work: subprocess.Popen[bytes]) -> None:

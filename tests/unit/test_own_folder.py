@@ -105,6 +105,15 @@ def test_a_name_that_no_reader_makes_stays_whatever_is_in_it(reading: subprocess
         assert list(renamed.iterdir())
 
 
+def test_a_place_may_be_one_that_is_not_to_be_listed(unprivileged: Path) -> None:
+    """A drop box, of mode 1733: every reader was refused."""
+    unprivileged.chmod(0o1333)
+    with OwnFolder(unprivileged) as own:
+        (Path(own.path) / "state").write_text("brought")
+    unprivileged.chmod(0o700)
+    assert not list(unprivileged.iterdir())
+
+
 def test_a_folder_in_use_whose_lock_could_not_be_had_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The next reader took it for abandoned."""
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.first_versions import begun, first_versions, registered_slots
 from tests.spark_files import SparkFiles
 
@@ -22,6 +24,7 @@ import holdfast as hf
 from holdfast import _core
 from holdfast.checkpoint import Handle, Lifetime, OperatorRecord, SlotState, operator_prefix, register_operator
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
+from holdfast.checkpoint.names import attempt_version_id
 from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.inspect.earlier import EarlierQuery
 from holdfast.sealed import seal
@@ -29,10 +32,9 @@ from holdfast.settings import Settings
 from holdfast.spark import declared_operators, slots, worker
 from holdfast.spark.blobs import Payload
 from holdfast.spark.blobs import seal as blobs_of
-from holdfast.spark.declared_operators import declare, note_declared_ttls
+from holdfast.spark.declared_operators import declare, note_declared_ttls, ttls_to_note
 from holdfast.spark.keyed import state_records
 from holdfast.spark.plan import OperatorPlan
-from holdfast.spark.query import check_checkpoint
 from holdfast.spark.replay import SlotReplay
 from holdfast.spark.slot_batch import declared_ttls as ttls_of
 from holdfast.spark.slot_batch import lifetimes_of, run_batch
@@ -41,6 +43,7 @@ from holdfast.state import Context, Input
 from holdfast.storage import StorageOptions, open_file_store
 
 QUERY = "00000000-0000-4000-8000-000000000000"
+RUN = "00000000-0000-4000-8000-000000000001"
 NAME, STATE = "under-test", "seen"
 HOUR_MS = 3_600_000
 NOON_MS = 500_000 * HOUR_MS  # a multiple of each step
@@ -99,7 +102,7 @@ class Driver:
         if noted:
             note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, self.lifetimes))
 
-    def batch(self, passed_ms: int, *slots: int) -> int:
+    def batch(self, passed_ms: int, *slots: int, run_id: str | None = None) -> int:
         """A batch at that time after noon, in which these slots have a row."""
         now_ms = NOON_MS + passed_ms
         for slot in slots:
@@ -119,7 +122,15 @@ class Driver:
             inputs = [Input(time_columns=("at",))] if self.by_events else [Input()]
             parent, state = self.handles[slot], self.slots[slot]
             for _ in run_batch(
-                self.program, state, parent, [(0, rows)], context, record=self.record, output_schema=ROWS, inputs=inputs
+                self.program,
+                state,
+                parent,
+                [(0, rows)],
+                context,
+                record=self.record,
+                output_schema=ROWS,
+                inputs=inputs,
+                version_id=None if run_id is None else attempt_version_id(run_id, 2 * self.batch_id + slot),
             ):
                 pass
             self.handles[slot] = state.prepare()
@@ -372,10 +383,61 @@ def plan(driver: Driver, ttl: hf.TTL | None, instance: str, **changes: Any) -> O
     return OperatorPlan(declared, True, instance, folder, Settings(), (), ROWS, (), 1000, ttls)
 
 
+class Writer(DataStreamWriter):
+    """As Spark's, of a query that does what it is told as it starts."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self.begin = begin
+
+    def option(self, key: str, value: Any) -> Writer:
+        return self
+
+    def start(self, *given: Any, **named: Any) -> Any:
+        self.begin()
+        return SimpleNamespace(_jsq=SimpleNamespace(runId=lambda: SimpleNamespace(toString=lambda: RUN)))
+
+
+def start(checkpoint: Path, begin: Callable[[], None] = lambda: None) -> None:
+    hf.start(Writer(begin), checkpoint=checkpoint)
+
+
+def test_a_start_that_is_refused_notes_nothing(noted: Driver) -> None:
+    """A query that is still active, say: it runs on, and what lives in it was missing in its savepoints."""
+    noted.start(LONG)
+    quiet = noted.batch(2 * HOUR_MS)
+    declare(plan(noted, SHORT, "this one"))
+
+    def refuse() -> None:
+        raise RuntimeError("Cannot start query: another query with the same id is already active")
+
+    with pytest.raises(RuntimeError, match="already active"):
+        start(noted.checkpoint, refuse)
+    with hf.Checkpoint(noted.checkpoint) as checkpoint:
+        assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
+        quiet = noted.batch(3 * HOUR_MS)
+        assert noted.users[ADA] in found(checkpoint, batch_id=quiet)
+    assert noted.sees(ADA, 4 * HOUR_MS)
+
+
+@pytest.mark.parametrize("run_id", [RUN, "another run"])
+def test_a_query_may_have_gone_on_before_its_start_is_noted(noted: Driver, run_id: str) -> None:
+    """Two batches: the later one's version would tell of a rollback, or a copy, were it another run's."""
+    first = noted.batch_id
+
+    def go_on() -> None:
+        for minute in (2, 3):
+            noted.batch(minute * 60_000, BOB, run_id=run_id)
+
+    declare(plan(noted, LONG, "this one"))
+    start(noted.checkpoint, go_on)
+    said = declared_ttls(noted.store, noted.prefix, first)
+    assert said is not None and said.batch_id == (first if run_id == RUN else 0)
+
+
 @pytest.mark.parametrize(("ttl", "alive"), [(LONG, True), (None, True), (SHORT, False)])
 def test_a_driver_notes_ttls_before_there_are_rows(noted: Driver, ttl: hf.TTL | None, alive: bool) -> None:
     declare(plan(noted, ttl, "this one"))
-    check_checkpoint(open_file_store(str(noted.checkpoint)), str(noted.checkpoint), None)
+    start(noted.checkpoint)
     said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
     assert said is not None and said.batch_id == (0 if ttl == SHORT else noted.batch_id), "from the next batch on"
     quiet = noted.batch(2 * HOUR_MS)
@@ -426,7 +488,7 @@ def test_a_copy_that_is_refused_changes_nothing_for_readers_of_the_original(
     before = noted.store.list(f"{noted.prefix}/ttls/")
     short = plan(noted, SHORT, f"copy of {noted.folder}")
     declare(short)
-    check_checkpoint(open_file_store(str(copied)), str(copied), None)
+    start(copied)
     assert noted.store.list(f"{noted.prefix}/ttls/") == before, "a driver cannot tell a copy from a rollback"
     noted.handles = then
     with pytest.raises(hf.Incompatible, match="older"):
@@ -449,7 +511,7 @@ def test_a_copy_notes_nothing_where_any_slot_has_gone_on(noted: Driver, is_damag
         (noted.folder / "state" / newest.name).write_bytes(b"no delta")
     before = noted.store.list(f"{noted.prefix}/ttls/")
     declare(plan(noted, LONG, f"copy of {noted.folder}"))
-    check_checkpoint(open_file_store(str(copied)), str(copied), None)
+    start(copied)
     assert noted.store.list(f"{noted.prefix}/ttls/") == before
 
 
@@ -486,7 +548,7 @@ def test_of_declarations_that_differ_a_driver_notes_that_of_its_query_or_none(no
         declare(plan(noted, ttl, instance, **({"null_keys": True} if instance == "contradicts" else {})))
     notes = []
     for instances in ({"b"}, {"a"}, {"b"}, set(), {"contradicts"}):
-        note_declared_ttls(QUERY, noted.batch_id, instances)
+        note_declared_ttls(ttls_to_note(QUERY, noted.batch_id, instances), RUN)
         said = declared_ttls(noted.store, noted.prefix, noted.batch_id)
         assert said is not None
         notes.append([lifetime.ttl_ms // HOUR_MS for lifetime in said.lifetimes])
@@ -498,12 +560,12 @@ def test_documents_come_only_with_changes(noted: Driver) -> None:
     declare(plan(noted, LONG, "a"))
     declare(plan(noted, SHORT, "b"))
     for batch_id in range(noted.batch_id, noted.batch_id + 5):
-        note_declared_ttls(QUERY, batch_id, set())
+        note_declared_ttls(ttls_to_note(QUERY, batch_id, set()), RUN)
         note_ttls(noted.store, noted.prefix, DeclaredTtls(batch_id, noted.lifetimes))  # the worker's
     assert len(noted.store.list(f"{noted.prefix}/ttls/")) == 1
 
 
 def test_a_driver_notes_nothing_of_operators_that_the_checkpoint_does_not_know(noted: Driver) -> None:
     declare(plan(noted, LONG, "this one", name="another"))
-    note_declared_ttls(QUERY, noted.batch_id, {"this one"})
+    note_declared_ttls(ttls_to_note(QUERY, noted.batch_id, {"this one"}), RUN)
     assert not noted.store.list(operator_prefix(QUERY, "another"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.checkpoint.delta_file import identity_of
 from holdfast.checkpoint.expiry import Lifetime
-from holdfast.checkpoint.names import parse_logged, ttls_name
+from holdfast.checkpoint.names import parse_logged, run_digits, ttls_name
 from holdfast.errors import Corrupt
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore, StoredFile
@@ -48,7 +48,9 @@ def declared_ttls(store: FileStore, folder: str, batch_id: int) -> DeclaredTtls 
     return next((declared for declared in noted if declared.batch_id <= batch_id), None)
 
 
-def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted: bool = True) -> bool:
+def note_ttls(
+    store: FileStore, folder: str, declared: DeclaredTtls, *, admitted: bool = True, run_id: str | None = None
+) -> bool:
     """Writes a document, where the newest one says otherwise, or is damaged: no query stops for it. Without any, states
     have no TTL.
 
@@ -58,6 +60,8 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted
         Whether all slots were asked if the state may go on from here. Before that nothing is written where a document,
         or a version of any of the query's operators, is of a later batch: it is a rollback, or a copy of the checkpoint
         that will be refused.
+    run_id
+        The run of the query that asks, where it may have gone on by now: its own versions are no others'.
 
     Returns
     -------
@@ -75,17 +79,18 @@ def note_ttls(store: FileStore, folder: str, declared: DeclaredTtls, *, admitted
             return False
         if newest is not None and newest.batch_id <= declared.batch_id and rows == _rows(newest):
             return True
-        if not admitted and _is_ahead(store, folder.rpartition("/")[0], declared.batch_id):
+        if not admitted and _is_ahead(store, folder.rpartition("/")[0], declared.batch_id, run_id):
             return False
         name = f"{folder}/{ttls_name(max(numbers, default=0) + 1)}"
         if store.create_if_absent(name, seal(FORMAT, VERSION, {"batch_id": declared.batch_id, "ttls": rows}).encode()):
             return True
 
 
-def _is_ahead(store: FileStore, query: str, batch_id: int) -> bool:
-    """Whether an operator of the query in this folder has a version of a later batch, as far as its newest delta tells;
-    one that is damaged tells nothing, and may be.
+def _is_ahead(store: FileStore, query: str, batch_id: int, run_id: str | None) -> bool:
+    """Whether an operator of the query in this folder has a version of a later batch, of another run than this, as far
+    as its newest delta tells; one that is damaged tells nothing, and may be.
     """
+    own = run_digits(run_id) if run_id is not None else "none"
     newest: dict[str, StoredFile] = {}
     for file in store.list(f"{query}/"):
         operator, delta, _ = file.name.partition("/delta/")
@@ -95,7 +100,8 @@ def _is_ahead(store: FileStore, query: str, batch_id: int) -> bool:
     for file in newest.values():
         data = store.get(file.name)
         try:
-            if data is not None and identity_of(data, f"{file.name} in {store.uri}").batch_id > batch_id:
+            identity = None if data is None else identity_of(data, f"{file.name} in {store.uri}")
+            if identity is not None and identity.batch_id > batch_id and not identity.version_id.startswith(own):
                 return True
         except Corrupt:
             return True

@@ -95,8 +95,9 @@ def _remove_all_but_marker(path: str) -> None:
 
 
 def _clear_abandoned(place: str) -> None:
-    """Removes this user's folders whose processes are gone."""
-    with os.scandir(place) as entries:
+    """Removes this user's folders whose processes are gone; none where the place may be written to and not listed."""
+    left = []
+    with suppress(OSError), os.scandir(place) as entries:
         left = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
     for path in left:
         with suppress(OSError):

@@ -8,7 +8,8 @@ may be meant: only if each of them contradicts the record is the query refused. 
 are too many to remember, they are not compared here. Safe for several threads.
 
 What they declare of times to live is noted here for the same reason: without rows no worker does it, and who reads the
-state of slots that get none must know it.
+state of slots that get none must know it. Only once the query has started: of a start that is refused nothing may
+remain, since another run of the query may go on, and its readers would go by it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from holdfast.checkpoint import Lifetime, OperatorRecord, check_operator, operator_prefix, recorded_operator
 from holdfast.checkpoint.evolution import evolved
 from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
-from holdfast.errors import Incompatible, Unavailable
+from holdfast.errors import HoldfastError, Incompatible, Unavailable
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.slot_batch import lifetimes_of
 from holdfast.storage import FileStore, StorageOptions, open_file_store
@@ -135,9 +136,18 @@ def check_declared(query_id: str) -> Known:
     return Known(frozenset(recorded_names), left, is_all)
 
 
-def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> None:
-    """Notes the TTLs of operators that the checkpoint of a query knows, as of its next batch. Where several
-    declarations of one name may be meant that differ, or the checkpoint is behind the newest note, a worker does it.
+@dataclass(frozen=True)
+class TtlsToNote:
+    """The TTLs of an operator in this folder of the store, for :func:`note_declared_ttls`."""
+
+    store: FileStore
+    prefix: str
+    declared: DeclaredTtls
+
+
+def ttls_to_note(query_id: str, batch_id: int, instances: Set[str]) -> list[TtlsToNote]:
+    """The TTLs of operators that the checkpoint of a query knows, as of its next batch. Where several declarations of
+    one name may be meant that differ, a worker notes them.
 
     Parameters
     ----------
@@ -151,6 +161,7 @@ def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> Non
     """
     with _lock:
         declared = [(*key, plans) for key, plans in _declared.items() if plans]
+    found: list[TtlsToNote] = []
     for folder, name, plans in declared:
         store = open_file_store(folder, StorageOptions.of(plans[-1].settings))
         prefix = operator_prefix(query_id, name)
@@ -162,9 +173,21 @@ def note_declared_ttls(query_id: str, batch_id: int, instances: Set[str]) -> Non
             meant = [plan for plan in agreeing if plan.instance in instances] or agreeing
             said = {_lifetimes(plan, recorded) for plan in meant}
             if len(said) == 1:
-                note_ttls(store, prefix, DeclaredTtls(batch_id, *said), admitted=False)
+                found.append(TtlsToNote(store, prefix, DeclaredTtls(batch_id, *said)))
         except Unavailable as error:  # the workers note them too, once there are rows
             _LOGGER.info("the times to live of operator %r are not noted here: %s", name, error)
+    return found
+
+
+def note_declared_ttls(to_note: Sequence[TtlsToNote], run_id: str) -> None:
+    """Notes what was found before the query started, whose run this is. Where the checkpoint is behind the newest note,
+    or behind what another run wrote, a worker does it. The query runs: it does not stop for this.
+    """
+    for one in to_note:
+        try:
+            note_ttls(one.store, one.prefix, one.declared, admitted=False, run_id=run_id)
+        except HoldfastError as error:  # the workers note them too, once there are rows
+            _LOGGER.info("the times to live in %s are not noted here: %s", one.prefix, error)
 
 
 def _that_agree(

@@ -28,7 +28,13 @@ from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark.checkpoint_path import check_as_given, local_folder
-from holdfast.spark.declared_operators import check_declared, declared_places, note_declared_ttls
+from holdfast.spark.declared_operators import (
+    TtlsToNote,
+    check_declared,
+    declared_places,
+    note_declared_ttls,
+    ttls_to_note,
+)
 from holdfast.spark.registration import register_origins
 from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.state_folders import check_folders
@@ -107,10 +113,11 @@ def start(
         raise InvalidRequest(f"start: expected a DataFrame's writeStream, found {writer!r}")
     if session is not None and not isinstance(session, SparkSession):
         raise InvalidRequest(f"start: session is {session!r}; expected a SparkSession: that of the DataFrame")
+    to_note: list[TtlsToNote] = []
     if checkpoint is not None:
         check_as_given(os.fspath(checkpoint))
         with _jvm_there():
-            _prepare(os.fspath(checkpoint), session if session is not None else _session_here())
+            to_note = _prepare(os.fspath(checkpoint), session if session is not None else _session_here())
     try:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", os.fspath(checkpoint))
@@ -122,6 +129,8 @@ def start(
         raise gone from None
     if checkpoint is not None:
         _warn_if_elsewhere(os.fspath(checkpoint))
+    if to_note:
+        note_declared_ttls(to_note, query.runId)
     return query
 
 
@@ -157,9 +166,12 @@ def _session_here() -> SparkSession | None:
     return session
 
 
-def _prepare(checkpoint: str, session: SparkSession | None) -> None:
-    """What is done with a checkpoint before Spark opens it, as far as this process reaches it."""
+def _prepare(checkpoint: str, session: SparkSession | None) -> list[TtlsToNote]:
+    """What is done with a checkpoint before Spark opens it, as far as this process reaches it. Returns what is to be
+    noted once the query has started.
+    """
     conf = {} if session is None else dict(session.conf.getAll)
+    to_note: list[TtlsToNote] = []
     try:
         store = _reached(checkpoint, conf)
         if store is None:
@@ -170,14 +182,15 @@ def _prepare(checkpoint: str, session: SparkSession | None) -> None:
                 "state in one bucket, or one HDFS",
                 shown(checkpoint),
             )
-            return
-        check_checkpoint(store, checkpoint, session)
+            return to_note
+        to_note = check_checkpoint(store, checkpoint, session)
         # How many batches Spark retains is not known then: what it calls committed is left as it is.
         forget_stale_snapshots(
             store, 0 if session is None else spark_retained_batches(conf), spark_writes_changelogs(conf)
         )
     except Unavailable as error:  # Spark may reach it all the same, by credentials of its own
         _LOGGER.warning("the checkpoint %s is not looked at before the query starts: %s", store_uri(checkpoint), error)
+    return to_note
 
 
 def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
@@ -223,10 +236,10 @@ def _warn_if_elsewhere(checkpoint: str) -> None:
 
 def check_checkpoint(
     store: FileStore, checkpoint: str, session: SparkSession | None, operators: Sequence[tuple[str, str]] = ()
-) -> None:
-    """Compares the operators that were declared with a checkpoint, where it is no new one, and notes their TTLs.
-    ``checkpoint``: as it was given. ``session``: reads Spark's own state, where only Spark can. ``operators``: those
-    within the query, where that is known.
+) -> list[TtlsToNote]:
+    """Compares the operators that were declared with a checkpoint, where it is no new one. Writes nothing: returns
+    their TTLs, which are to be noted once the query has started. ``checkpoint``: as it was given. ``session``: reads
+    Spark's own state, where only Spark can. ``operators``: those within the query, where that is known.
 
     Raises
     ------
@@ -234,15 +247,16 @@ def check_checkpoint(
         See :func:`holdfast.spark.declared_operators.check_declared`, and
         :func:`holdfast.spark.state_folders.check_folders`.
     """
-    if store.get("metadata") is not None:
-        query_id = spark_query_id(store)
-        spark_reader = None if session is None else partial(state_texts, session, checkpoint)
-        known = check_declared(query_id)
-        if operators:
-            known = known.of({name for name, _ in operators})
-        check_folders(store, query_id, known, spark_reader)
-        batches = committed_batches(store)
-        note_declared_ttls(query_id, batches[-1] + 1 if batches else 0, {instance for _, instance in operators})
+    if store.get("metadata") is None:
+        return []
+    query_id = spark_query_id(store)
+    spark_reader = None if session is None else partial(state_texts, session, checkpoint)
+    known = check_declared(query_id)
+    if operators:
+        known = known.of({name for name, _ in operators})
+    check_folders(store, query_id, known, spark_reader)
+    batches = committed_batches(store)
+    return ttls_to_note(query_id, batches[-1] + 1 if batches else 0, {instance for _, instance in operators})
 
 
 class Query(StreamingQuery):

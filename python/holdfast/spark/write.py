@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError, InternalError, InvalidRequest
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
+from holdfast.spark.declared_operators import note_declared_ttls
 from holdfast.spark.interruption import interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.once import check_stand_once
@@ -123,7 +124,7 @@ def write_exactly_once(
         try_out(store)
     except InvalidRequest as error:
         raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
-    check_checkpoint(store, os.fspath(checkpoint), df.sparkSession, operators)
+    to_note = check_checkpoint(store, os.fspath(checkpoint), df.sparkSession, operators)
     store.create_if_absent("holdfast/README.txt", _README)
     routes = _with_storage(routes, storage)
     for route in routes:
@@ -151,7 +152,10 @@ def write_exactly_once(
     with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
         query = (writer.queryName(query_name) if query_name is not None else writer).start()
     output.query = query
-    return registered_query(Query(query, output), operators)
+    registered = registered_query(Query(query, output), operators)
+    if to_note:
+        note_declared_ttls(to_note, registered.runId)
+    return registered
 
 
 class BatchOutput:

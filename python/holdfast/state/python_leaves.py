@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+from collections import deque
 from collections.abc import Callable
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
@@ -27,6 +28,7 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _FLOAT32 = struct.Struct("<f")  # which refuses what is too large; the native form does not
 _DURATION_DAYS_MAX = 106_751_990  # of microseconds in 64 bits
 _SHOWN_MAX = 200
+_NESTED = (dict, list, tuple, set, frozenset, deque)
 
 
 class NotKept(Exception):
@@ -35,7 +37,10 @@ class NotKept(Exception):
 
 def shown(value: Any) -> str:
     """A value and its class as error messages show them."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = "…"
     return f"{text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'} ({type(value).__name__})"
 
 
@@ -53,6 +58,10 @@ def by_arrow(type: pa.DataType) -> Keep:
     def keep(value: Any) -> Any:
         if value is None or is_missing(value):
             return None
+        is_array = isinstance(value, np.ndarray) and value.ndim > 0
+        if is_array or (isinstance(value, _NESTED) and value.__class__ is not pa.MonthDayNano):
+            # Arrow would follow a list that is in itself, or is very deep, until the process dies.
+            raise NotKept(f"a {value.__class__.__name__} is no {type}")
         try:
             array = _alone(value)
             if not castable(array.type, type):

@@ -24,6 +24,7 @@ from holdfast.state.casts import CONVERSION_ERRORS, storage_type
 from holdfast.state.python_leaves import Keep, NotKept, by_arrow, is_missing, is_null, leaf_keeper, python_of, shown
 
 __all__ = [
+    "LISTS",
     "Keep",
     "NotKept",
     "arrow_of",
@@ -40,7 +41,8 @@ __all__ = [
 
 Identity = Callable[[Any], Any]
 
-_LISTS = (list, tuple, range, deque, Set, KeysView, ValuesView, np.ndarray, pa.Array, pa.ChunkedArray)
+#: What a list may be in Python.
+LISTS = (list, tuple, range, deque, Set, KeysView, ValuesView, np.ndarray, pa.Array, pa.ChunkedArray)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _NAN = object()
 _VERBATIM: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
@@ -167,7 +169,7 @@ def _list(type: pa.DataType) -> Keep:
         if value.__class__ is not list:
             if value is None or isinstance(value, pa.Scalar) or is_missing(value):
                 return of_scalar(value)
-            if not isinstance(value, _LISTS) or (isinstance(value, np.ndarray) and value.ndim != 1):
+            if not isinstance(value, LISTS) or (isinstance(value, np.ndarray) and value.ndim != 1):
                 raise NotKept(f"{shown(value)} is no list")
         kept = [item(element) for element in value]
         if size is not None and len(kept) != size:
@@ -213,7 +215,7 @@ def _map(type: pa.DataType) -> Keep:
     def keep(value: Any) -> Any:
         if value is None or isinstance(value, pa.Scalar) or is_missing(value):
             return of_scalar(value)
-        if not isinstance(value, (dict, *_LISTS)):
+        if not isinstance(value, (dict, *LISTS)):
             raise NotKept(f"{shown(value)} is no dict, and no list of pairs")
         pairs = list(value.items() if isinstance(value, dict) else value)
         for pair in pairs:

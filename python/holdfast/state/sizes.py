@@ -5,7 +5,7 @@ value holds, nor of what it shows of the memory of others.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.arrow.arrays import decoded_bytes
-from holdfast.state.arrays import is_frame, is_series
+from holdfast.state.arrays import is_frame
+from holdfast.state.python_values import LISTS
 
 #: Where, of 0 to 1, the rows of a frame lie that are looked at for all of it: by the golden ratio, which is in step
 #: with no pattern in the rows.
 _GOLDEN = 0.6180339887498949
 _LOOKED_AT = 16
 _PLAIN = frozenset({str, bytes, bytearray, int, float, bool, type(None)})
+#: As deep as Arrow sends columns within columns. What is deeper, or within itself, no column keeps.
+_DEPTH_MAX = 64
 
 
 def rows_bytes(piece: Any) -> int:
@@ -43,29 +46,31 @@ def row_bytes(piece: Any, turn: int = 0) -> float:
     return sum(_series_bytes(column, some) for _, column in piece.items()) / rows
 
 
-def value_bytes(value: Any) -> int:
-    """Of a value, or of a column of them."""
+def value_bytes(value: Any, around: tuple[Any, ...] = ()) -> int:
+    """Of a value, or of a column of them. ``around``: what it is in, from the outermost.
+
+    Looks into what columns keep the values of, and nothing else: a flag of an enum iterates to itself.
+    """
     if value.__class__ in _PLAIN:
         return sys.getsizeof(value)
-    if isinstance(value, np.ndarray):
-        return sum(map(value_bytes, value.flat)) if value.dtype == object else value.nbytes
-    if isinstance(value, Mapping):
-        return sum(map(value_bytes, value)) + sum(map(value_bytes, value.values()))
-    if isinstance(value, memoryview):
-        return value.nbytes
+    is_array = isinstance(value, np.ndarray)
+    if isinstance(value, memoryview) or (is_array and value.dtype != object):
+        return int(value.nbytes)
     if isinstance(value, pa.Array):
         return decoded_bytes(value)
     if isinstance(value, pa.ChunkedArray):
         return sum(map(decoded_bytes, value.chunks))
     if isinstance(value, pa.Scalar):
         return _scalar_bytes(value)
-    if is_series(value):
-        return _series_bytes(value)
     if isinstance(value, range):
         return 8 * len(value)
-    if isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray)):
-        return sum(map(value_bytes, value))
-    return sys.getsizeof(value)
+    is_dict = isinstance(value, dict)
+    if not is_dict and not isinstance(value, LISTS):
+        return sys.getsizeof(value)
+    if len(around) >= _DEPTH_MAX or any(value is one for one in around):
+        return sys.getsizeof(value)
+    parts = chain(value, value.values()) if is_dict else value.flat if is_array else value
+    return sum(map(value_bytes, parts, repeat((*around, value))))
 
 
 def _series_bytes(column: Any, some: npt.NDArray[np.int64] | None = None) -> int:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.errors import InternalError, InvalidRequest
+from holdfast.errors import InternalError, InvalidRequest, Unavailable
 
 #: Parts of names that begin with this belong to the store itself: files that are being written.
 TEMPORARY_PREFIX = ".tmp-"
@@ -100,6 +100,11 @@ def is_temporary(name: str) -> bool:
 def exists_already(name: str, uri: str) -> InternalError:
     """What is said of a name that was to be written and is there."""
     return InternalError(f"{name} exists already in {uri}: names of stored files are written once")
+
+
+def unreadable(path: str, name: str, error: OSError) -> Unavailable:
+    """What is said of a local file that was to be stored as ``name``."""
+    return Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}")
 
 
 def check_name(name: str) -> str:

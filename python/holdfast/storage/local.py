@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from io import FileIO
 from typing import BinaryIO
 
@@ -30,9 +30,12 @@ from holdfast.storage.file_store import (
     check_name,
     exists_already,
     is_temporary,
+    unreadable,
 )
 from holdfast.storage.places import STATE, Place
 
+#: What tells of errors of the one file, where another is written.
+Reading = Callable[[], AbstractContextManager[None]]
 _COPY_BYTES = 1 << 18  # stays in the processor's cache between being read and being written
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
 _AT_FDCWD = -100
@@ -57,7 +60,7 @@ class LocalFileStore:
         if is_temporary(path) and _is_within(path, self.root):
             made = self._publish("writing", name, _sync_file, path)
         else:
-            made = self._create(name, lambda file: _copy(path, file))
+            made = self._create(name, lambda file: _copy(path, file, lambda: _reading(path, name)))
         if not made:
             raise exists_already(name, self.uri)
 
@@ -99,7 +102,7 @@ class LocalFileStore:
             source = open(path_here, "rb", buffering=0)  # noqa: SIM115 (what fails from here on is another disk's)
         try:
             with source, open(path, "xb", buffering=0) as target:
-                _copy_open(source, target)
+                _copy_open(source, target, lambda: self._errors("reading", name))
         except OSError as error:
             raise Unavailable(f"{name!r} of {self.uri} cannot be written to the local file {path}: {error}") from error
         return True
@@ -298,15 +301,30 @@ def _is_one_file(path: str, other: str) -> bool:
     return False
 
 
-def _copy(path: str, file: BinaryIO) -> None:
-    with open(path, "rb", buffering=0) as source:
-        _copy_open(source, file)
+@contextmanager
+def _reading(path: str, name: str) -> Iterator[None]:
+    """A local file that is to be stored as ``name``: what its disk says is not told as the store's."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, name, error) from error
 
 
-def _copy_open(source: FileIO, file: BinaryIO) -> None:
+def _copy(path: str, file: BinaryIO, reading: Reading = nullcontext) -> None:
+    with reading():
+        source = open(path, "rb", buffering=0)  # noqa: SIM115 (writing is no part of reading)
+    with source:
+        _copy_open(source, file, reading)
+
+
+def _copy_open(source: FileIO, file: BinaryIO, reading: Reading) -> None:
     # One buffer for all of it: the system clears the pages of each new one, which takes as long as to fill them.
     buffer = memoryview(bytearray(_COPY_BYTES))
-    while size := source.readinto(buffer):
+    while True:
+        with reading():
+            size = source.readinto(buffer)
+        if not size:
+            return
         _write(file, buffer[:size])  # copyfileobj takes a short write for a whole one: a disk that fills up
 
 

@@ -93,8 +93,3 @@ def local_file(store: FileStore, name: str, folder: str | None = None) -> Iterat
         path = os.path.join(own, "file")
         store.fetch(name, path)
         yield path
-
-
-def unreadable(path: str, name: str, error: OSError) -> Unavailable:
-    """What is said of a local file that was to be stored as ``name``."""
-    return Unavailable(f"the local file {path} cannot be read, to be stored as {name!r}: {error}")

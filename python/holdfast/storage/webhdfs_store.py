@@ -30,10 +30,11 @@ from holdfast.storage.file_store import (
     check_name,
     exists_already,
     is_temporary,
+    unreadable,
 )
 from holdfast.storage.options import StorageOptions
 from holdfast.storage.patience import Patience, TryAgainError
-from holdfast.storage.transfer import fetch_pieces, local_file, run_parallel, unreadable
+from holdfast.storage.transfer import fetch_pieces, local_file, run_parallel
 from holdfast.storage.uri import HdfsFolder
 from holdfast.storage.webhdfs import FileStatus, WebHdfs, WebHdfsError
 from holdfast.storage.webhdfs_answers import WebHdfsAnswers
