@@ -145,8 +145,8 @@ class Restore(Beginning):
         Parameters
         ----------
         source
-            Its number among all sources of the earlier query, of whatever kind, in the order in which Spark has them:
-            as the plan that was printed numbers them. Inputs of :func:`connect` are in the order of their names, not
+            Its number among all sources of the earlier query, of whatever kind, in the order in which Spark has them,
+            as what :meth:`plan` gives shows them. Inputs of :func:`connect` are in the order of their names, not
             as they are given. May be left out where one source alone is of Kafka.
         topic
             That the source reads: of several sources of Kafka, the one that names it.

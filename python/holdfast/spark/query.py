@@ -95,6 +95,8 @@ def start(
     Incompatible
         An operator is not what the checkpoint recorded: names each difference. Or Spark's state has versions of it,
         and its state folder nothing.
+    Corrupt
+        What the checkpoint or the state folder recorded is damaged.
     InvalidRequest
         ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or a ``file:``
         URI with ``?``, ``#``, or an escape such as ``%20``, which Spark does not decode: give the plain path. Or
