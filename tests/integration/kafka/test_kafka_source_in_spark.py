@@ -228,21 +228,21 @@ def test_a_topic_that_one_run_without_fail_on_data_loss_took_out_of_a_query_stay
     assert json.loads(hf.Restore(tmp_path / "checkpoint").kafka_offsets()) == {topic: {"0": 6}}
 
 
-class Seen(hf.BatchProcessor):
-    """How often a value came, from either topic."""
-
-    seen = hf.ReducingState(pa.int64(), "sum")
-
-    def process_views(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
-        yield batch.append_column("seen", self.seen.add(batch, pa.array([1] * batch.num_rows)))
-
-    process_clicks = process_views
-
-
 def test_inputs_that_are_connected_go_on_by_their_topics(
     kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
 ) -> None:
     """The guide counted sources in the program's order: Spark has them in that of the inputs' names."""
+
+    class Seen(hf.BatchProcessor):
+        """How often a value came, from either topic."""
+
+        seen = hf.ReducingState(pa.int64(), "sum")
+
+        def process_views(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+            yield batch.append_column("seen", self.seen.add(batch, pa.array([1] * batch.num_rows)))
+
+        process_clicks = process_views
+
     topics = {"views": kafka.topic(), "clicks": kafka.topic()}
     kafka.produce(topics["views"], values(0, 3))
     kafka.produce(topics["clicks"], values(0, 5))
