@@ -18,7 +18,9 @@ class Fenced(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """Stored bytes are not what was written: restore from elsewhere. Names file, slot and version."""
+    """Stored bytes are not what was written: restore from elsewhere. Names file, slot and version. Of a Kafka source:
+    input that was not read is lost, and the message says how to go on.
+    """
 
 
 class Incompatible(HoldfastError):
@@ -26,7 +28,7 @@ class Incompatible(HoldfastError):
 
 
 class Undecided(HoldfastError):
-    """Another system does not say whether output is visible: decide by hand, with the command that the message has."""
+    """Nobody says whether something is visible: decide by hand. The message names each thing, and where to look."""
 
 
 class InternalError(HoldfastError):

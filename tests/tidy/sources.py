@@ -10,18 +10,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "holdfast"
-_SKIPPED = {".git", ".venv", "build", "dist", "demo-output", "demo-output-kafka", "__pycache__"}
+_BUILT = {".git", ".venv", "build", "dist", "demo-output", "demo-output-kafka", "__pycache__"}
+_CACHES = {".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".benchmarks"}
+_SKIPPED = _BUILT | _CACHES
 
 
 def files(*suffixes: str, under: str = ".") -> list[Path]:
     """Source files below a folder of the tree, without what is built or ignored."""
     folder = ROOT / under
-    return [path for path in _all_files() if path.suffix in suffixes and path.is_relative_to(folder)]
+    return [path for path in all_files() if path.suffix in suffixes and path.is_relative_to(folder)]
 
 
 @cache
-def _all_files() -> list[Path]:
-    """Looked for once, and not where the environment lies: that alone has more files than all the rest."""
+def all_files() -> list[Path]:
+    """Of any kind. Looked for once, and not where the environment lies: that alone has more files than all the rest."""
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [one for one in folders if one not in _SKIPPED]

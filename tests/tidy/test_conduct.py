@@ -7,7 +7,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.tidy.sources import PACKAGE, ROOT, cpp_code, cpp_files, files, imports, name, python_files, text, tree
+from tests.tidy.sources import (
+    PACKAGE,
+    ROOT,
+    all_files,
+    cpp_code,
+    cpp_files,
+    files,
+    imports,
+    name,
+    python_files,
+    text,
+    tree,
+)
 
 CLOCK = PACKAGE / "clock.py"
 _LEFT_BEHIND = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
@@ -43,6 +55,33 @@ def test_nothing_is_left_for_later() -> None:
         if _LEFT_BEHIND.search(line)
     ]
     assert not found, "\n".join(found)
+
+
+#: Of packages. Which one is asked is for the machine to say, that of its network perhaps; and a project has a page of
+#: its own to link.
+REGISTRIES = (
+    "py" + "pi.org", "python" + "hosted.org", "ana" + "conda.org", "maven" + ".org", "maven" + ".apache.org",
+    "np" + "mjs.org", "np" + "mjs.com", "crates" + ".io", "proxy.go" + "lang.org",
+)  # fmt: skip
+_REGISTRY = re.compile("|".join(map(re.escape, REGISTRIES)).encode(), re.IGNORECASE)
+
+
+def _hosts_of_registries(content: bytes) -> list[str]:
+    lines = content.split(b"\n")
+    return [f"{at}: {host.decode()}" for at, line in enumerate(lines, 1) for host in _REGISTRY.findall(line)]
+
+
+def test_no_file_names_the_host_of_a_registry() -> None:
+    found = [f"{name(path)}:{where}" for path in all_files() for where in _hosts_of_registries(path.read_bytes())]
+    assert not found, "link the project's own page; leave it to the machine which registry is asked:\n" + "\n".join(
+        found
+    )
+
+
+def test_a_host_of_a_registry_is_seen_wherever_it_stands() -> None:
+    for host in REGISTRIES:
+        assert _hosts_of_registries(f"a\n[x](https://{host}/x)\xff".encode("latin-1")) == [f"2: {host}"]
+    assert not _hosts_of_registries(b"from PyPI, by pip install; by Maven, npm, or conda")
 
 
 def test_nothing_that_was_read_is_run() -> None:

@@ -81,6 +81,17 @@ def test_a_checkpoint_that_is_not_looked_at_is_warned_of(
     assert "spark.holdfast.checkpoint.dir" in said
 
 
+def test_a_port_that_is_told_is_that_of_the_state_unless_an_endpoint_says_where_that_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    conf = {"spark.holdfast.checkpoint.dir": "webhdfs://127.0.0.1/state", "spark.holdfast.storage.retry.max": "1ms"}
+    hf.start(Writer(), checkpoint="webhdfs://127.0.0.1:9870/checkpoint", session=Session(conf))
+    assert "failed 1 times" in caplog.messages[-1], "it was asked"
+    conf["spark.holdfast.storage.endpoint"] = "http://127.0.0.2:9870"
+    hf.start(Writer(), checkpoint="webhdfs://127.0.0.1:9870/checkpoint", session=Session(conf))
+    assert "of buckets and HDFS, only that of" in caplog.messages[-1]
+
+
 def test_a_path_that_spark_takes_for_one_of_another_file_system_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,8 @@ from holdfast.storage.webhdfs_store import ENDPOINT_VARIABLE
         ("hdfs://nn:9000/jobs", "hdfs://nn:9000/jobs"),
         ("hdfs://nn", "hdfs://nn"),
         ("hdfs://mycluster/a b/ü", "hdfs://mycluster/a b/ü"),
-        ("webhdfs://nn:9870/jobs", "webhdfs://nn/jobs"),
+        ("webhdfs://NN:9870/jobs/", "webhdfs://nn:9870/jobs"),  # an address, whatever endpoint is set
+        ("swebhdfs://nn:9871/jobs", "swebhdfs://nn:9871/jobs"),
         ("swebhdfs://[2001:db8::1]:50470/jobs", "swebhdfs://[2001:db8::1]:50470/jobs"),
     ],
 )
@@ -38,6 +39,8 @@ def test_one_place_has_one_name(text: str, uri: str) -> None:
         ("hdfs://cluster/x", "https://gateway:8443/site", ("https://gateway:8443/site",)),
         ("webhdfs://nn:1234/x", None, ("http://nn:1234",)),
         ("webhdfs://nn:1234/x", "http://minio:9000", ("http://nn:1234",)),  # the endpoint is another store's
+        ("webhdfs://nn:9870/x", "http://nn1:9870", ("http://nn:9870",)),
+        ("swebhdfs://nn:9871/x", "https://nn1:9871", ("https://nn:9871",)),
         ("webhdfs://cluster/x", "http://nn1:9870", ("http://nn1:9870",)),
         ("swebhdfs://nn/x", None, ("https://nn:9871",)),
     ],
@@ -46,6 +49,28 @@ def test_where_webhdfs_is(text: str, endpoint: str | None, addresses: tuple[str,
     folder = hdfs_of(text)
     assert folder is not None
     assert folder.addresses(endpoint) == addresses
+
+
+@pytest.mark.parametrize("text", ["webhdfs://nn:9870/x", "swebhdfs://nn:9871/x", "webhdfs://nn:1234/x"])
+def test_a_port_that_is_told_is_an_address_under_each_name_that_the_place_has(text: str) -> None:
+    """Origins, output and sinks are recorded by the store's name, and opened where another endpoint is set perhaps."""
+    for name in (store_uri(text), open_file_store(text).uri):
+        folder = hdfs_of(name)
+        assert folder is not None
+        assert folder.addresses("https://another:9870") == folder.addresses(None)
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("webhdfs", 9870), ("swebhdfs", 9871)])
+def test_the_port_of_the_scheme_is_another_place_only_where_an_endpoint_is_set(
+    scheme: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, untold = f"{scheme}://nn:{port}/x", f"{scheme}://nn/x"
+    assert open_file_store(told).uri == open_file_store(untold).uri
+    endpoint = StorageOptions(endpoint="https://another:9871")
+    assert open_file_store(told, endpoint).uri != open_file_store(untold, endpoint).uri
+    monkeypatch.setenv(ENDPOINT_VARIABLE, "https://another:9871")
+    hasty = StorageOptions(retry_max_ms=2)  # of these no store is open yet
+    assert open_file_store(told, hasty).uri != open_file_store(untold, hasty).uri
 
 
 @pytest.mark.parametrize(

@@ -400,6 +400,33 @@ def test_sources_of_a_savepoint_go_on(saved: Path) -> None:
             restore.kafka_offsets()
 
 
+def test_one_of_several_kafka_sources_is_told_by_its_topic_and_never_guessed(saved: Path) -> None:
+    """The first one was taken without a word, though inputs of hf.connect stand in the order of their names."""
+    files, ticks = json.dumps({"logOffset": 3}), json.dumps({"ms": 1000})
+    clicks, both = json.dumps({"clicks": {"0": 5}}), json.dumps({"clicks": {"0": 1}, "views": {"0": 2}})
+    fields = unseal((saved / "savepoint.json").read_text(), "holdfast.savepoint", 1, "here")
+
+    def of(*sources: str) -> hf.Restore:
+        (saved / "savepoint.json").write_text(seal("holdfast.savepoint", 1, {**fields, "sources": sources}))
+        return hf.Restore(savepoint=saved)
+
+    assert of(files, clicks, ticks).kafka_offsets() == clicks, "one alone is of Kafka"
+    assert of(clicks, clicks).kafka_offsets() == clicks, "one source at two places of the plan"
+    restore = of(clicks, files, KAFKA)
+    assert [restore.kafka_offsets(topic=topic) for topic in ("clicks", "events")] == [clicks, KAFKA]
+    assert [restore.kafka_offsets(number) for number in (0, 2)] == [clicks, KAFKA]
+    with pytest.raises(InvalidRequest, match=r"which source.* source 0 \(clicks\), source 2 \(events\): give topic="):
+        restore.kafka_offsets()
+    with pytest.raises(InvalidRequest, match=r"no source.* has read topic 'views'.*source 0 \(clicks\), source 2"):
+        restore.kafka_offsets(topic="views")
+    with pytest.raises(InvalidRequest, match=r"no source.* has read topic 'events'; topics are those of source 0 \("):
+        restore.kafka_offsets(0, topic="events")
+    restore = of(clicks, both)
+    with pytest.raises(InvalidRequest, match=r"which source.* source 0 \(clicks\), source 1 \(clicks, views\)"):
+        restore.kafka_offsets(topic="clicks")
+    assert restore.kafka_offsets(1, topic="clicks") == both == restore.kafka_offsets(topic="views")
+
+
 def test_a_table_that_is_a_link_is_refused(saved: Path, tmp_path: Path) -> None:
     record = begun(saved, 1)
     table = next(saved.glob("operators/*/total/*.parquet"))

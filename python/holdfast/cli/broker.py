@@ -33,7 +33,11 @@ def broker() -> None:
 
 @broker.command()
 @click.option("--port", type=click.IntRange(1, 65535), default=_DEFAULT_PORT, show_default=True, help="On 127.0.0.1.")
-@click.option("--version", metavar="RELEASE", help="Of Kafka, as 3.9 or 4.0.1. Default: the newest that is known.")
+@click.option(
+    "--version",
+    metavar="RELEASE",
+    help="Of Kafka, as 3.9 or 4.0.1. Default: what HOLDFAST_KAFKA_VERSION says, else the newest that is known.",
+)
 @_data
 @_as_json
 def start(port: int, version: str | None, data: Path | None, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint import OperatorRecord, StateChanges
@@ -135,7 +135,9 @@ class Restore(Beginning):
         """Names of the operators that have state there, in order."""
         return self._earlier(None).operators
 
-    def kafka_offsets(self, source: int = 0, *, options: Mapping[str, object] | None = None) -> str:
+    def kafka_offsets(
+        self, source: int | None = None, *, topic: str | None = None, options: Mapping[str, object] | None = None
+    ) -> str:
         """Where a Kafka source of the earlier query goes on, for the option ``startingOffsets`` of the new query's.
 
         ``events.option("startingOffsets", restore.kafka_offsets(options=options))``
@@ -143,7 +145,11 @@ class Restore(Beginning):
         Parameters
         ----------
         source
-            Which, of several, in the order in which the earlier query names them.
+            Its number among all sources of the earlier query, of whatever kind, in the order in which Spark has them,
+            as what :meth:`plan` gives shows them. Inputs of :func:`connect` are in the order of their names, not
+            as they are given. May be left out where one source alone is of Kafka.
+        topic
+            That the source reads: of several sources of Kafka, the one that names it.
         options
             The new source's, with its brokers and its subscription. Then the brokers are asked, and partitions and
             topics that have come since the batch begin at their earliest offset, as they do when a query goes on. By
@@ -153,31 +159,19 @@ class Restore(Beginning):
         Raises
         ------
         InvalidRequest
-            No such source, or not one of Kafka (ours or Spark's); or an option that our source does not know.
+            No such source, or not one of Kafka (ours or Spark's); several that may be meant, told with their topics; or
+            an option that our source does not know.
         Unavailable
             The brokers do not answer.
         Incompatible
             Output is visible of a batch that Spark has not committed.
         """
         earlier = self._earlier(None)
-        sources = earlier.sources
-        if not sources:
-            raise InvalidRequest(f"{earlier.where} has no sources: it was made of tables, not of a query's batch")
-        if not 0 <= source < len(sources):
-            raise InvalidRequest(
-                f"{earlier.where}: source {source}: expected 0 to {len(sources) - 1}, in the order in which the query "
-                "names its sources"
-            )
-        offsets = _positions(sources[source])
-        if offsets is None:
-            raise InvalidRequest(
-                f"{earlier.where}: source {source}: expected offsets of Kafka, found {sources[source]}. How other "
-                "sources go on: docs/guide/rescale.md"
-            )
-        kept = _kept(sources[source])
+        found = _kafka_source(earlier.sources, earlier.where, source, topic)
+        kept = _kept(found)
         if options is None:
             return json.dumps(kept)
-        return json.dumps(_with_new_partitions(kept, offsets, _topic_ids(sources[source]), options))
+        return json.dumps(_with_new_partitions(kept, _positions(found) or {}, _topic_ids(found), options))
 
     def plan(
         self, processor: Processor | type[Processor] | None = None, *, name: str | None = None, slots: int | None = None
@@ -239,6 +233,32 @@ def _place(given: str | os.PathLike[str] | None) -> str | None:
         return None
     store_uri(os.fspath(given))  # told here, where it is said
     return os.fspath(given)
+
+
+def _kafka_source(sources: Sequence[str | None], where: str, source: int | None, topic: str | None) -> str | None:
+    """The offset of the one source of Kafka that is meant; where another might be, it is refused."""
+    if not sources:
+        raise InvalidRequest(f"{where} has no sources: it was made of tables, not of a query's batch")
+    if source is not None and not 0 <= source < len(sources):
+        raise InvalidRequest(
+            f"{where}: source {source}: expected 0 to {len(sources) - 1}, as `holdfast restore plan` numbers them"
+        )
+    numbers = range(len(sources)) if source is None else (source,)
+    topics = {number: found for number in numbers if (found := _positions(sources[number]))}
+    if not topics:
+        what = "; ".join(f"source {number}: expected offsets of Kafka, found {sources[number]}" for number in numbers)
+        raise InvalidRequest(f"{where}: {what}. How other sources go on: docs/guide/rescale.md")
+    among = ", ".join(f"source {number} ({', '.join(sorted(found))})" for number, found in topics.items())
+    if topic is not None:
+        topics = {number: found for number, found in topics.items() if topic in found}
+        if not topics:
+            raise InvalidRequest(f"{where}: no source of Kafka has read topic {topic!r}; topics are those of {among}")
+    meant = {sources[number] for number in topics}
+    if len(meant) > 1:  # one that Spark has at two places of the plan has one offset
+        raise InvalidRequest(
+            f"{where}: which source of Kafka? There are {among}: give topic=…, or the number where both have read it"
+        )
+    return meant.pop()
 
 
 def _positions(text: str | None) -> dict[str, dict[str, int]] | None:

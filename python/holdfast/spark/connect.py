@@ -69,6 +69,8 @@ def connect(
     InvalidRequest
         As for :func:`keyed`; key columns of different types; a method that the processor lacks, by name; an input that
         is not there; nothing but broadcast inputs, or broadcast states without any.
+    Incompatible, Corrupt, Unavailable
+        With ``restore``, as for :func:`keyed`.
     """
     where = f"operator {name!r}"
     names = _input_names(inputs, where)

@@ -121,12 +121,21 @@ def keyed(
     -------
     Callable[[DataFrame], DataFrame]
         Raises InvalidRequest when the DataFrame does not stream, lacks the columns, or the session's settings are
-        wrong. What contradicts the checkpoint is found when the query runs: the query fails with Incompatible.
+        wrong; with ``restore`` also what is raised below. What contradicts the checkpoint is Incompatible from
+        :func:`start` with ``checkpoint=`` and from :func:`write_exactly_once`, before anything runs; of a query that
+        they do not start, its first batch fails.
 
     Raises
     ------
     InvalidRequest
-        A wrong name, processor, key, mode, side output or setting; timers without ``ticks``.
+        A wrong name, processor, key, mode, side output or setting; timers without ``ticks``. With ``restore``: there is
+        no such operator, or not its state.
+    Incompatible
+        With ``restore``: what it names contradicts the operator, is not settled, or is not there any more.
+    Corrupt
+        With ``restore``: what it names is damaged.
+    Unavailable
+        With ``restore``: the storage does not answer.
     """
     where = f"operator {name!r}"
     tags = check_side_outputs(side_outputs, where)

@@ -101,6 +101,8 @@ def start(
     Incompatible
         An operator is not what the checkpoint recorded: names each difference. Or Spark's state has versions of it,
         and its state folder nothing.
+    Corrupt
+        What the checkpoint or the state folder recorded is damaged.
     InvalidRequest
         ``checkpoint`` is a path that Spark would make an oddly named folder of: ``~/x``, ``$HOME/x``; or a ``file:``
         URI with ``?``, ``#``, or an escape such as ``%20``, which Spark does not decode: give the plain path. Or
@@ -201,17 +203,17 @@ def _reached(checkpoint: str, conf: Mapping[str, str]) -> FileStore | None:
     if folder is not None:
         return LocalFileStore(folder, place=CHECKPOINT)
     settings = Settings.from_mapping(conf, None)
-    bucket = _bucket(checkpoint)
     for place, options in [(settings.checkpoint_dir or "", StorageOptions.of(settings)), *declared_places()]:
-        if bucket is not None and _bucket(place) == bucket:
+        bucket = _bucket(checkpoint, options)
+        if bucket is not None and _bucket(place, options) == bucket:
             return open_file_store(checkpoint, options, CHECKPOINT)
     return None
 
 
-def _bucket(uri: str) -> list[str] | None:
+def _bucket(uri: str, options: StorageOptions) -> list[str] | None:
     """What two places have in common that are reached alike; None where only the JVM may know the place."""
     try:
-        return store_uri(uri).split("/")[:3]
+        return open_file_store(uri, options).uri.split("/")[:3]
     except InvalidRequest:
         return None
 

@@ -77,7 +77,8 @@ def write_exactly_once(
     query_name
         As for ``DataStreamWriter.queryName``.
     trigger
-        As for ``DataStreamWriter.trigger``; by default ``{"processingTime": "1 second"}``.
+        As for ``DataStreamWriter.trigger``, of it ``processingTime``, ``availableNow`` and ``once``; by default
+        ``{"processingTime": "1 second"}``.
     output_mode
         As for ``DataStreamWriter.outputMode``.
     settings
@@ -100,6 +101,8 @@ def write_exactly_once(
         operator stands twice in the query.
     Incompatible
         An operator is not what the checkpoint recorded, or its state folder has nothing of it.
+    Corrupt
+        What the checkpoint or the state folder recorded is damaged.
     Unavailable
         The checkpoint folder or a sink's other side does not answer.
     """

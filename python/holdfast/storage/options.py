@@ -21,7 +21,7 @@ class StorageOptions:
     endpoint
         URL of a store that is not its cloud's own; with ``http://``, the connection is not encrypted. None: the
         cloud's, or what the environment says. Of HDFS: the HTTP addresses of the NameNodes, separated by ``;``; None:
-        port 9870 of the URI's host.
+        port 9870 of the URI's host, 9871 of ``swebhdfs://``. A ``webhdfs://`` that tells its port goes by that.
     region
         Of an S3 bucket. None: what the environment says.
     virtual_hosted

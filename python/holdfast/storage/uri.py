@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from holdfast.errors import InvalidRequest
@@ -32,7 +32,8 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net")
 #: Schemes of HDFS: of the WebHDFS behind each, the scheme, and the port where the URI or its endpoint tells none.
 _HDFS = {"hdfs": ("http", 9870), "webhdfs": ("http", 9870), "swebhdfs": ("https", 9871)}
-_HDFS_PORTS = {"hdfs": 8020, "webhdfs": 9870, "swebhdfs": 9871}
+#: Of hdfs://, where Hadoop's own clients ask. It is not WebHDFS's, so one URI with it and one without are one place.
+_HDFS_PORT = 8020
 _HDFS_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _HDFS_EXAMPLES = "hdfs://namenode:8020/folder, webhdfs://namenode:9870/folder or swebhdfs://namenode:9871/folder"
 #: What is escaped in a URI.
@@ -60,7 +61,9 @@ class Bucket:
 
 @dataclass(frozen=True)
 class HdfsFolder:
-    """A folder of HDFS. ``host``: of a NameNode, or the name of several; ``port``: None is the scheme's own."""
+    """A folder of HDFS. ``host``: of a NameNode, or the name of several; ``port``: as it was told, also where it is the
+    one that the scheme has by default, since a port that is told makes an address of the URI; of hdfs:// another one.
+    """
 
     scheme: str
     host: str
@@ -71,6 +74,14 @@ class HdfsFolder:
     def uri(self) -> str:
         """One spelling for each place, as far as schemes and aliases of hosts let it be one."""
         return f"{self.scheme}://{self.host}{f':{self.port}' if self.port else ''}/{self.path}".rstrip("/")
+
+    def found_by(self, endpoint: str | None) -> HdfsFolder:
+        """The folder under the name that its store has. Where no endpoint says where WebHDFS is, that tells the port:
+        so it is one name, and is the same place to whoever opens it with an endpoint.
+        """
+        if endpoint is not None or self.scheme == "hdfs":
+            return self
+        return replace(self, port=self.port or _HDFS[self.scheme][1])
 
     def addresses(self, endpoint: str | None) -> tuple[str, ...]:
         """Of the WebHDFS of its NameNodes: the endpoint's, unless the URI itself tells the port of one.
@@ -188,7 +199,7 @@ def hdfs_of(text: str) -> HdfsFolder | None:
     if ":" in folder:
         raise InvalidRequest(f"{shown(text)} has a ':' in its path, which HDFS takes in no name")
     port = int(known.group(2)) if known.group(2) else None
-    return HdfsFolder(scheme, known.group(1).lower(), None if port == _HDFS_PORTS[scheme] else port, folder)
+    return HdfsFolder(scheme, known.group(1).lower(), None if (scheme, port) == ("hdfs", _HDFS_PORT) else port, folder)
 
 
 def _checked_path(text: str, path: str, examples: str) -> str:

@@ -84,9 +84,10 @@ class WebHdfsFileStore:
     def __init__(
         self, folder: HdfsFolder, options: StorageOptions, *, ids: Ids = new_id, patience: Patience | None = None
     ) -> None:
-        self.uri = folder.uri
+        endpoint = options.endpoint or _endpoint_of_environment()
+        self.uri = folder.found_by(endpoint).uri
         self._root = f"/{folder.path}" if folder.path else ""
-        self._client = WebHdfs(folder.addresses(options.endpoint or _endpoint_of_environment()), options)
+        self._client = WebHdfs(folder.addresses(endpoint), options)
         self._ids = ids
         self._answers = WebHdfsAnswers()
         self._patience = patience or Patience(self.uri, options, self._answers)

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.integration.kafka.kafka_world import KafkaWorld, eventually, values
 from tests.spark_sessions import SPARK_RELEASE, worker_path
@@ -225,6 +226,53 @@ def test_a_topic_that_one_run_without_fail_on_data_loss_took_out_of_a_query_stay
     strict.start().awaitTermination(120)
     assert strict.values() == values(6, 9)
     assert json.loads(hf.Restore(tmp_path / "checkpoint").kafka_offsets()) == {topic: {"0": 6}}
+
+
+def test_inputs_that_are_connected_go_on_by_their_topics(
+    kafka: KafkaWorld, registered: SparkSession, tmp_path: Path
+) -> None:
+    """The guide counted sources in the program's order: Spark has them in that of the inputs' names."""
+
+    class Seen(hf.BatchProcessor):
+        """How often a value came, from either topic."""
+
+        seen = hf.ReducingState(pa.int64(), "sum")
+
+        def process_views(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+            yield batch.append_column("seen", self.seen.add(batch, pa.array([1] * batch.num_rows)))
+
+        process_clicks = process_views
+
+    topics = {"views": kafka.topic(), "clicks": kafka.topic()}
+    kafka.produce(topics["views"], values(0, 3))
+    kafka.produce(topics["clicks"], values(0, 5))
+
+    def run(name: str, starts: dict[str, str], restore: hf.Restore | None = None) -> list[tuple[bytes, int]]:
+        found: list[tuple[bytes, int]] = []
+        inputs = {}
+        for given, topic in topics.items():
+            options = kafka.options(subscribe=topic, startingOffsets=starts[given])
+            inputs[given] = registered.readStream.format("holdfast-kafka").options(**options).load().select("value")
+        frame = hf.connect(
+            inputs, "value", Seen(), "value binary, seen long", name="seen", restore=restore, settings={"slots": 2}
+        )
+        writer = frame.writeStream.foreachBatch(lambda rows, _: found.extend(rows.collect()))
+        checkpoint = str(tmp_path / name)
+        hf.start(writer.trigger(availableNow=True), checkpoint=checkpoint).awaitTermination(120)
+        return sorted((bytes(value), seen) for value, seen in found)
+
+    run("old", {"views": "earliest", "clicks": "earliest"})
+    restore = hf.Restore(tmp_path / "old")
+    assert [json.loads(restore.kafka_offsets(number)) for number in (0, 1)] == [
+        {topics["clicks"]: {"0": 5}},
+        {topics["views"]: {"0": 3}},
+    ]
+    with pytest.raises(hf.InvalidRequest, match="which source of Kafka.*give topic="):
+        restore.kafka_offsets()
+    kafka.produce(topics["views"], values(3, 4))
+    kafka.produce(topics["clicks"], values(4, 6))
+    starts = {given: restore.kafka_offsets(topic=topic) for given, topic in topics.items()}
+    assert run("new", starts, restore) == [(b"v3", 2), (b"v4", 2), (b"v5", 1)]
 
 
 class Full(dict[int, Any]):
