@@ -49,3 +49,31 @@ def test_cents_in_doubles_are_cents_in_decimals(processor: type[Any], single: bo
     with Harness(processor(), "u", f"u string, x {kind}", "u string, best decimal(38, 18)") as harness:
         rows = pa.table({"u": pa.array(["a"] * len(numbers)), "x": numbers})
         assert harness.process(rows)["best"].to_pylist() == [Decimal(repr(number)) for number in CENTS]
+
+
+class Largest(hf.KeyedProcessor):
+    best = hf.ReducingState(pa.float64(), "max")
+    seen = hf.MapState(pa.float64(), pa.int64())
+
+    def process(self, key: hf.Key, rows: Any, context: hf.Context) -> Iterator[Any]:
+        for number in rows["x"].to_pylist():
+            self.best.add(number)
+            self.seen.put(number, 1)
+            self.seen.put(float(number), 2)
+            yield key[0], self.best.get()
+        assert list(self.seen.keys()) == list(CENTS)
+
+
+class LargestOfArrays(hf.BatchProcessor):
+    best = hf.ReducingState(pa.float64(), "max")
+
+    def process(self, batch: pa.RecordBatch, context: hf.Context) -> Iterator[Any]:
+        yield pa.table({"u": batch["u"], "best": self.best.add(batch, batch["x"])})
+
+
+@pytest.mark.parametrize("processor", [Largest, LargestOfArrays, AsTheyAre])
+def test_cents_in_decimals_are_the_nearest_doubles(processor: type[Any]) -> None:
+    with Harness(processor(), "u", "u string, x decimal(10, 2)", "u string, best double") as harness:
+        column = pa.array([Decimal(repr(number)) for number in CENTS], pa.decimal128(10, 2))
+        found = harness.process(pa.table({"u": pa.array(["a"] * len(column)), "x": column}))
+        assert found["best"].to_pylist() == CENTS

@@ -1,11 +1,13 @@
 """Casts of what is not nested: numbers, decimals above all, exactly or not at all, where Arrow's own are off or wrap.
 
-Arrow makes decimals of doubles by multiplications that each round: 0.1 becomes
-0.100000000000000006. Of more digits than it has room for it looks at what is left of
+Arrow makes doubles of decimals, and decimals of doubles, by multiplications that each round: 4.81 becomes
+4.8100000000000005, and back again it is another number. Of more digits than it has room for it looks at what is left of
 a product that wrapped around. Its texts are right, so they are the way where numbers alone are not enough.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +18,17 @@ import pyarrow.types as is_type
 _EXACT_POWERS = {32: 10, 64: 22}
 #: Numbers with fewer digits are doubles of their own, each another one.
 _DISTINCT = 1e15
+#: Behind the point, where a type has room for more.
+_USUAL_PLACES = 6
+#: Rows that tell whether a column is worth trying.
+_TRIED = 64
 #: Digits that Arrow's widest decimals have.
 _DIGITS_MAX = 76
 
 
 def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """An array that is not nested, as another type. Only what becomes a float is rounded; a float that becomes a
-    decimal is what its shortest text says, as in Python: 4.02 is ``Decimal("4.02")``.
+    """An array that is not nested, as another type. Only what becomes a float is rounded, once, to the nearest; a float
+    that becomes a decimal is what its shortest text says, as in Python: 4.02 is ``Decimal("4.02")``.
 
     Raises
     ------
@@ -38,9 +44,11 @@ def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
         if is_type.is_floating(found):
             return _decimals_of_floats(array, expected)
         return _rescaled(array, expected) if is_type.is_decimal(found) else array.cast(expected)
+    if is_type.is_decimal(found) and is_type.is_integer(expected):
+        return _rescaled(array, pa.decimal128(20, 0)).cast(expected)
     if not is_type.is_floating(expected) or not (is_type.is_floating(found) or is_type.is_decimal(found)):
         return array.cast(expected)
-    result = array.cast(expected)
+    result = _nearest_floats(array, expected) if is_type.is_decimal(found) else array.cast(expected)
     finite = pc.is_finite(array) if is_type.is_floating(found) else array.is_valid()
     _refuse(pc.and_(finite, pc.is_inf(result)), array, "is larger than its largest number")
     return result
@@ -60,6 +68,24 @@ def _rescaled(array: pa.Array, expected: pa.DataType) -> pa.Array:
         array = array.cast(pa.decimal256(max(expected.precision - added, 1), scale))
         array = array.cast(pa.decimal256(_DIGITS_MAX, expected.scale))
     return array.cast(expected)
+
+
+def _nearest_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """Decimals as the nearest floats: where few digits allow it by one division, otherwise by their texts."""
+    scale = array.type.scale
+    for places in dict.fromkeys((min(scale, _USUAL_PLACES), scale)):
+        if 0 <= places <= _EXACT_POWERS[expected.bit_width]:
+            with suppress(pa.ArrowInvalid):  # digits would go, or an integer is too long to be exact
+                _divided(array[:_TRIED], places, expected)  # since each row that fails costs a text
+                return _divided(array, places, expected)
+    if abs(scale) > 38:  # which Arrow has a text for in its widest decimals only
+        array = array.cast(pa.decimal256(_DIGITS_MAX, scale))
+    return array.cast(pa.string()).cast(expected)
+
+
+def _divided(array: pa.Array, places: int, expected: pa.DataType) -> pa.Array:
+    units = _rescaled(array, pa.decimal128(38, places)).view(pa.decimal128(38, 0))
+    return pc.divide(units.cast(pa.int64()).cast(expected), pa.scalar(10.0**places, expected))
 
 
 def _decimals_of_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:
