@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 from decimal import Context, Decimal
@@ -157,3 +158,16 @@ def test_a_decimal_becomes_an_integer_where_it_is_one(scale: int) -> None:
                 with pytest.raises(pa.ArrowInvalid):
                     exact_cast(array, type)
     assert taken
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(38, 18), (5, 2), (3, 5), (20, 0), (10, -2), (38, 37), (9, 60)])
+def test_an_integer_becomes_a_decimal_where_it_fits(precision: int, scale: int) -> None:
+    type = pa.decimal128(precision, scale)
+    for kind, number in itertools.product((pa.int8(), pa.int64(), pa.uint64()), (0, 7, 100, 127, 2**63 - 1, 2**64 - 1)):
+        if number >= 2**kind.bit_width or (number >= 2 ** (kind.bit_width - 1) and kind != pa.uint64()):
+            continue
+        if fits(Decimal(number), type):
+            assert values_of(exact_cast(pa.array([number, None], kind), type)) == [Decimal(number), None]
+        else:
+            with pytest.raises(pa.ArrowInvalid):
+                exact_cast(pa.array([number, None], kind), type)

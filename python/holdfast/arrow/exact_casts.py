@@ -24,6 +24,8 @@ _USUAL_PLACES = 6
 _TRIED = 64
 #: Digits that Arrow's widest decimals have.
 _DIGITS_MAX = 76
+#: Which has each integer of 64 bits.
+_OF_INTEGERS = pa.decimal128(20, 0)
 
 
 def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
@@ -39,13 +41,12 @@ def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
     if is_type.is_decimal(expected):
         if is_type.is_integer(found):
             # Arrow asks for room for the largest integer of the type, even where all values are small.
-            scale = max(expected.scale, 0)
-            return array.cast(pa.decimal256(20 + scale, scale)).cast(expected)
+            return _rescaled(array.cast(_OF_INTEGERS), expected)
         if is_type.is_floating(found):
             return _decimals_of_floats(array, expected)
         return _rescaled(array, expected) if is_type.is_decimal(found) else array.cast(expected)
     if is_type.is_decimal(found) and is_type.is_integer(expected):
-        return _rescaled(array, pa.decimal128(20, 0)).cast(expected)
+        return _rescaled(array, _OF_INTEGERS).cast(expected)
     if not is_type.is_floating(expected) or not (is_type.is_floating(found) or is_type.is_decimal(found)):
         return array.cast(expected)
     result = _nearest_floats(array, expected) if is_type.is_decimal(found) else array.cast(expected)
