@@ -169,9 +169,15 @@ DECIMAL = Kind(
     ),
     (Decimal("0.129"), 0.129, Decimal("1000"), Decimal("NaN"), Decimal("Infinity"), "1.5", 100_000, True),
 )
+HUNDREDS = Kind(
+    pa.decimal128(10, -2),
+    plain(st.sampled_from([Decimal("0E+2"), Decimal("3E+2"), Decimal("-9999999999E+2")]))
+    | offer((700, Decimal("7E+2"))),
+    (Decimal("50"), 150, 10**12),
+)
 LEAVES = [
     *(INT64, INT8, UINT64, FLOAT64, FLOAT32, BOOL, *STRINGS, *BINARIES, FIXED, DATE, DATE64, SECONDS, MICROS_UTC),
-    *(MICROS_NEW_YORK, NANOS, TIME_S, TIME_US, TIME_NS, DURATION, DURATION_NS, DECIMAL),
+    *(MICROS_NEW_YORK, NANOS, TIME_S, TIME_US, TIME_NS, DURATION, DURATION_NS, DECIMAL, HUNDREDS),
 ]
 
 
@@ -229,6 +235,7 @@ NESTED = [
     structs_of(FLOAT64, MICROS_NEW_YORK),
     structs_of(DECIMAL, lists_of(INT8, pa.list_(pa.int8()))),
     maps_of(STRINGS[0], DECIMAL),
+    maps_of(HUNDREDS, lists_of(HUNDREDS, pa.list_(HUNDREDS.type))),
     lists_of(
         structs_of(INT64, lists_of(BOOL, pa.list_(pa.bool_()))),
         pa.list_(structs_of(INT64, lists_of(BOOL, pa.list_(pa.bool_()))).type),

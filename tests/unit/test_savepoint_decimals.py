@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
 from holdfast.cli.rows import condition
-from holdfast.errors import InvalidRequest
+from holdfast.errors import Incompatible, InvalidRequest
 
 WIDE, CENTS = pa.decimal128(38, 18), pa.decimal128(10, 2)
 #: Times 10^18 it is no number of 128 bits any more, and what is left of the product is less than 10^38.
@@ -96,3 +97,49 @@ def test_a_condition_on_a_decimal_is_on_the_number_that_was_said(value: str) -> 
 def test_a_condition_finds_the_number_however_it_is_spelled(value: str) -> None:
     rows = pa.table({"price": decimals("4.80", "4.81", None, scale=18)})
     assert rows.filter(condition(rows.schema, [f"price={value}"])).num_rows == 1
+
+
+class Odd(hf.KeyedProcessor):
+    hundreds = hf.ValueState(pa.decimal128(10, -2))
+    fractions = hf.ValueState(pa.decimal128(3, 5))
+    huge = hf.ValueState(pa.decimal128(38, -2))
+    tiny = hf.ValueState(pa.decimal128(5, 40))
+
+    def process(self, key: hf.Key, rows: Any, context: hf.Context) -> None: ...
+
+
+def of_units(number: int, type: pa.DataType) -> pa.Array:
+    return pa.array([Decimal(number)], pa.decimal128(type.precision, 0)).view(type)
+
+
+@pytest.mark.parametrize(("state", "type"), [("huge", pa.decimal128(38, -2)), ("tiny", pa.decimal128(5, 40))])
+def test_a_decimal_that_parquet_has_no_room_for_is_refused_with_a_way_on(
+    tmp_path: Path, state: str, type: pa.DataType
+) -> None:
+    rows = pa.table({"user": USERS, "value": of_units(7, type)})
+    tables = hf.OperatorTables("kept", {state: rows}, processor=Odd, key=pa.schema([("user", pa.string())]))
+    with pytest.raises(Incompatible, match=r"column 'value'.*expected.*38 digits.*found decimal128.*native"):
+        hf.Savepoint.write(tmp_path / "made", tables)
+
+
+@pytest.mark.parametrize(
+    ("state", "type", "stored"),
+    [
+        ("hundreds", pa.decimal128(10, -2), pa.decimal128(12, 0)),
+        ("fractions", pa.decimal128(3, 5), pa.decimal128(5, 5)),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 3, -999])
+def test_a_savepoint_has_hundreds_and_small_fractions_as_parquet_can(
+    tmp_path: Path, state: str, type: pa.DataType, stored: pa.DataType, number: int
+) -> None:
+    value = of_units(number, type)
+    rows = pa.table({"user": USERS, "value": value})
+    tables = hf.OperatorTables("kept", {state: rows}, processor=Odd, key=pa.schema([("user", pa.string())]))
+    made = hf.Savepoint.write(tmp_path / "made", tables)
+    assert isinstance(made, hf.Savepoint)
+    (file,) = (tmp_path / "made").rglob("*.parquet")
+    assert pq.read_table(file)["value"].type == stored
+    found = made.read("kept", state).read_all()["value"]
+    assert found.type == type
+    assert found.to_pylist() == value.to_pylist() == [Decimal(number).scaleb(-type.scale)]
