@@ -51,6 +51,10 @@ def plain(values: st.SearchStrategy[Any]) -> Offers:
     return values.map(lambda value: ((lambda: value), value))
 
 
+def cents(most: int) -> st.SearchStrategy[Decimal]:
+    return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-2))
+
+
 NAN = float("nan")
 INT64 = Kind(
     pa.int64(),
@@ -64,13 +68,15 @@ UINT64 = Kind(pa.uint64(), plain(st.sampled_from([0, 2**63, 2**64 - 1])), (-1, 2
 FLOAT64 = Kind(
     pa.float64(),
     plain(st.sampled_from([0.0, -0.0, 0.1, NAN, math.inf, -math.inf, 5e-324]))
-    | offer((1, 1.0), (np.float32(0.1), float32(0.1)), (Decimal("0.1"), 0.1), (2**53, 2.0**53)),
+    | offer((1, 1.0), (np.float32(0.1), float32(0.1)), (Decimal("0.1"), 0.1), (2**53, 2.0**53))
+    | cents(10**15).map(lambda money: ((lambda: money), float(money))),
     (2**53 + 1, True, "0.1", 10**400, dt.timedelta(1)),
 )
 FLOAT32 = Kind(
     pa.float32(),
     st.sampled_from([0.0, -0.0, 0.1, 1 / 3, NAN, math.inf]).map(lambda f: ((lambda: f), float32(f)))
-    | offer((float32(0.1), float32(0.1)), (np.float64(0.1), float32(0.1)), (1, 1.0)),
+    | offer((float32(0.1), float32(0.1)), (np.float64(0.1), float32(0.1)), (1, 1.0))
+    | cents(10**7).map(lambda money: ((lambda: money), float32(float(money)))),
     (1e300, -3.5e38, 2**24 + 1, True),
 )
 BOOL = Kind(pa.bool_(), plain(st.booleans()) | offer((np.bool_(True), True)), (1, 0, "true", 1.0))
@@ -166,12 +172,20 @@ DECIMAL = Kind(
         (Decimal("1E+2"), Decimal("100.00")),
         (0.13, Decimal("0.13")),
         (np.float64(0.5), Decimal("0.50")),
-    ),
+    )
+    | cents(99_999).map(lambda money: ((lambda: float(money)), Decimal(repr(float(money))).quantize(Decimal("0.01"))))
+    | cents(99_999).map(lambda money: ((lambda: np.float32(money)), money)),
     (Decimal("0.129"), 0.129, Decimal("1000"), Decimal("NaN"), Decimal("Infinity"), "1.5", 100_000, True),
+)
+HUNDREDS = Kind(
+    pa.decimal128(10, -2),
+    plain(st.sampled_from([Decimal("0E+2"), Decimal("3E+2"), Decimal("-9999999999E+2")]))
+    | offer((700, Decimal("7E+2"))),
+    (Decimal("50"), 150, 10**12),
 )
 LEAVES = [
     *(INT64, INT8, UINT64, FLOAT64, FLOAT32, BOOL, *STRINGS, *BINARIES, FIXED, DATE, DATE64, SECONDS, MICROS_UTC),
-    *(MICROS_NEW_YORK, NANOS, TIME_S, TIME_US, TIME_NS, DURATION, DURATION_NS, DECIMAL),
+    *(MICROS_NEW_YORK, NANOS, TIME_S, TIME_US, TIME_NS, DURATION, DURATION_NS, DECIMAL, HUNDREDS),
 ]
 
 
@@ -229,6 +243,7 @@ NESTED = [
     structs_of(FLOAT64, MICROS_NEW_YORK),
     structs_of(DECIMAL, lists_of(INT8, pa.list_(pa.int8()))),
     maps_of(STRINGS[0], DECIMAL),
+    maps_of(HUNDREDS, lists_of(HUNDREDS, pa.list_(HUNDREDS.type))),
     lists_of(
         structs_of(INT64, lists_of(BOOL, pa.list_(pa.bool_()))),
         pa.list_(structs_of(INT64, lists_of(BOOL, pa.list_(pa.bool_()))).type),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -114,6 +117,22 @@ def test_a_function_that_forgets_to_return_is_named(kind: int) -> None:
         else:
             with bind(processor, USER):
                 processor.state.add(batch, batch["amount"])
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["batch", "keyed"])
+@pytest.mark.parametrize("nothing", [pd.NaT, pd.NA, pa.scalar(None, pa.timestamp("us"))], ids=repr)
+def test_a_function_that_returns_another_word_for_null_is_named_too(kind: int, nothing: Any) -> None:
+    """The key was forgotten without a word: the next value was its first."""
+    processor = reducing(pa.timestamp("us"), lambda a, b: nothing)[kind]()
+    batch = purchases(["ada", "ada"], [1, 2])
+    days = [datetime(2026, 1, 1), datetime(2026, 1, 2)]
+    says = f"state 'state': its function returned {re.escape(repr(nothing))} for .*2026, 1, 1.* and .*2026, 1, 2"
+    with pytest.raises(InvalidRequest, match=says):
+        if kind:
+            run(processor, [pa.record_batch({"user": batch["user"], "amount": pa.array(days)})], USER)
+        else:
+            with bind(processor, USER):
+                processor.state.add(batch, pa.array(days))
 
 
 def test_one_call_a_row_and_none_for_the_first() -> None:

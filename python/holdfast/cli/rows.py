@@ -76,12 +76,17 @@ def condition(schema: pa.Schema, given: Sequence[str]) -> pc.Expression | None:
                 f"--where {text!r}: expected COLUMN=VALUE, where COLUMN is of {', '.join(schema.names)}"
             )
         try:
-            scalar = pa.scalar(value).cast(schema.field(name).type)
-        except pa.ArrowException as error:
+            scalar = _scalar(value, schema.field(name).type)
+        except (pa.ArrowException, ArithmeticError) as error:
             raise InvalidRequest(f"--where {text!r}: expected a {schema.field(name).type} after '=': {error}") from None
         one = pc.field(name) == scalar
         wanted = one if wanted is None else wanted & one
     return wanted
+
+
+def _scalar(text: str, type: pa.DataType) -> pa.Scalar:
+    # Of texts with more digits than a decimal has Arrow makes others, without a word.
+    return pa.scalar(Decimal(text), type) if pa.types.is_decimal(type) else pa.scalar(text).cast(type)
 
 
 def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool) -> None:

@@ -21,6 +21,8 @@ EXPIRY = pa.timestamp("ms", "UTC")
 KEYED_KINDS = ("value", "list", "map", "reducing", "aggregating", "timers")
 KINDS = (*KEYED_KINDS, "broadcast", "operator")
 
+#: That a decimal has at most in Parquet where every reader knows it.
+_DECIMAL_DIGITS = 38
 _MEAN = pa.struct([pa.field("sum", pa.float64(), False), pa.field("count", pa.int64(), False)])
 _VARIANCE = pa.struct(
     [pa.field("count", pa.int64(), False), pa.field("mean", pa.float64(), False), pa.field("m2", pa.float64(), False)]
@@ -179,6 +181,8 @@ def parquet_type(type: pa.DataType, where: str) -> pa.DataType:
         return pa.timestamp("ms")
     if is_type.is_time32(type) and type.unit == "s":
         return pa.time32("ms")
+    if is_type.is_decimal(type):
+        return _parquet_decimal(type, where)
     if is_type.is_struct(type):
         if not type.num_fields:
             raise Incompatible(
@@ -192,3 +196,16 @@ def parquet_type(type: pa.DataType, where: str) -> pa.DataType:
     if is_list(type):
         return pa.list_(type.value_field.with_type(parquet_type(type.value_type, where)))
     return type
+
+
+def _parquet_decimal(type: pa.DataType, where: str) -> pa.DataType:
+    """Parquet has no scale below zero, and none above the precision: as many digits more."""
+    scale = max(type.scale, 0)
+    digits = max(type.precision - min(type.scale, 0), scale)
+    if digits > _DECIMAL_DIGITS:
+        raise Incompatible(
+            f"column {where!r}: expected decimals that Parquet can hold, of {_DECIMAL_DIGITS} digits, scale 0 or more, "
+            f"found {type}, which needs {digits} digits then; a native savepoint has it (--format native), or read it "
+            "as Arrow from the checkpoint"
+        )
+    return type if (digits, scale) == (type.precision, type.scale) else pa.decimal128(digits, scale)

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.types as is_type
 
 from holdfast.arrow.arrays import by_parts, size_bytes
+from holdfast.arrow.exact_casts import exact_cast
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint.columns import SKETCH, StateColumns, table_type
@@ -229,4 +230,4 @@ def _made(column: pa.Array, type: pa.DataType) -> pa.Array:
     _check_floats(column, type)
     if is_type.is_date64(type) and is_type.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms")).view(type)
-    return column.cast(type)
+    return exact_cast(column, type)

@@ -1,17 +1,18 @@
 """From the arrays that a user hands over to Arrow arrays of the declared type: exactly, or not at all.
 
 Casts stay within a family (numbers, text, bytes, times, nested alike): text is never parsed into numbers, and what does
-not fit is never cut. Floating-point numbers alone are rounded, to the nearest of their width, as the type means it.
+not fit is never cut. Floating-point numbers alone are rounded, to the nearest of their width, as the type means it; a
+decimal of one is what its shortest text says.
 What cannot be cast raises InvalidRequest that names what was expected and what was found.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as is_type
 
 from holdfast.arrow.arrays import by_parts
+from holdfast.arrow.exact_casts import exact_cast
 from holdfast.arrow.types import is_list
 from holdfast.errors import InvalidRequest
 
@@ -91,50 +92,13 @@ def cast(array: pa.Array, expected: pa.DataType, what: str, declared: pa.DataTyp
     if not castable(array.type, expected if declared is None else declared):
         raise InvalidRequest(f"{what}: expected {expected}, found {array.type}; cast it where it is made")
     try:
-        return by_parts(array, expected, _cast_leaves)
+        return by_parts(array, expected, exact_cast)
     except CONVERSION_ERRORS as error:
         raise InvalidRequest(f"{what}: found {array.type}, which does not fit {expected}: {error}") from None
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(storage_type(field.type))
-
-
-def _cast_leaves(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    found = array.type
-    if is_type.is_integer(found) and is_type.is_decimal(expected):
-        # Arrow asks for room for the largest integer of the type, even where all values are small.
-        return array.cast(pa.decimal256(20 + max(expected.scale, 0), max(expected.scale, 0))).cast(expected)
-    if is_type.is_decimal(found) and is_type.is_decimal(expected):
-        return _rescaled(array, expected)
-    result = array.cast(expected)
-    if is_type.is_floating(expected) and (is_type.is_floating(found) or is_type.is_decimal(found)):
-        finite = pc.is_finite(array) if is_type.is_floating(found) else array.is_valid()
-        _refuse(pc.and_(finite, pc.is_inf(result)), array, "is larger than its largest number")
-    elif is_type.is_floating(found) and is_type.is_decimal(expected):
-        _refuse(pc.not_equal(result.cast(found), array), array, "has digits that it has no place for")
-    return result
-
-
-def _rescaled(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """Decimals as others, 128 bits wide. Past the digits of the wider type Arrow has no power of ten, and takes what
-    lies there; where a product wraps around it looks at what is left. So digits are counted before they become more.
-    """
-    found = array.type
-    added = expected.scale - found.scale
-    most = 76 if is_type.is_decimal256(found) else 38
-    if abs(added) > most:
-        raise pa.ArrowInvalid(f"its scale {found.scale} is more than {most} digits from {expected.scale}")
-    if added > 0:
-        array = array.cast(pa.decimal256(max(expected.precision - added, 1), found.scale))
-        array = array.cast(pa.decimal256(76, expected.scale))
-    return array.cast(expected)
-
-
-def _refuse(wrong: pa.Array, array: pa.Array, reason: str) -> None:
-    row = pc.index(wrong, True).as_py()
-    if row >= 0:
-        raise pa.ArrowInvalid(f"{array[row].as_py()!r} at position {row} {reason}")
 
 
 def _is_number(type: pa.DataType) -> bool:

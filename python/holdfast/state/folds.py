@@ -53,19 +53,19 @@ class ReducingFold:
     def add(self, accumulator: Any, value: Any) -> Any:
         if accumulator is None:
             return value
-        reduced = self._function(accumulator, value)
-        if reduced is None:
+        reduced = kept = self._function(accumulator, value)
+        if reduced.__class__ not in self._verbatim:
+            try:
+                kept = self._keep(reduced)  # as it would be read in the next batch
+            except NotKept as reason:
+                what = f"state {self._name!r}, the function's result for {accumulator!r} and {value!r}"
+                raise refusal(what, self.stored, reduced, reason) from None
+        if kept is None:  # of which there are several words, and the key would be forgotten
             raise InvalidRequest(
-                f"state {self._name!r}: its function returned None for {accumulator!r} and {value!r}; "
+                f"state {self._name!r}: its function returned {reduced!r} for {accumulator!r} and {value!r}; "
                 f"expected a {self.stored}"
             )
-        if reduced.__class__ in self._verbatim:
-            return reduced
-        try:
-            return self._keep(reduced)  # as it would be read in the next batch
-        except NotKept as reason:
-            what = f"state {self._name!r}, the function's result for {accumulator!r} and {value!r}"
-            raise refusal(what, self.stored, reduced, reason) from None
+        return kept
 
     def result(self, accumulator: Any) -> Any:
         return accumulator
