@@ -7,13 +7,13 @@ The committer, the slots and their storage are the real ones; Spark is the text 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.checkpoint_driver import Process, SlotDriver
+from tests.checkpoint_driver import SMALL, Process, SlotDriver
 from tests.unit.test_adoption import attempt
 
 from holdfast.checkpoint import Handle
@@ -226,3 +226,29 @@ def test_a_version_on_another_line_is_refused_all_the_same(query: Query) -> None
     with pytest.raises(Incompatible, match="restore both from one backup"):
         query.parent(query.executor(), identity_of(2, replay_of_run(RUN_B)), SparkState(other))
     assert counts.parent_id != elsewhere.version_id
+
+
+def test_what_spark_has_is_not_deleted_before_spark_has_another(tmp_path: Path) -> None:
+    """A slot was quiet for longer than the grace time, and its next batch tidied up: it deleted the version that Spark
+    names. Where that batch then died, each start was Corrupt, and so was one from a batch that is retained.
+    """
+    settings = replace(SMALL, snapshot_deltas_max=2, fold_deltas_max=2, stray_grace_ms=1_800_000, retained_batches=10)
+    slot = SlotDriver(tmp_path, settings=settings)
+    first, second = slot.process(local="executor-1"), slot.process(local="executor-2")
+    handle = None
+    for batch_id in range(5):
+        handle = attempt(first, handle, batch_id, {1: 1}, batch_id, RUN_A)
+        first.rest()
+    counts = attempt(first, handle, 5, {1: 10}, 10, RUN_A)
+    other = attempt(second, handle, 5, {1: 99}, 11, RUN_A)
+    for process in (first, second):
+        process.rest()
+    slot.pass_time(settings.stray_grace_ms + 60_000)
+    handle = counts
+    for batch_id in range(40, 60):
+        handle = attempt(first, handle, batch_id, {2: 1}, 10 + batch_id, RUN_A)
+        first.rest()
+        if batch_id <= 50:  # batch 39, where Spark names it still, can be rolled back to
+            elsewhere = slot.process(local=f"at-{batch_id}")
+            assert elsewhere.sums(other, [1]) == {1: 104}, batch_id
+    assert not slot.stored(f"delta/*{other.version_id}*"), "it does not stay for ever"
