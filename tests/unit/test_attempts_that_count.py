@@ -20,11 +20,14 @@ from holdfast.checkpoint import Handle
 from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
+from holdfast.commit.record_log import record_name
 from holdfast.commit.retries import Retries
-from holdfast.errors import Incompatible, Undecided
+from holdfast.errors import Corrupt, Incompatible, Undecided
+from holdfast.settings import Settings
 from holdfast.spark import slots, worker
-from holdfast.spark.replay import SlotReplay, recorded_property, recorded_versions
-from holdfast.storage import LocalFileStore
+from holdfast.spark.recorded import recorded, recorded_property
+from holdfast.spark.replay import SlotReplay
+from holdfast.storage import LocalFileStore, StorageOptions
 
 RUN_A, RUN_B, RUN_C = (f"0f0f0f0f-0000-4000-8000-00000000000{end}" for end in "abc")
 
@@ -85,13 +88,14 @@ class Query:
         self, run: Committer, batch_id: int, replay: Replay | None, partition: int = 0
     ) -> worker.BatchIdentity:
         told = None if replay is None else SlotReplay.of(replay)
-        recorded = recorded_versions(recorded_property(run.doubted) or "{}")
-        return worker.BatchIdentity("query", run._run_id, batch_id, 0, 0, 99, told, recorded)
+        known = recorded(recorded_property(run.told))
+        return worker.BatchIdentity("query", run._run_id, batch_id, 0, 0, 99, told, known)
 
     def parent(self, process: Process, identity: worker.BatchIdentity, state: SparkState) -> Handle:
         self._at_work = process
         live: Any = SimpleNamespace(opening=SimpleNamespace(note_handle=lambda batch_id: None))
-        parent = slots._parent(None, live, identity, 0, state)  # type: ignore[arg-type]
+        plan: Any = SimpleNamespace(settings=Settings())
+        parent = slots._parent(plan, live, identity, 0, state)  # type: ignore[arg-type]
         assert parent is not None
         return parent
 
@@ -160,6 +164,69 @@ def replayed(query: Query, run: Committer, batch_id: int, state: SparkState) -> 
     query.batch(run, batch_id, job)
     assert found[0] is not None
     return found[0], process.sums(found[0], [1])
+
+
+@pytest.mark.parametrize("quiet", [0, 1, 5])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_slot_goes_on_from_what_counts_however_long_it_was_quiet(query: Query, quiet: int, restarts: bool) -> None:
+    """With 200 partitions and speculation two batches were told, and of an earlier run one, if it had speculation."""
+    query.partitions = 200
+    run = query.run(RUN_A)
+    counts, other = two_attempts(query, run)
+    for batch_id in range(2, 2 + quiet):
+        query.batch(run, batch_id, lambda _: 2)
+        query.commit(batch_id)
+    if restarts:
+        run = query.run(RUN_B, speculation=False)
+        run.start()
+    process, state = query.executor(), SparkState(other)
+    parent = query.parent(process, query.identity(run, 2 + quiet, None), state)
+    assert parent.version_id == counts.version_id
+    assert process.sums(parent, [1]) == {1: 11}
+
+
+def test_a_slot_that_was_quiet_since_before_a_restart_and_after_it(query: Query) -> None:
+    run = query.run(RUN_A)
+    counts, other = two_attempts(query, run)
+    run = query.run(RUN_B, speculation=False)
+    for batch_id in range(2, 5):
+        query.batch(run, batch_id, lambda _: 2)
+        query.commit(batch_id)
+        assert len(str(recorded_property(run.told))) < 300, "what the start told is told once"
+    parent = query.parent(query.executor(), query.identity(run, 5, None), SparkState(other))
+    assert parent.version_id == counts.version_id
+
+
+def test_a_record_that_is_damaged_is_told_and_not_passed_over(query: Query) -> None:
+    run = query.run(RUN_A)
+    _, other = two_attempts(query, run)
+    query.batch(run, 2, lambda _: 2)
+    query.commit(2)
+    run = query.run(RUN_B)
+    run.start()
+    name = record_name("query", 1, 0)
+    text = query.checkpoint.get(name)
+    assert text is not None
+    query.checkpoint.delete([name])
+    query.checkpoint.put(name, text[:-30])
+    with pytest.raises(Corrupt, match=r"commit record .*000000000001-0000\.json"):
+        query.parent(query.executor(), query.identity(run, 3, None), SparkState(other))
+
+
+def test_a_batch_whose_record_is_kept_no_longer_is_not_asked_for(query: Query) -> None:
+    """Nor is anything of a run that has no records yet."""
+    run = query.run(RUN_A)
+    assert recorded_property(run.told) is None
+    two_attempts(query, run)
+    for batch_id in range(2, 6):
+        query.batch(run, batch_id, lambda _: 2)
+        query.commit(batch_id)
+    run = query.run(RUN_B)
+    run.start()
+    run._log.trim(2)
+    known = recorded(recorded_property(run.told))
+    assert (known.first, known.before) == (4, 6)
+    assert known.version(1, 0, RUN_B, StorageOptions) is None
 
 
 def replay_of_run(run_id: str, lost: dict[int, str] | None = None) -> SlotReplay:

@@ -33,6 +33,7 @@ from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import Context, Processor
+from holdfast.storage import StorageOptions
 
 STATE_SCHEMA = "handle string"
 # Rows and bytes that a vectorised processor is called with at once, where blobs are small.
@@ -111,7 +112,7 @@ def _that_counts(
     memory what a task has left there, also of an attempt that did not count, and a later batch may run there again.
     """
     stored, state = StoredHandle.from_text(group_state.get[0]), worker.slot_state(plan, live, slot)
-    counts = _recorded_parent(state, identity, stored)
+    counts = _recorded_parent(plan, state, identity, stored)
     if counts is None or counts.version_id == stored.version_id:  # or it is of a task of a stage before the sink's
         return counts or state.whole(stored)
     worker.LOGGER.warning(
@@ -125,7 +126,9 @@ def _that_counts(
     return counts
 
 
-def _recorded_parent(state: SlotState, identity: worker.BatchIdentity, stored: StoredHandle) -> Handle | None:
+def _recorded_parent(
+    plan: OperatorPlan, state: SlotState, identity: worker.BatchIdentity, stored: StoredHandle
+) -> Handle | None:
     """The version that counts in place of Spark's, or Spark's own; None: nothing says which. In a replay what the
     recorded attempts went on from says it, however long the slot was quiet, and of tasks of each stage.
     """
@@ -135,7 +138,9 @@ def _recorded_parent(state: SlotState, identity: worker.BatchIdentity, stored: S
         parent = state.made_on(stored, identity.batch_id, version_id, replay.run_id)
         if parent is not None:
             return parent
-    recorded = identity.recorded.get((stored.batch_id, partition))
+    recorded = identity.recorded.version(
+        stored.batch_id, partition, identity.run_id, lambda: StorageOptions.of(plan.settings)
+    )
     return None if recorded in (None, stored.version_id) else state.beside(stored, str(recorded))
 
 

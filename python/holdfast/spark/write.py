@@ -33,7 +33,8 @@ from holdfast.spark.operators_within import known_operators_within, rows_stay
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint, registered_query
-from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
+from holdfast.spark.recorded import RECORDED_PROPERTY, recorded_property
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import fixed_tasks, refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
@@ -228,7 +229,7 @@ class BatchOutput:
             )
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
-            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.doubted))  # type: ignore[arg-type]
+            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.told))  # type: ignore[arg-type]
             try:
                 rows = map_in_arrow(batch, sink_function(plan), RESULT_SCHEMA).collect()
             finally:
