@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver
+from tests.commit_world import Run, World, drive
 from tests.unit.test_adoption import attempt
 
 from holdfast.checkpoint import Handle
-from holdfast.commit.batch import Replay, TaskResult
+from holdfast.commit.batch import Doubted, Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.record_log import record_name
@@ -319,3 +320,16 @@ def test_what_spark_has_is_not_deleted_before_spark_has_another(tmp_path: Path) 
             elsewhere = slot.process(local=f"at-{batch_id}")
             assert elsewhere.sums(other, [1]) == {1: 104}, batch_id
     assert not slot.stored(f"delta/*{other.version_id}*"), "it does not stay for ever"
+
+
+def test_a_start_tells_the_newest_batch_once_whatever_became_of_its_tasks() -> None:
+    """Which stages ran anew, and where there were copies, only the driver before knew."""
+    world = World(batches=6)
+    drive(world, 3)
+    run = Run(world)
+    run.committer.start()
+    newest = run.committer._log.newest(2)
+    assert newest is not None
+    assert run.committer.told == Doubted({2: newest.tasks}, "world", "query", 0, 3)
+    run.play(3)
+    assert run.committer.told == Doubted({}, "world", "query", 1, 3)

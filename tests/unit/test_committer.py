@@ -23,7 +23,7 @@ from tests.commit_world import (
 )
 
 from holdfast.commit import sweeps
-from holdfast.commit.batch import Doubted, Replay, TaskResult
+from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer, CommitTimes
 from holdfast.commit.epochs import Driver
 from holdfast.commit.record_log import RecordLog, record_name
@@ -586,16 +586,3 @@ def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> 
     assert list(run.committer.doubted) == [5], "the newest is told whatever its size"
     told = run.committer.told
     assert (told.first, told.before) == (0, 5), "of those before, the records say it"
-
-
-def test_a_start_tells_the_newest_batch_once_whatever_became_of_its_tasks() -> None:
-    """Which stages ran anew, and where there were copies, only the driver before knew."""
-    world = World(batches=6)
-    drive(world, 3)
-    run = Run(world)
-    run.committer.start()
-    newest = run.committer._log.newest(2)
-    assert newest is not None
-    assert run.committer.told == Doubted({2: newest.tasks}, "world", "query", 0, 3)
-    run.play(3)
-    assert run.committer.told == Doubted({}, "world", "query", 1, 3)
