@@ -187,6 +187,10 @@ class Committer:
         except HoldfastError as error:
             self._logger.warning("old epochs and half-written files are cleared at the next start: %s", error)
 
+    def check_newest(self) -> None:
+        """Fenced when a newer driver has taken over."""
+        self._check_epoch()
+
     def close(self) -> None:
         """The query has ended: nothing is looked after any more."""
         self._sweeps.stop()
