@@ -1,10 +1,10 @@
-"""Bytes of commit records, epochs, forks, witnesses and claims, version 1. Never written again: what a release wrote
-must be read for ever.
+"""Bytes of commit records (versions 1 and 2), epochs, forks, witnesses and claims. Never written again: what a release
+wrote must be read for ever.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from holdfast.commit.epochs import FORMAT, VERSION, Driver
@@ -49,6 +49,13 @@ def test_commit_record() -> None:
     stored = (FOLDER / "commit_record_v1.json").read_bytes()
     assert CommitRecord.from_text(stored, "golden") == RECORD
     assert RECORD.to_text().encode() == stored
+
+
+def test_commit_record_with_doubted_batches() -> None:
+    stored = (FOLDER / "commit_record_v2.json").read_bytes()
+    record = replace(RECORD, doubted=(3, 7, 8, 9, 41))
+    assert CommitRecord.from_text(stored, "golden") == record
+    assert record.to_text().encode() == stored
 
 
 def test_epoch() -> None:

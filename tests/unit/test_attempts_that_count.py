@@ -226,8 +226,9 @@ def test_a_batch_whose_record_is_kept_no_longer_is_not_asked_for(query: Query) -
     run.start()
     run._log.trim(2)
     known = recorded(recorded_property(run.told))
-    assert (known.first, known.before) == (4, 6)
+    assert known.records == ((0, 4),), "and of batch 5 each task is told"
     assert known.version(1, 0, RUN_B, StorageOptions) is None
+    assert known.version(4, 0, RUN_B, StorageOptions) is not None
 
 
 def replay_of_run(run_id: str, lost: dict[int, str] | None = None) -> SlotReplay:
@@ -323,13 +324,50 @@ def test_what_spark_has_is_not_deleted_before_spark_has_another(tmp_path: Path) 
 
 
 def test_a_start_tells_the_newest_batch_once_whatever_became_of_its_tasks() -> None:
-    """Which stages ran anew, and where there were copies, only the driver before knew."""
+    """An earlier release did not record which stages ran anew, and where there were copies."""
     world = World(batches=6)
     drive(world, 3)
     run = Run(world)
     run.committer.start()
     newest = run.committer._log.newest(2)
     assert newest is not None
-    assert run.committer.told == Doubted({2: newest.tasks}, "world", "query", 0, 3)
+    assert run.committer.told == Doubted({2: newest.tasks}, "world", "query")
     run.play(3)
-    assert run.committer.told == Doubted({}, "world", "query", 1, 3)
+    assert run.committer.told == Doubted({}, "world", "query")
+
+
+def test_workers_read_records_of_batches_only_whose_tasks_had_several_attempts(query: Query) -> None:
+    """They need not reach the checkpoint otherwise: state and checkpoint may be in different places."""
+    run = query.run(RUN_A, speculation=False)
+    handle = attempt(query.executor(), None, 0, {1: 1}, 1, RUN_A)
+    for batch_id in range(3):
+        query.batch(run, batch_id, lambda _: 1)
+        query.commit(batch_id)
+    run = query.run(RUN_B, speculation=False)
+    query.batch(run, 3, lambda _: 2)
+    query.commit(3)
+    query.checkpoint.delete([record_name("query", 0, 0)])
+    query.checkpoint.put(record_name("query", 0, 0), b"nobody reads this")
+    assert recorded_property(run.told) is None
+    parent = query.parent(query.executor(), query.identity(run, 4, None), SparkState(handle))
+    assert parent.version_id == handle.version_id
+
+
+def test_a_record_names_the_batches_before_it_that_are_doubted(query: Query) -> None:
+    """For later drivers, as long as the records of these batches are kept."""
+    for run_id, batches, speculation in ((RUN_A, range(3), True), (RUN_B, range(3, 5), False), (RUN_C, (5,), True)):
+        run = query.run(run_id, speculation)
+        for batch_id in batches:
+            query.batch(run, batch_id, lambda _: 1)
+            query.commit(batch_id)
+    newest = run._log.newest(5)
+    assert newest is not None
+    assert newest.doubted == (0, 1, 2, 5)
+    assert run.told.recorded == (0, 1, 2), "the newest is told"
+    kept = Committer(
+        query.checkpoint, "query", Driver(RUN_A, "host", 1, 0), [], CommitOptions(Retries(1000, 10), retained_batches=4)
+    )
+    query.batch(kept, 6, lambda _: 1)
+    newest = kept._log.newest(6)
+    assert newest is not None
+    assert newest.doubted == (5,), "records of batches 3 to 6 are kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,10 @@ BROKEN = {
     "lost where nothing was written": record(sinks={"a": sink(0, lost=(1,))}),
     "done and lost": record(sinks={"a": sink(0, done=(0,), lost=(0,))}),
     "in the second sink": record(sinks={"a": sink(0), "b": sink(3)}),
+    "doubt of a later batch": record(doubted=(3, 8)),
+    "doubted twice": record(doubted=(3, 3)),
+    "doubt in no order": record(doubted=(5, 3)),
+    "doubt below 0": record(doubted=(-1, 3)),
 }
 
 
@@ -63,6 +68,21 @@ def test_a_sealed_record_that_lacks_something_is_told() -> None:
     del fields["tasks"]
     with pytest.raises(Corrupt, match="here lacks what a commit record has: KeyError"):
         CommitRecord.from_text(seal(FORMAT, VERSION, fields), "here")
+
+
+def test_a_record_is_read_by_earlier_releases_unless_batches_are_doubted() -> None:
+    """These read version 1 alone, and know no such field."""
+    assert json.loads(record().to_text())["version"] == 1
+    assert "doubted" not in json.loads(record().to_text())
+    assert json.loads(record(doubted=(2, 3, 4, 7)).to_text())["version"] == 2
+    assert json.loads(record(doubted=(2, 3, 4, 7)).to_text())["doubted"] == [[2, 4], [7, 7]]
+
+
+@pytest.mark.parametrize("rows", [[[5, 3]], [[0, 10**18]], [[1]], [["a", "b"]], 3])
+def test_doubted_batches_that_are_none_are_told_before_room_is_made_for_them(rows: Any) -> None:
+    fields = unseal(record(doubted=(7,)).to_text(), FORMAT, VERSION, "here")
+    with pytest.raises(Corrupt, match="here lacks what a commit record has"):
+        CommitRecord.from_text(seal(FORMAT, VERSION, {**fields, "doubted": rows}), "here")
 
 
 def removed(store: LocalFileStore) -> None:

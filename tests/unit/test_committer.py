@@ -26,6 +26,7 @@ from holdfast.commit import sweeps
 from holdfast.commit.batch import Replay, TaskResult
 from holdfast.commit.committer import CommitOptions, Committer, CommitTimes
 from holdfast.commit.epochs import Driver
+from holdfast.commit.record import CommitRecord
 from holdfast.commit.record_log import RecordLog, record_name
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import Committable, Outcome, Scope
@@ -566,23 +567,30 @@ def test_two_records_are_kept_at_least() -> None:
 def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> None:
     """Spark may have what the first attempts left."""
     world = World(batches=6)
-    run = Run(world)
+    run = with_options(world, [WorldSink(world, "sink0")], retained_batches=100)
     for batch_id in range(3):
         run.play(batch_id)
     assert run.committer.doubted == {}
     recorded = run.committer._log.newest(2)
     assert recorded is not None
+    assert recorded.doubted == ()
     again = replace(recorded, tasks=tuple(replace(task, attempt=1) for task in recorded.tasks))
-    run.committer._note_doubted(again)
+
+    def note(record: CommitRecord) -> None:
+        run.committer._note_doubted(replace(record, doubted=run.committer._doubted_by(record)))
+
+    note(again)
     assert run.committer.doubted == {2: again.tasks}
-    few = replace(again, batch_id=1)
-    run.committer._note_doubted(few)
-    assert run.committer.doubted == {1: few.tasks, 2: again.tasks}
+    third = replace(again, batch_id=3)
+    note(third)
+    assert run.committer.doubted == {2: again.tasks, 3: third.tasks}
     many = tuple(replace(again.tasks[0], partition=number) for number in range(300))
-    for batch_id in (3, 4):
-        run.committer._note_doubted(replace(again, batch_id=batch_id, tasks=many))
-    assert list(run.committer.doubted) == [4]
-    run.committer._note_doubted(replace(again, batch_id=5, tasks=2 * many))
-    assert list(run.committer.doubted) == [5], "the newest is told whatever its size"
-    told = run.committer.told
-    assert (told.first, told.before) == (0, 5), "of those before, the records say it"
+    for batch_id in (4, 5):
+        note(replace(again, batch_id=batch_id, tasks=many))
+    assert list(run.committer.doubted) == [5]
+    note(replace(again, batch_id=6, tasks=2 * many))
+    assert list(run.committer.doubted) == [6], "the newest is told whatever its size"
+    assert run.committer.told.recorded == (2, 3, 4, 5), "of those before, the records say it"
+    note(replace(recorded, batch_id=7))
+    assert run.committer.told.recorded == (2, 3, 4, 5)
+    assert run.committer._doubted_by(replace(recorded, batch_id=105)) == (6,), "records are kept of 100 batches"

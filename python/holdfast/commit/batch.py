@@ -45,15 +45,14 @@ class Doubted:
         By batch, of the newest, the tasks that are recorded.
     checkpoint, query_id
         Where the records of others are: the URI, and the identity that they belong to.
-    first, before
-        Of batches from ``first`` to below ``before`` the records say it, as far as they are there.
+    recorded
+        The others, in order: their records say it.
     """
 
     told: Mapping[int, tuple[TaskRecord, ...]]
     checkpoint: str
     query_id: str
-    first: int
-    before: int
+    recorded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Committer:
         #: By batch, of the newest, the tasks that are recorded and were perhaps not the only attempts at their
         #: partitions: what the others left Spark may take for the state.
         self.doubted: dict[int, tuple[TaskRecord, ...]] = {}
-        self._doubted_before = 0  # of batches below this one the records say it
+        self._doubted_ids: set[int] = set()  # all such batches whose records are kept: of those not told these say it
         self._logger = logging.getLogger("holdfast.commit")
 
     @property
@@ -118,9 +118,8 @@ class Committer:
     @property
     def told(self) -> Doubted:
         """What slots are told of attempts that count."""
-        batches = self._log.batches
-        first = batches[0] if batches else self._doubted_before
-        return Doubted(self.doubted, self._store.uri, self._query_id, first, self._doubted_before)
+        recorded = tuple(sorted(self._doubted_ids - self.doubted.keys()))
+        return Doubted(self.doubted, self._store.uri, self._query_id, recorded)
 
     def scope(self, sink: str) -> Scope:
         return Scope(self._query_id, self._run_id, self._epochs.mine, sink, self._claims.get(sink, {}))
@@ -159,7 +158,7 @@ class Committer:
             with self._or_nothing(results, record):
                 check_repeats(replay, results, self._repeating(batch_id))
                 revision = self._next_revision(replay, results)
-            self._commit(revision)
+            self._commit(replace(revision, doubted=self._doubted_by(revision)))
 
     def start(self) -> None:
         """Looks whether the sinks were written on without this checkpoint; takes it and them over; finishes what the
@@ -174,7 +173,7 @@ class Committer:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
             self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
-            self._doubt_before(record)
+            self._go_on_from(record)
         self._recover(record)
         self._is_started = True
         if self._with_late_strays():
@@ -304,7 +303,7 @@ class Committer:
     ) -> None:
         with self._or_nothing(results, record):
             new = self._new_record(batch_id, revision, results)
-        self._commit(new)
+        self._commit(replace(new, doubted=self._doubted_by(new)))
 
     @contextmanager
     def _or_nothing(self, results: Sequence[TaskResult], record: CommitRecord | None) -> Iterator[None]:
@@ -396,24 +395,30 @@ class Committer:
         self._note_doubted(record)
         self._tidy_up(record)
 
-    def _doubt_before(self, record: CommitRecord) -> None:
-        """At the start, by the newest record: which stages ran anew, and where there were copies, earlier drivers knew.
-        Most slots are of this batch; for these, nobody has to read its record.
-        """
-        self._doubted_before = record.batch_id + 1
+    def _doubted_by(self, record: CommitRecord) -> tuple[int, ...]:
+        """Batches that a record which is about to be written is to name as doubted: no later driver knows of them."""
+        oldest = record.batch_id - max(2, self._options.retained_batches)
+        mine = {record.batch_id} if self._tried_again(record) else set()
+        known = {*self._doubted_ids, *record.doubted, *mine}
+        return tuple(sorted(one for one in known if oldest < one <= record.batch_id))
+
+    def _tried_again(self, record: CommitRecord) -> tuple[TaskRecord, ...]:
+        return tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
+
+    def _go_on_from(self, record: CommitRecord) -> None:
+        """At the start. Of its own batch each task is told, once: an earlier release did not record what to doubt."""
+        self._doubted_ids = set(record.doubted)
         if len(record.tasks) <= _DOUBTED_MAX:
             self.doubted[record.batch_id] = record.tasks
 
     def _note_doubted(self, record: CommitRecord) -> None:
-        if not self._options.speculation:
-            self.doubted.pop(self._doubted_before - 1, None)  # told once: the record says it
-        tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
-        if tried_again:
-            self.doubted[record.batch_id] = tried_again
+        self._doubted_ids = set(record.doubted)
+        if self._newest is not None:
+            self.doubted.pop(self._newest[0].batch_id, None)
+        if record.batch_id in record.doubted:
+            self.doubted[record.batch_id] = self._tried_again(record)
         while len(self.doubted) > 1 and sum(map(len, self.doubted.values())) > _DOUBTED_MAX:
-            oldest = min(self.doubted)
-            del self.doubted[oldest]
-            self._doubted_before = max(self._doubted_before, oldest + 1)
+            del self.doubted[min(self.doubted)]
 
     def _tidy_up(self, record: CommitRecord) -> None:
         """Old records, and strays of attempts that failed. The batch is committed: what fails here is done later."""

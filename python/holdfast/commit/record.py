@@ -7,7 +7,7 @@ is, whatever is visible yet. It is never changed: what was lost on its way is na
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,9 @@ from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.sealed import seal, unseal
 
 FORMAT = "holdfast.commit"
-VERSION = 1
+VERSION = 2
+#: Of records without doubted batches, which earlier releases read too.
+_VERSION_WITHOUT_DOUBT = 1
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class CommitRecord:
     state_run_id
         The run whose versions the state has, where an operator's tasks are not the sink's: an earlier revision's as
         long as anything of that is kept.
+    doubted
+        Batches up to this one, of those whose records were kept, at which tasks had several attempts, in order.
     """
 
     query_id: str
@@ -73,9 +77,10 @@ class CommitRecord:
     state_run_id: str
     tasks: tuple[TaskRecord, ...]
     sinks: Mapping[str, SinkRecord]
+    doubted: tuple[int, ...] = ()
 
     def to_text(self) -> str:
-        return seal(FORMAT, VERSION, _fields(self))
+        return seal(FORMAT, VERSION if self.doubted else _VERSION_WITHOUT_DOUBT, _fields(self))
 
     @classmethod
     def from_text(cls, text: str | bytes, where: str) -> CommitRecord:
@@ -128,11 +133,27 @@ def broken_rule(record: CommitRecord) -> str | None:
             return f"sink {name!r} has at most one committable for each partition, in order; found {named}"
         if not {*sink.done, *sink.lost} <= set(named) or set(sink.done) & set(sink.lost):
             return f"sink {name!r} is done or lost where it has a committable, not both: {sink.done}, {sink.lost}"
+    doubted = list(record.doubted)
+    if doubted != sorted(set(doubted)) or (doubted and not 0 <= doubted[0] <= doubted[-1] <= record.batch_id):
+        return f"batches that are doubted are in order, up to {record.batch_id}; found {doubted}"
     return None
 
 
+def stretches(batches: Sequence[int]) -> list[list[int]]:
+    """``[first, last]`` of each unbroken stretch of batches that are in order."""
+    found: list[list[int]] = []
+    for batch_id in batches:
+        if found and found[-1][1] == batch_id - 1:
+            found[-1][1] = batch_id
+        else:
+            found.append([batch_id, batch_id])
+    return found
+
+
 def _fields(record: CommitRecord) -> dict[str, Any]:
+    doubt = {"doubted": stretches(record.doubted)} if record.doubted else {}
     return {
+        **doubt,
         "query_id": record.query_id,
         "run_id": record.run_id,
         "epoch": record.epoch,
@@ -165,7 +186,15 @@ def _from_fields(fields: dict[str, Any]) -> CommitRecord:
         for name, sink in fields["sinks"].items()
     }
     tasks = tuple(TaskRecord(*row) for row in fields["tasks"])
-    return CommitRecord(**{**fields, "tasks": tasks, "sinks": sinks})
+    doubted = tuple(_batches(fields.get("doubted", ()), fields["batch_id"]))
+    return CommitRecord(**{**fields, "tasks": tasks, "sinks": sinks, "doubted": doubted})
+
+
+def _batches(rows: Sequence[Sequence[int]], newest: int) -> Iterator[int]:
+    for first, last in rows:
+        if not 0 <= last - first <= newest:  # before room is made for them
+            raise ValueError(f"doubted batches {first} to {last} of batch {newest}")
+        yield from range(first, last + 1)
 
 
 def committables_to_rows(committables: Sequence[Committable]) -> list[list[Any]]:

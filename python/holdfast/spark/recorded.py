@@ -1,8 +1,8 @@
 """What slots are told of batches at which Spark may have made several attempts: the versions that count.
 
-A local property of the job, as a replay is (`replay.py`). It has those of the newest batches; of others it says which
-commit records are there, and a slot whose version is of such a batch reads that record itself, from the checkpoint.
-So nothing that a record is kept of is forgotten, however many tasks a batch has (docs/rfcs/0020).
+A local property of the job, as a replay is (`replay.py`). It has those of the newest such batches; of others it says
+which they are, and a slot whose version is of one reads that batch's commit record itself, from the checkpoint. So
+nothing that a record is kept of is forgotten, however many tasks a batch has (docs/rfcs/0020).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.commit.batch import Doubted
+from holdfast.commit.record import stretches
 from holdfast.commit.record_log import newest_record
 from holdfast.errors import InternalError
 from holdfast.storage import CHECKPOINT, StorageOptions, open_file_store
@@ -33,15 +34,14 @@ class Recorded:
         Those that the driver told.
     checkpoint, query_id
         Where the commit records are.
-    first, before
-        Batches of which a record says it, in place of the driver.
+    records
+        Batches of which a record says it, in place of the driver: the first and the last of each stretch.
     """
 
     told: Mapping[tuple[int, int], str] = field(default_factory=dict)
     checkpoint: str = ""
     query_id: str = ""
-    first: int = 0
-    before: int = 0
+    records: tuple[tuple[int, int], ...] = ()
 
     def version(
         self, batch_id: int, partition: int, run_id: str | None, storage: Callable[[], StorageOptions]
@@ -63,20 +63,20 @@ class Recorded:
             The checkpoint did not answer.
         """
         told = self.told.get((batch_id, partition))
-        if told is not None or not self.first <= batch_id < self.before:
+        if not any(first <= batch_id <= last for first, last in self.records):
             return told
         return _read(self.checkpoint, storage(), self.query_id, run_id, batch_id).get(partition)
 
 
 def recorded_property(doubted: Doubted) -> str | None:
     """What :func:`recorded` reads back; None: there is nothing to be told."""
-    if not doubted.told and doubted.first >= doubted.before:
+    if not doubted.told and not doubted.recorded:
         return None
     told = {
         batch_id: {task.partition: attempt_version_id(task.run_id, task.task_attempt_id) for task in tasks}
         for batch_id, tasks in doubted.told.items()
     }
-    records = [doubted.checkpoint, doubted.query_id, doubted.first, doubted.before]
+    records = [doubted.checkpoint, doubted.query_id, stretches(doubted.recorded)]
     return json.dumps({"told": told, "records": records})
 
 
@@ -92,8 +92,8 @@ def recorded(text: str | None) -> Recorded:
             for batch_id, versions in found["told"].items()
             for partition, version_id in versions.items()
         }
-        checkpoint, query_id, first, before = found["records"]
-        return Recorded(told, str(checkpoint), str(query_id), int(first), int(before))
+        checkpoint, query_id, records = found["records"]
+        return Recorded(told, str(checkpoint), str(query_id), tuple((int(first), int(last)) for first, last in records))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InternalError(f"the local property {RECORDED_PROPERTY} is {text[:200]!r}: {error!r}") from error
 
