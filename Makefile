@@ -27,8 +27,9 @@ CLANG_TIDY := $(shell command -v clang-tidy clang-tidy-19 clang-tidy-18 clang-ti
 export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
-# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
-unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
+# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings. The last
+# one makes every process compile all that it imports anew.
+unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short beside figures faults nightly mutants asan tsan azurite wheel wheels oldest docs clean
 
