@@ -27,8 +27,9 @@ CLANG_TIDY := $(shell command -v clang-tidy clang-tidy-19 clang-tidy-18 clang-ti
 export PATH := $(BIN):$(PATH)
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
-# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings.
-unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME
+# Who works with Spark often has another one set up: these would run it instead of .venv's, or with its settings. The last
+# one makes every process compile all that it imports anew.
+unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .PHONY: help dev demo demo-kafka test test-fast python-test file-times cpp-test lint format tidy bench bench-parts bench-short beside figures faults nightly mutants asan tsan azurite wheel wheels oldest docs clean
 
@@ -64,6 +65,13 @@ $(VENV)/spark-classes.stamp: $(VENV)/environment.stamp tests/spark_jvm.py tests/
 	$(BIN)/python -m tests.spark_jvm
 	@touch $@
 
+# How their brokers start: tests/kafka_jvm.py.
+$(VENV)/kafka-classes.stamp: $(VENV)/environment.stamp tests/kafka_jvm.py $(wildcard python/holdfast/testing/kafka_locks/*.json) | $(VENV)/built.stamp
+	$(BIN)/python -m tests.kafka_jvm
+	@touch $@
+
+FAST_JVMS := $(VENV)/spark-classes.stamp $(VENV)/kafka-classes.stamp
+
 # Files of tests side by side, each process with a JVM and a broker of its own where it needs them. The longest come first
 # (tests/file_times.py), where xdist would begin with the files that have many tests, and end with one process at work.
 PYTEST = $(BIN)/python -m pytest -p no:benchmark -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
@@ -80,21 +88,21 @@ demo: dev  ## a year of flights through a stateful job that is killed half-way; 
 demo-kafka: maven dev  ## flights through a real Kafka broker, exactly once, with two kill -9; leaves demo-output-kafka/
 	$(BIN)/python examples/flights/kafka_demo.py --output demo-output-kafka $(ARGS)
 
-test: maven dev $(VENV)/spark-classes.stamp  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
+test: maven dev $(FAST_JVMS)  ## the tests, short forms: C++ (where GoogleTest is installed), then Python
 	@if printf '#include <gtest/gtest.h>\n' | $${CXX:-c++} -E -x c++ - >/dev/null 2>&1; then $(MAKE) --no-print-directory cpp-test; \
 	 else echo "C++ tests left out: GoogleTest is not installed (Debian: apt-get install libgtest-dev)"; fi
 	$(IN_MEMORY) $(PYTEST) -m "not slow" $(ARGS)
 
 # --- checks -------------------------------------------------------------------------------------------------------
-python-test: maven dev $(VENV)/spark-classes.stamp  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
+python-test: maven dev $(FAST_JVMS)  ## the Python tests alone; ARGS="tests/unit -k handle" for some, TEST_JOBS=0 for one at a time
 	$(IN_MEMORY) $(PYTEST) -m "not slow" $(ARGS)
 
-file-times: maven dev $(VENV)/spark-classes.stamp  ## the Python tests, and how long each file took, by which `make test` begins with the longest
+file-times: maven dev $(FAST_JVMS)  ## the Python tests, and how long each file took, by which `make test` begins with the longest
 	$(IN_MEMORY) $(PYTEST) -m "not slow" --record-file-times $(ARGS)
 
-# For the loop of edit and run.
-test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
-	$(IN_MEMORY) $(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
+# For the loop of edit and run: without what takes seconds by itself, and with a fifth of hypothesis' examples.
+test-fast: dev  ## the short ones of the Python tests that start no JVM, below two minutes on two cores
+	HOLDFAST_EXAMPLES=0.2 $(IN_MEMORY) $(PYTEST) -m "not slow and not long and not spark" $(JVM_FREE) $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
@@ -152,14 +160,14 @@ figures: dev  ## README.md's table and docs/figures.md, from the records of benc
 bench-parts: dev  ## the parts by themselves, under pytest-benchmark
 	$(BIN)/python -m pytest benchmarks/core/test_parts.py --benchmark-columns=min,median,iqr,rounds --benchmark-sort=name $(ARGS)
 
-faults: maven dev $(VENV)/spark-classes.stamp  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
+faults: maven dev $(FAST_JVMS)  ## the crash harnesses: KILLS=20 kills of each pair of step and who dies
 	HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests/faults -m "slow or not slow" --timeout 36000 $(ARGS)
 
 # Hours. Kills every pair of step and who dies, then does what production does at night: three brokers that roll, brokers that
 # are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
-nightly: maven dev $(VENV)/spark-classes.stamp  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
+nightly: maven dev $(FAST_JVMS)  ## every long form of every test, ten times hypothesis' examples; ARGS="-k three_brokers" for one, SEED=1 for another night
 	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
-	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_EXAMPLES=10 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m "slow or hypothesis" -rP --timeout 36000 $(ARGS)
 
 # About an hour for commit/ on two cores. The tree stays as it is: mutants live in memory (tests/mutants.py).
 mutants: $(VENV)/mutants.stamp  ## small changes in a room, and those that no test notices: PART=commit/record.py ARGS="--only decided"

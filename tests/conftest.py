@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from tests import azure_server, file_times, hdfs_server, left_out, s3_server
+from tests import azure_server, file_times, hdfs_server, kafka_jvm, left_out, s3_server
 from tests.spark_jvm import set_environment
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     set_environment()
+    kafka_jvm.set_environment()
     # By the environment: the programs that a test starts shall run the same one.
     version = config.getoption("--kafka-version")
     if version:
@@ -51,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "s3" in getattr(item, "fixturenames", ()):
+            item.add_marker("long")  # its server starts in seconds, and answers in some milliseconds
     file_times.by_time(items)
 
 

@@ -44,6 +44,7 @@ class Asked:
 #: (half of the answer's body); "hang" (no answer for some seconds, not done).
 Rule = Callable[[Asked], str]
 HANG_S = 3.0
+_POLL_S = 0.01  # how often a proxy looks whether it shall end: each test waits for that
 FORBIDDEN = (
     "<Error><Code>SignatureDoesNotMatch</Code><Message>The signature does not match.</Message>"
     "<AWSAccessKeyId>{key}</AWSAccessKeyId><StringToSign>AWS4-HMAC-SHA256 {key}</StringToSign>"
@@ -179,7 +180,7 @@ def fault_proxy(server_url: str) -> Iterator[FaultProxy]:
 
     listening = _Server(("127.0.0.1", 0), Handler)
     proxy = Handler.proxy = FaultProxy(f"http://127.0.0.1:{listening.server_address[1]}")
-    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread = threading.Thread(target=listening.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
     try:
         yield proxy

@@ -19,7 +19,8 @@ def read_messages(servers: str, topic: str, isolation: str = "read_committed", *
     """The messages of all partitions up to their last stable offsets, each partition in its order."""
     settings = {"bootstrap.servers": servers, "group.id": "tests", "isolation.level": isolation, **config}
     whole = {"enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, **whole}, logger=_quiet)
+    quick = {"fetch.wait.max.ms": 20}  # the end of a partition is told by an answer without records
+    consumer = Consumer({**quick, **settings, **whole}, logger=_quiet)
     try:
         numbers = list(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, 0) for number in numbers])

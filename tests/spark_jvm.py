@@ -33,7 +33,7 @@ HOME = Path(sys.prefix) / "spark-home"
 _SOURCE = Path(__file__).parent / "java" / "QuietLocalFs.java"
 _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _ARCHIVING = "HOLDFAST_ARCHIVE_CLASSES"
-_PLAIN = "HOLDFAST_PLAIN_SPARK"
+PLAIN = "HOLDFAST_PLAIN_SPARK"
 _SETTINGS = {
     "spark.python.daemon.module": "tests.warm_workers",
     "spark.sql.codegen.wholeStage": "false",
@@ -45,7 +45,7 @@ def jvm_options() -> str:
     """Of any JVM of Spark; for `spark.executor.extraJavaOptions`, which may set nothing of Spark's."""
     if archive := os.environ.get(_ARCHIVING):
         return f"{_FAST_START} -XX:ArchiveClassesAtExit={archive} -Xlog:disable"
-    if _PLAIN in os.environ:
+    if PLAIN in os.environ:
         return ""
     return f"{_FAST_START} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else _FAST_START
 
@@ -54,7 +54,7 @@ def driver_options() -> str:
     """For `spark.driver.extraJavaOptions` or `SPARK_SUBMIT_OPTS`, with settings that a driver's executors take too.
     The workers must be able to import the tests.
     """
-    if _PLAIN in os.environ:
+    if PLAIN in os.environ:
         return ""
     settings = dict(_SETTINGS)
     if JAR.exists():
@@ -65,7 +65,7 @@ def driver_options() -> str:
 def set_environment() -> None:
     """Of this process, and so of the programs and JVMs that it starts, and of what these start."""
     _add("PYTHONPATH", ROOT)  # the workers' daemon is a module of the tests
-    if _PLAIN in os.environ:
+    if PLAIN in os.environ:
         return
     os.environ.setdefault("SPARK_SUBMIT_OPTS", driver_options())
     _add("SPARK_DIST_CLASSPATH", JAR)  # after Spark's own jars, in drivers and executors
@@ -74,8 +74,8 @@ def set_environment() -> None:
 
 
 def environment_of_users() -> dict[str, str]:
-    """This process's, without what :func:`set_environment` sets."""
-    ours = ("PYTHONPATH", "SPARK_SUBMIT_OPTS", "SPARK_DIST_CLASSPATH", "SPARK_HOME")
+    """This process's, without what :func:`set_environment` and tests/kafka_jvm.py set."""
+    ours = ("PYTHONPATH", "SPARK_SUBMIT_OPTS", "SPARK_DIST_CLASSPATH", "SPARK_HOME", "HOLDFAST_KAFKA_OPTS")
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

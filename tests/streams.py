@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -30,6 +31,7 @@ class FileStream:
         self.checkpoint = folder / "checkpoint"
         self.output: dict[int, pa.Table] = {}
         self._files = 0
+        self._schema: StructType | None = None
         os.makedirs(self.source)
 
     @classmethod
@@ -37,7 +39,7 @@ class FileStream:
         """The stream of another's source folder, from a checkpoint of its own."""
         stream = cls.__new__(cls)
         stream.spark, stream.source, stream.checkpoint = spark, folder / "source", checkpoint
-        stream.output, stream._files = {}, 0
+        stream.output, stream._files, stream._schema = {}, 0, None
         return stream
 
     def write(self, *batches: pa.Table, row_group_rows: int | None = None) -> None:
@@ -51,11 +53,11 @@ class FileStream:
             self._files += 1
 
     def events(self, files_a_batch: int = 1) -> DataFrame:
-        """The streaming DataFrame; the schema is that of the first file."""
-        schema = self.spark.read.parquet(str(self.source)).schema
-        return (
-            self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files_a_batch).parquet(str(self.source))
-        )
+        """The streaming DataFrame; the schema is that of the first file, which one of Spark's jobs reads, once."""
+        if self._schema is None:
+            self._schema = self.spark.read.parquet(str(self.source)).schema
+        source = self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", files_a_batch)
+        return source.parquet(str(self.source))
 
     def start(self, frame: DataFrame, output_mode: str = "append", **trigger: Any) -> StreamingQuery:
         """Starts a query that keeps each batch's output, by default until all files are read."""

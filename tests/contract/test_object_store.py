@@ -13,6 +13,7 @@ import pytest
 from tests.contract.remote_stores import (
     all_texts,
     ends_within_its_limit,
+    impatient,
     lists_whole_or_not_at_all,
     one_of_many,
     reads_whole_or_not_at_all,
@@ -98,12 +99,13 @@ def test_a_store_that_hangs_is_unavailable_within_its_limit_and_nothing_of_the_f
 
 def test_a_store_that_refuses_for_long_is_unavailable_and_says_what_it_answered(world, caplog):
     world.proxy.rule = lambda _: "refuse"
+    store = impatient(world)
     acts = {
-        "reading 'x'": lambda: world.store.get("x"),
-        "listing 'x/'": lambda: world.store.list("x/"),
-        "listing 'y/'": lambda: world.store.names("y/"),
-        "deleting 'x'": lambda: world.store.delete(["x"]),
-        "copying to 'y'": lambda: world.store.copy_if_absent("x", "y"),
+        "reading 'x'": lambda: store.get("x"),
+        "listing 'x/'": lambda: store.list("x/"),
+        "listing 'y/'": lambda: store.names("y/"),
+        "deleting 'x'": lambda: store.delete(["x"]),
+        "copying to 'y'": lambda: store.copy_if_absent("x", "y"),
     }
     with caplog.at_level(logging.WARNING, "holdfast.storage"):
         for doing, act in acts.items():
@@ -182,7 +184,7 @@ def test_a_large_upload_outlives_single_faults(patient, fault, kind):
 def test_an_upload_that_is_torn_leaves_no_file(world, kind):
     world.proxy.rule = lambda asked: "refuse" if asked.kind == kind else "pass"
     with pytest.raises(Unavailable, match="writing 'sst/large'"):
-        world.store.put("sst/large", LARGE)
+        impatient(world).put("sst/large", LARGE)
     assert world.direct.get("sst/large") is None
     assert world.direct.list("") == []
     world.proxy.rule = lambda _: "pass"

@@ -15,6 +15,7 @@ import pytest
 from tests.contract.remote_stores import (
     all_texts,
     ends_within_its_limit,
+    impatient,
     lists_whole_or_not_at_all,
     one_of_many,
     reads_whole_or_not_at_all,
@@ -131,7 +132,7 @@ def test_a_server_that_hangs_is_unavailable_within_its_limit_and_nothing_of_the_
 
 
 def test_a_namenode_that_refuses_for_long_is_unavailable_and_says_what_it_answered(world, caplog):
-    world.store = open_file_store(world.uri, replace(world.options, retry_max_ms=300))
+    world.store = impatient(world)
     acts = {
         "reading 'x'": lambda: world.store.get("x"),
         "listing 'x/'": lambda: world.store.list("x/"),

@@ -24,7 +24,7 @@ class StoredTotals:
         self.settings: dict[str, Any] = {
             "checkpoint.dir": state,
             "storage.endpoint": proxy.url,
-            "storage.retry.max": "2 s",
+            "storage.retry.max": "500 ms",
             "fold.deltas.max": 2,
             "snapshot.deltas.max": 3,
         }

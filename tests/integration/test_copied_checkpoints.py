@@ -43,38 +43,47 @@ def failure(stream: FileStream, transform: object) -> str:
     return re.sub(r"\s+", " ", str(caught.value))
 
 
+def snapshots(state: Path) -> set[Path]:
+    """What is stored of them: a few batches are enough for one of each slot."""
+    found = {path for path in state.rglob("*") if path.parent.name == "sst"}
+    assert found
+    return found
+
+
 def test_an_older_copy_of_the_checkpoint_is_refused_and_the_original_goes_on(
     stream: FileStream, tmp_path: Path
 ) -> None:
-    batches = [events(seed, rows=20) for seed in range(40)]
-    stream.write(*batches[:12])
+    batches = [events(seed, rows=20) for seed in range(24)]
+    stream.write(*batches[:8])
     stream.run(operator())  # type: ignore[arg-type]
-    copy = copy_of(stream, tmp_path / "copy")
-    stream.write(*batches[12:24])
-    assert_totals(stream.run(operator()), batches[:24], after=12)  # type: ignore[arg-type]
+    copy, of_the_copy = copy_of(stream, tmp_path / "copy"), snapshots(tmp_path / "state")
+    stream.write(*batches[8:16])
+    assert_totals(stream.run(operator()), batches[:16], after=8)  # type: ignore[arg-type]
     for _ in range(2):
         said = failure(copy, operator())
         assert re.search(
-            r"Incompatible: operator 'totals', slot \d: .*at batch 11 .*taken on to batch 23.*abandonedRuns=", said
+            r"Incompatible: operator 'totals', slot \d: .*at batch 7 .*taken on to batch 15.*abandonedRuns=", said
         )
-    stream.write(*batches[24:])
-    assert_totals(stream.run(operator()), batches, after=24)  # type: ignore[arg-type]
-    # The copy is too old by now for its files to be there: what it is told has not changed.
-    assert "Incompatible" in failure(copy, operator())
+    stream.write(*batches[16:])
+    assert_totals(stream.run(operator()), batches, after=16)  # type: ignore[arg-type]
+    assert of_the_copy - snapshots(tmp_path / "state"), "it is too old by now for its files to be there"
+    assert "Incompatible" in failure(copy, operator()), "what it is told has not changed"
 
 
 def test_a_copy_of_checkpoint_and_state_is_a_fork(stream: FileStream, spark: SparkSession, tmp_path: Path) -> None:
-    batches = [events(seed, rows=20) for seed in range(36)]
-    stream.write(*batches[:12])
+    batches = [events(seed, rows=20) for seed in range(24)]
+    stream.write(*batches[:8])
     stream.run(operator())  # type: ignore[arg-type]
     fork = copy_of(stream, tmp_path / "copy")
+    of_both = snapshots(tmp_path / "state")
     shutil.copytree(tmp_path / "state", tmp_path / "state of the copy")
     elsewhere = operator(**{"checkpoint.dir": str(tmp_path / "state of the copy")})
-    stream.write(*batches[12:24])
-    assert_totals(stream.run(operator()), batches[:24], after=12)  # type: ignore[arg-type]
-    stream.write(*batches[24:])
-    assert_totals(fork.run(elsewhere), batches, after=12)  # type: ignore[arg-type]
-    assert_totals(stream.run(operator()), batches, after=24)  # type: ignore[arg-type]
+    stream.write(*batches[8:16])
+    assert_totals(stream.run(operator()), batches[:16], after=8)  # type: ignore[arg-type]
+    stream.write(*batches[16:])
+    assert_totals(fork.run(elsewhere), batches, after=8)  # type: ignore[arg-type]
+    assert_totals(stream.run(operator()), batches, after=16)  # type: ignore[arg-type]
+    assert of_both - snapshots(tmp_path / "state"), "the original has deleted what it needed no more"
 
 
 def test_two_copies_of_a_checkpoint_at_work_at_once(stream: FileStream, tmp_path: Path) -> None:

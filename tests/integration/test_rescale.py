@@ -181,7 +181,9 @@ def test_a_query_begins_at_an_earlier_batch(streams: Streams) -> None:
     assert told(new.run(totals(3, restore=hf.Restore(old.checkpoint, batch_id=1)))) == expected(batches)[2:]
 
 
-@pytest.mark.parametrize("provider", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
+@pytest.mark.parametrize(
+    "provider", ["HDFSBackedStateStoreProvider", pytest.param("RocksDBStateStoreProvider", marks=pytest.mark.slow)]
+)
 def test_several_operators_go_on_from_one_batch(streams: Streams, spark: SparkSession, provider: str) -> None:
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
     spark.conf.set(

@@ -58,6 +58,7 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(text(path), str(path))
 
 
+@cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, module) of every import, wherever it stands; ``from a import b`` counts as ``a.b``."""
     found = []

@@ -156,7 +156,7 @@ class Provider(BaseHTTPRequestHandler):
 def provider() -> Iterator[type[Provider]]:
     made = type("OneProvider", (Provider,), {"asked": []})
     server = HTTPServer(("127.0.0.1", 0), made)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # how often it looks for its end
     thread.start()
     made.url = f"http://127.0.0.1:{server.server_port}/token"  # type: ignore[attr-defined]
     yield made

@@ -56,7 +56,7 @@ class KafkaBroker:
     heap
         Java's ``-Xmx``.
     jvm_options
-        More options for Java.
+        More options for Java. Those of all brokers may stand in the environment's ``HOLDFAST_KAFKA_OPTS``.
     detached
         The broker outlives this process; otherwise it is killed with it, however it ends.
     place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ _JVM_OPTIONS = (
     "-Xshare:auto",
     "-Djava.awt.headless=true",
 )
+#: More options for each of these JVMs, as Kafka's own scripts take KAFKA_OPTS.
+OPTIONS_VARIABLE = "HOLDFAST_KAFKA_OPTS"
 TOOL_TIMEOUT_S = 120
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
@@ -41,7 +44,8 @@ def java_command(
     """The command line for one of Kafka's main classes."""
     class_path = os.pathsep.join(str(jar) for jar in kafka.jars)
     logging = f"-Dlog4j2.configurationFile={kafka.folder / 'log4j2.properties'}"
-    return [_java(), *_JVM_OPTIONS, *jvm_options, logging, "-cp", class_path, main_class, *arguments]
+    of_all = (*_JVM_OPTIONS, *shlex.split(os.environ.get(OPTIONS_VARIABLE, "")))
+    return [_java(), *of_all, *jvm_options, logging, "-cp", class_path, main_class, *arguments]
 
 
 def run_tool(kafka: Installation, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> None:

@@ -24,7 +24,7 @@ from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.testing import KafkaBroker, KafkaCluster, kafka_jars
 from holdfast.testing.kafka_broker import read_running, stop_running
 from holdfast.testing.kafka_config import free_port
-from holdfast.testing.kafka_process import process_start
+from holdfast.testing.kafka_process import Installation, java_command, process_start
 
 
 @pytest.fixture
@@ -131,6 +131,16 @@ def test_a_jar_that_is_not_the_locked_one(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("HOLDFAST_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(Corrupt, match=r"at.yawk.lz4:lz4-java.*expected 1002267 bytes with SHA-256 .*found 6 bytes"):
         kafka_jars.kafka_jars()
+
+
+def test_the_environment_has_options_for_the_jvm_of_each_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KAFKA_OPTS", "-Xlog:disable '-Dname=two words'")
+    command = java_command(Installation([], tmp_path), "Main", ["first"], ["-Xmx1g"])
+    options = command[1 : command.index("Main")]
+    assert {"-Xlog:disable", "-Dname=two words", "-Xmx1g"} <= set(options)
+    assert options.index("-Dname=two words") < options.index("-Xmx1g"), "a broker's own come last, and win"
 
 
 def test_a_release_is_chosen_by_what_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:

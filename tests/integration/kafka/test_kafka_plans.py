@@ -38,7 +38,18 @@ class StillClock:
 
 
 @pytest.fixture
+def short_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks lost is asked for again for a second: ten, of which the guide speaks, are no other code."""
+    monkeypatch.setattr(doubt, "DOUBT_MS", 1_000.0)
+
+
+@pytest.fixture(scope="module")
 def topic(kafka: KafkaWorld) -> str:
+    """As :func:`stamped` makes it; nothing is written to it any more, and nothing deleted."""
+    return stamped(kafka)
+
+
+def stamped(kafka: KafkaWorld) -> str:
     """Two partitions with ten records each, stamped 1000, 2000, … 10000."""
     name = kafka.topic(2)
     for partition in (0, 1):
@@ -132,7 +143,8 @@ def test_batch_reads(
     assert found == expected
 
 
-def test_a_batch_read_of_what_retention_took(kafka: KafkaWorld, topic: str) -> None:
+def test_a_batch_read_of_what_retention_took(kafka: KafkaWorld) -> None:
+    topic = stamped(kafka)
     kafka.delete_before(topic, 5)
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 2, "1": 2}})}
     source = kafka.source(streaming=False, **options)
@@ -142,8 +154,8 @@ def test_a_batch_read_of_what_retention_took(kafka: KafkaWorld, topic: str) -> N
     assert [part.start for part in plan_batch(lossy, Cluster(lossy))] == [5, 2]
 
 
-def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubt, "DOUBT_MS", 1_000.0)
+@pytest.mark.usefixtures("short_doubt")
+def test_what_does_not_exist_is_named(kafka: KafkaWorld, topic: str) -> None:
     with pytest.raises(InvalidRequest, match=r"subscribe nosuch, .*: nosuch does not exist at 127.0.0.1"):
         starts_at(kafka, subscribe=f"nosuch,{topic}")
     with pytest.raises(InvalidRequest, match=rf"{topic}-7 does not exist"):
@@ -236,10 +248,8 @@ def test_partitions_added_while_running(kafka: KafkaWorld, pool: ConsumerPool) -
     assert stream.resume().batch() == [b"more"]
 
 
-def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(
-    kafka: KafkaWorld, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doubt, "DOUBT_MS", 1_000.0)
+@pytest.mark.usefixtures("short_doubt")
+def test_topics_that_match_a_pattern_come_and_are_read_from_their_start(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     stream = Stream(kafka.source(subscribePattern=r"late-\d+"), pool)
     assert stream.batch() == []
     kafka.topic(name="late-1")
@@ -306,6 +316,7 @@ def topic_that_was_read_and_deleted(kafka: KafkaWorld, pool: ConsumerPool) -> tu
     return topic, strict, lossy
 
 
+@pytest.mark.usefixtures("short_doubt")
 def test_a_topic_that_was_created_again(
     kafka: KafkaWorld, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -331,6 +342,7 @@ def test_a_topic_that_was_created_again(
     assert lossy.batch() == [b"more"]
 
 
+@pytest.mark.usefixtures("short_doubt")
 def test_a_replay_does_not_take_a_namesake_for_the_topic(kafka: KafkaWorld, pool: ConsumerPool) -> None:
     topic = kafka.topic()
     kafka.produce(topic, values(0, 10))
@@ -522,6 +534,7 @@ def test_an_offset_that_was_planned_without_its_start_is_read_for_ever(kafka: Ka
     assert later["source"] == stream.offset["source"]
 
 
+@pytest.mark.usefixtures("short_doubt")
 def test_without_a_start_what_was_lost_while_the_query_was_away_is_found_all_the_same(
     kafka: KafkaWorld, pool: ConsumerPool
 ) -> None:

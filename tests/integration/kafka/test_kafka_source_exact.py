@@ -69,12 +69,13 @@ def written(kafka: KafkaWorld) -> Written:
     return topic
 
 
-@pytest.mark.parametrize("tasks", [None, 5])
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 20, 45])
+@pytest.mark.parametrize(("limit", "tasks"), [(1, None), (2, 5), (3, None), (7, 5), (20, None), (45, 5)])
 def test_all_limits_read_all_that_is_visible(
     kafka: KafkaWorld, pool: ConsumerPool, written: Written, limit: int, tasks: int | None
 ) -> None:
-    """Trigger.AvailableNow: up to what there was, in batches of ``limit`` offsets."""
+    """Trigger.AvailableNow: up to what there was, in batches of ``limit`` offsets. Any limit, and any split of a log:
+    tests/model/test_kafka_reading_model.py.
+    """
     more: dict[str, Any] = {} if tasks is None else {"minPartitions": tasks}
     source = kafka.source(subscribe=written.topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit, **more)
     stream = Stream(source, pool)
