@@ -1,5 +1,5 @@
 // Large memory of tables, in huge pages where the system has them: tables are read at random, and at four KiB a
-// page most reads would also miss the processor's page table cache.
+// page most reads would also miss the processor's page table cache. No more of it is taken than was asked for.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,15 @@ Pages<T> AllocatePages(size_t count) {
     if (small == nullptr) throw std::bad_alloc();
     return Pages<T>(static_cast<T*>(small));
   }
-  const size_t rounded = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const size_t whole = bytes / kHugePageBytes * kHugePageBytes;
+  const size_t rounded = whole == bytes ? whole : whole + kHugePageBytes;
   void* pages = std::aligned_alloc(kHugePageBytes, rounded);
   if (pages == nullptr) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-  madvise(pages, rounded, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  // Advice: refusal costs speed, or memory. What is left at the end must not become a huge page, as it would where the
+  // system makes them unasked, or where this memory was another's before: more would be taken than anybody counts.
+  madvise(pages, whole, MADV_HUGEPAGE);
+  if (rounded > whole) madvise(static_cast<char*>(pages) + whole, rounded - whole, MADV_NOHUGEPAGE);
 #endif
   return Pages<T>(static_cast<T*>(pages));
 }

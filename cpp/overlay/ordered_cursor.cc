@@ -99,11 +99,16 @@ Status OrderedCursor::Settle() {
 
 Status OrderedCursor::SettleInGroup() {
   for (;;) {
+    // One that failed stands nowhere, as one that is at its end does: to go on without it would leave out what it has.
+    if (base_ != nullptr && !base_->Valid()) {
+      HOLDFAST_RETURN_IF_ERROR(base_->status());
+      base_.reset();
+    }
     from_run_ = LeastRun();
     entry_ = from_run_ == nullptr ? nullptr : from_run_->next->entry;
-    from_base_ = base_ != nullptr && base_->Valid();
+    from_base_ = base_ != nullptr;
     valid_ = from_base_ || entry_ != nullptr;
-    if (!valid_) return base_ == nullptr ? Status::Ok() : base_->status();
+    if (!valid_) return Status::Ok();
     if (from_base_) {
       const Slice key = base_->key().substr(store_key::kPrefixBytes);
       const int order = entry_ == nullptr ? -1 : key.compare(entry_->key());

@@ -25,7 +25,7 @@ struct ScanRange {
 class OrderedCursor {
  public:
   // `base` null: there is none, or the table is complete. Corrupt or Incompatible for a stored value that cannot be
-  // read, here and in Next.
+  // read, and what the base says when it cannot go on, here and in Next.
   static Result<OrderedCursor> Make(Table* table, BaseReader* base, const ScanRange& range);
 
   bool Valid() const { return valid_; }
@@ -62,7 +62,7 @@ class OrderedCursor {
   std::string upper_;
   std::vector<SortKey> sorted_;  // of a table that keeps no order
   std::vector<Run> runs_;
-  std::unique_ptr<BaseIterator> base_;
+  std::unique_ptr<BaseIterator> base_;  // null: none, or at its end in the key group at hand
   bool valid_ = false;
   Slice key_;
   Slice row_;

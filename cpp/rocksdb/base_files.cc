@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "holdfast/bytes.h"
 #include "rocksdb/expiry_filter.h"
 
 namespace holdfast::rocks {
@@ -35,14 +36,6 @@ Status LinkOrCopy(const fs::path& from, const fs::path& to) {
   return error ? FileError(error, "copying to " + to.string() + " from", from) : Status::Ok();
 }
 
-// The name of the manifest that CURRENT names; empty when there is none.
-std::string CurrentManifest(const fs::path& directory) {
-  std::ifstream current(directory / "CURRENT");
-  std::string name;
-  std::getline(current, name);
-  return name;
-}
-
 }  // namespace
 
 Status CreateNewFolder(const std::string& directory) {
@@ -59,6 +52,20 @@ Status CreateNewFolder(const std::string& directory) {
 }
 
 bool IsTable(const std::string& name) { return name.ends_with(".sst"); }
+
+Result<std::string> CurrentManifest(const std::string& directory) {
+  constexpr Slice kManifest = "MANIFEST-";
+  HOLDFAST_ASSIGN_OR_RETURN(const std::string text, ReadFile(directory + "/CURRENT"));
+  const std::string name = text.substr(0, text.find('\n'));
+  const bool is_name = name.starts_with(kManifest) && name.size() > kManifest.size() &&
+                       name.find_first_not_of("0123456789", kManifest.size()) == std::string::npos;
+  if (!is_name || text.size() != name.size() + 1) {
+    return Status::Corrupt("expected CURRENT in " + directory + " to be a manifest's name and a line feed, found " +
+                           std::to_string(text.size()) + " other bytes (restore this base from its snapshot)");
+  }
+  HOLDFAST_RETURN_IF_ERROR(FileSize(directory + "/" + name).status());
+  return name;
+}
 
 Status ShareFiles(const std::string& parent, const std::vector<std::string>& names, const std::string& directory) {
   for (const std::string& name : names) {
@@ -77,7 +84,7 @@ Status ShareFiles(const std::string& parent, const std::vector<std::string>& nam
 
 Status RemoveObsoleteFiles(const std::string& directory, const std::set<std::string>& live_tables) {
   HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(directory));
-  const std::string manifest = CurrentManifest(directory);
+  HOLDFAST_ASSIGN_OR_RETURN(const std::string manifest, CurrentManifest(directory));
   for (const std::string& name : names) {
     const bool keep = name == "CURRENT" || name == manifest || name == kExpiryName || live_tables.contains(name);
     if (keep) continue;
@@ -92,6 +99,13 @@ Status RemoveFile(const std::string& path) {
   std::error_code error;
   fs::remove(path, error);
   return error ? FileError(error, "removing", path) : Status::Ok();
+}
+
+Result<bool> HasFile(const std::string& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error) return FileError(error, "looking for", path);
+  return found;
 }
 
 Result<uint64_t> FileSize(const std::string& path) {

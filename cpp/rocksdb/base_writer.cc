@@ -132,6 +132,7 @@ class Writer final : public BaseWriter {
 
   // Opens the folder for writing, takes tables in, waits for the merges that follow, closes and cleans up.
   Status TakeIn(const std::vector<std::vector<std::string>>& tables, bool merge_all) {
+    if (has_parent_) HOLDFAST_RETURN_IF_ERROR(CurrentManifest(directory_).status());
     const Handle<CCompactionFilter> filter = filter_.ForCompaction(api_);
     HOLDFAST_ASSIGN_OR_RETURN(auto database, Database::Open(api_, directory_, options_, OpenMode::kReadWrite,
                                                             filter_.any() ? filter.get() : nullptr));

@@ -1,6 +1,5 @@
 #include "rocksdb/expiry_filter.h"
 
-#include <filesystem>
 #include <sstream>
 
 #include "codec/store_key.h"
@@ -44,8 +43,8 @@ Handle<CCompactionFilter> ExpiryFilter::ForCompaction(const CApi& api) const {
 Result<std::map<uint16_t, int64_t>> ReadMerged(const std::string& directory) {
   std::map<uint16_t, int64_t> merged;
   const std::string path = directory + "/" + kExpiryName;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return merged;
+  HOLDFAST_ASSIGN_OR_RETURN(const bool found, HasFile(path));
+  if (!found) return merged;
   HOLDFAST_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   std::istringstream lines(text);
   std::string line;

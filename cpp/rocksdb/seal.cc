@@ -57,6 +57,7 @@ Result<std::string> ReadLines(const std::string& directory) {
 }  // namespace
 
 Status WriteSeal(const std::string& directory) {
+  HOLDFAST_RETURN_IF_ERROR(CurrentManifest(directory).status());
   HOLDFAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(directory));
   std::string text(kFirstLine);
   for (const std::string& name : names) {

@@ -12,7 +12,7 @@ namespace holdfast::rocks {
 
 inline constexpr const char* kSealName = "SEAL";
 
-// Seals the files that `directory` holds now.
+// Seals the files that `directory` holds now. Corrupt when there is no database among them.
 Status WriteSeal(const std::string& directory);
 
 // Names of the files of a base, the seal among them, sorted. Corrupt, naming the file, when one of them is missing, is

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from tests.checkpoint_driver import SMALL, SlotDriver, flip
+from tests.checkpoint_driver import SMALL, Process, SlotDriver, flip
 
-from holdfast.checkpoint import Host
+from holdfast._core import TimerTable
+from holdfast.checkpoint import FIRST_TIMERS_ID, Host, StateRecord
 from holdfast.checkpoint.base_folder import BaseRecord
 from holdfast.checkpoint.delta_file import decode_delta
 from holdfast.checkpoint.snapshot import Manifest
@@ -118,6 +120,55 @@ def test_whatever_file_on_this_machine_is_damaged_the_state_is_right(tmp_path, p
     assert "local_base" in ways and set(ways) <= {"local_base", "restore"}, ways
 
 
+@pytest.mark.parametrize("positions", [20, pytest.param(400, marks=pytest.mark.slow)])
+def test_timers_of_a_damaged_base_on_this_machine_all_fire_whatever_was_set_since(tmp_path, positions):
+    driver = SlotDriver(tmp_path)
+    due = StateRecord(FIRST_TIMERS_ID, "due", "timers", pa.schema([("namespace", pa.string())]), "processing")
+    driver.record = replace(driver.record, states=(*driver.record.states, due))
+    process = driver.process()
+    expected: list[int] = []
+    for times in (range(i, 2000, 4) for i in range(4)):  # and then a fold
+        begun_timers(driver, process).register(*columns([7] * len(times), times))  # many blocks of one key group
+        expected += times
+        handle = process.state.prepare()
+        process.rest()
+        driver.commit(handle, [])
+    (path,) = driver.local("bases/*/files/*.sst")
+    size = os.path.getsize(path)
+    refused = 0
+    for position in range(0, size, size // positions):
+        shutil.rmtree(os.path.join(driver.folder, "local-b"), ignore_errors=True)
+        shutil.copytree(os.path.join(driver.folder, "local-a"), os.path.join(driver.folder, "local-b"))
+        flip(path.replace("local-a", "local-b"), position, position % 8)
+        other = driver.process(local="local-b")
+        try:
+            fired = fire_all(driver, other)
+        except Corrupt as error:  # Spark runs the task again
+            refused += 1
+            other.state.abort(error)
+            fired = fire_all(driver, other)
+        assert fired == sorted(expected), f"byte {position} of {size}"
+    assert refused > positions // 2
+
+
+def begun_timers(driver: SlotDriver, process: Process) -> TimerTable:
+    """In a batch that has begun."""
+    store = process.state.open(process.whole(driver.handle))
+    process.state.begin(driver.next_batch)
+    return store.timers(FIRST_TIMERS_ID)
+
+
+def columns(keys: Sequence[int], times: Sequence[int]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    return pa.array(keys, pa.int64()), pa.array(times, pa.int64()), pa.array([""] * len(keys), pa.string())
+
+
+def fire_all(driver: SlotDriver, process: Process) -> list[int]:
+    """The times that fire, in a batch that first sets a later timer."""
+    timers = begun_timers(driver, process)
+    timers.register(*columns([7], [1_000_000]))
+    return pa.array(timers.take_due(999_999, 10_000)).field("time").to_pylist()
+
+
 def check_with_retries(driver: SlotDriver) -> str:
     process = driver.process(local="local-b")
     for _ in range(3):
@@ -133,7 +184,6 @@ def check_with_retries(driver: SlotDriver) -> str:
 
 def two_slots(folder: str) -> list[SlotDriver]:
     """The same keys for both would be of one slot only, so each gets those of its own key groups."""
-    import pyarrow as pa
     from tests.checkpoint_driver import KEY_SCHEMA
 
     from holdfast._core import KeyCodec

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <set>
 #include <thread>
 
+#include "rocksdb/base_files.h"
 #include "rocksdb/fixture.h"
+#include "rocksdb/seal.h"
 
 namespace holdfast::testing {
 namespace {
@@ -305,6 +308,73 @@ TEST_F(BaseWriterTest, AWriterWhoseTableFailedNeverSealsItsParentWithoutTheChang
   EXPECT_NE(again.message().find(failed.message()), std::string::npos) << again.message();
   EXPECT_FALSE(writer.value()->Add({&change, 1}).ok());
   EXPECT_EQ(OpenBase(Path("b"), {}).status().code(), Code::kCorrupt) << "not sealed, so not a base";
+}
+
+TEST_F(BaseWriterTest, NoManifestIsRemovedAndNothingSealedWhereCurrentDoesNotNameOne) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  const auto files = FilesOf(Path("a"));
+  std::set<std::string> tables;
+  for (const auto& [name, bytes] : files) {
+    if (rocks::IsTable(name)) tables.insert(name);
+  }
+  const auto fill = [&] {
+    fs::remove_all(Path("b"));
+    fs::create_directory(Path("b"));
+    for (const auto& [name, bytes] : files) {
+      if (name != "CURRENT" && name != "SEAL") WriteFile(Path("b") + "/" + name, bytes);
+    }
+  };
+  const auto expect_refused = [&](Code code, const std::string& what) {
+    const auto before = FilesOf(Path("b"));
+    EXPECT_EQ(rocks::RemoveObsoleteFiles(Path("b"), tables).code(), code) << what;
+    EXPECT_EQ(rocks::WriteSeal(Path("b")).code(), code) << what;
+    EXPECT_TRUE(FilesOf(Path("b")) == before) << what;
+  };
+  const std::string& current = files.at("CURRENT");
+  const std::string name = current.substr(0, current.size() - 1);
+  const std::vector<std::string> others = {"",   "\n",           "MANIFEST-\n", "../" + current, "x" + current,
+                                           name, name + current, name + "x\n",  name + "1\n"};
+  for (const std::string& other : others) {
+    fill();
+    WriteFile(Path("b") + "/CURRENT", other);
+    expect_refused(Code::kCorrupt, other);
+  }
+  fill();
+  expect_refused(Code::kCorrupt, "none");
+  fs::create_symlink("CURRENT", Path("b") + "/CURRENT");
+  expect_refused(Code::kUnavailable, "cannot be read");
+  fill();
+  WriteFile(Path("b") + "/CURRENT", current);
+  WriteFile(Path("b") + "/LOG", "");
+  HOLDFAST_ASSERT_OK(rocks::RemoveObsoleteFiles(Path("b"), tables));
+  HOLDFAST_ASSERT_OK(rocks::WriteSeal(Path("b")));
+  EXPECT_TRUE(FilesOf(Path("b")) == files);
+}
+
+// RocksDB would begin an empty database there, and the base would be sealed without what its parent has.
+TEST_F(BaseWriterTest, AFolderThatLostItsParentsDatabaseIsNoBase) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  for (const std::string& name : NamesIn(Path("a"))) {
+    if (name == "SEAL" || rocks::IsTable(name)) continue;
+    for (const bool changed : {false, true}) {
+      auto writer = BaseWriter::Make(Path("a"), Path("b"), {});
+      HOLDFAST_ASSERT_OK(writer.status());
+      fs::remove(Path("b") + "/" + name);
+      const Change change{"b", "2", false};
+      if (changed) HOLDFAST_ASSERT_OK(writer.value()->Add({&change, 1}));
+      EXPECT_EQ(writer.value()->Finish().status().code(), Code::kCorrupt) << name << (changed ? ", with a change" : "");
+      EXPECT_FALSE(fs::exists(Path("b") + "/SEAL"));
+      fs::remove_all(Path("b"));
+    }
+  }
+}
+
+TEST_F(BaseWriterTest, WhenTablesWereMergedLastIsNotForgottenWhereItCannotBeRead) {
+  HOLDFAST_ASSERT_OK(MakeBase("", Path("a"), {{"a", "1"}}).status());
+  auto writer = BaseWriter::Make(Path("a"), Path("b"), {}, {StateExpiry{1, {1000, 0}, 100}});
+  HOLDFAST_ASSERT_OK(writer.status());
+  fs::create_symlink("EXPIRY", Path("b") + "/EXPIRY");
+  EXPECT_EQ(writer.value()->Finish().status().code(), Code::kUnavailable);
 }
 
 // A table that changed after its base was sealed would break every base that shares it.

@@ -1,9 +1,16 @@
 // What a slot holds goes by what is alive, not by how many keys came and went.
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
+#include <vector>
 
+#include "container/arena.h"
 #include "state/arrays.h"
 #include "state/map_base.h"
 
@@ -163,6 +170,39 @@ TEST(Store, LargeValuesThatAreClearedOrReplacedGiveTheirMemoryBack) {
     ExpectOk(values->Put(Keys({50}), Strings({std::string(static_cast<size_t>(size), 'y')})));
   }
   EXPECT_LT(store->memory_bytes(), one + (4 << 20));
+}
+
+// What the system has given memory for, from `block` up to where its last huge page would end.
+size_t ResidentBytes(char* block, size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes / page);
+  EXPECT_EQ(mincore(block, pages.size() * page, pages.data()), 0);
+  return page * static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](auto at) { return (at & 1) != 0; }));
+}
+
+void ExpectLargeBlocksTakeWhatTheyCount() {
+  malloc_trim(0);  // what lies free counts for nobody
+  Arena arena;
+  const size_t block_bytes = Arena::BlockBytes(kHugePageBytes + 60'000);
+  for (int i = 0; i < 8; ++i) {
+    const size_t before = arena.memory_bytes();
+    char* const block = arena.AllocateBlock(block_bytes);
+    std::memset(block, 'x', block_bytes);
+    EXPECT_LE(ResidentBytes(block, block_bytes), arena.memory_bytes() - before) << "block " << i;
+  }
+}
+
+TEST(Arena, LargeBlocksTakeNoMoreMemoryThanTheyCount) {  // of a little above 2 MiB they took 4
+  ExpectLargeBlocksTakeWhatTheyCount();
+}
+
+TEST(Arena, NorDoTheyWhereMemoryWasGivenBackThatHadHugePages) {
+  // An allocator that was given back so much keeps what comes next, even if it lies free, as it is not at its end.
+  AllocatePages<char>(12 * kHugePageBytes).reset();
+  Pages<char> given_back = AllocatePages<char>(8 * kHugePageBytes);
+  const Pages<char> behind = AllocatePages<char>(kHugePageBytes);
+  given_back.reset();
+  ExpectLargeBlocksTakeWhatTheyCount();
 }
 
 }  // namespace

@@ -15,20 +15,24 @@ using Entries = std::map<std::string, std::string>;
 
 class MapIterator final : public BaseIterator {
  public:
-  MapIterator(Entries::const_iterator next, Entries::const_iterator end, int64_t* steps)
-      : next_(next), end_(end), steps_(steps) {}
-  bool Valid() const override { return next_ != end_; }
+  // Comes as far as `torn`, as RocksDB does to a block that is damaged: it is not valid there, and its status says why.
+  MapIterator(Entries::const_iterator next, Entries::const_iterator end, Entries::const_iterator torn, int64_t* steps)
+      : next_(next), end_(end), torn_(torn), steps_(steps) {}
+  bool Valid() const override { return next_ != end_ && next_ != torn_; }
   void Next() override {
     ++next_;
     ++*steps_;
   }
   Slice key() const override { return next_->first; }
   Slice value() const override { return next_->second; }
-  Status status() const override { return Status::Ok(); }
+  Status status() const override {
+    return next_ != end_ && next_ == torn_ ? Status::Corrupt("a torn block") : Status::Ok();
+  }
 
  private:
   Entries::const_iterator next_;
   Entries::const_iterator end_;
+  Entries::const_iterator torn_;
   int64_t* steps_;
 };
 
@@ -52,13 +56,14 @@ class MapBase final : public BaseReader {
     ++scans;
     if (fails) return Status::Corrupt("a torn block");
     const auto end = upper.empty() ? entries_.cend() : entries_.lower_bound(std::string(upper));
-    return std::unique_ptr<BaseIterator>(
-        std::make_unique<MapIterator>(entries_.lower_bound(std::string(lower)), end, &steps));
+    const auto begin = entries_.lower_bound(std::string(lower));
+    return std::unique_ptr<BaseIterator>(std::make_unique<MapIterator>(begin, end, entries_.find(torn_key), &steps));
   }
 
   const Entries& entries() const { return entries_; }
 
   bool fails = false;
+  std::string torn_key;  // scans that come to it fail there; empty: none
   int multi_gets = 0;
   size_t keys_read = 0;
   int scans = 0;

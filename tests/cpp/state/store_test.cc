@@ -309,6 +309,41 @@ TEST(Store, AFailedReadIsReportedAndNothingIsCached) {
   EXPECT_EQ(base->multi_gets, 2);
 }
 
+TEST(Store, AScanThatComesToATornBlockIsNotTheEndOfWhatIsThere) {
+  auto first = MakeStore();
+  ExpectOk(first->Begin(1));
+  ExpectOk(Value(first->ListState(0, String()))->Append(Keys({1, 1, 1}), Strings({"a", "b", "c"})));
+  ExpectOk(Value(first->MapState(1, Int64(), Int64()))->Put(Keys({1, 1, 1}), Keys({1, 2, 3}), Ints({1, 2, 3})));
+  Entries entries;
+  FoldInto(Value(first->TakeDelta()), &entries);
+  ASSERT_EQ(entries.size(), 6U);
+  for (const auto& [torn_key, value] : entries) {
+    const bool in_list = store_key::StateId(torn_key) == 0;
+    const auto base = std::make_shared<MapBase>(entries);
+    base->torn_key = torn_key;
+    const auto open = [&base](bool complete) {
+      auto store = MakeStore(complete);
+      ExpectOk(store->SetBase(base, 1));
+      return store;
+    };
+    auto store = open(/*complete=*/false);
+    ListTable* lists = Value(store->ListState(0, String()));
+    MapTable* maps = Value(store->MapState(1, Int64(), Int64()));
+    if (in_list) {
+      ExpectError(lists->Get(Keys({1})).status(), Code::kCorrupt, "torn");
+      EXPECT_EQ(IntsOf(maps->Count(Keys({1}))), OptionalInts{3});
+    } else {
+      ExpectError(maps->Entries(Keys({1})).status(), Code::kCorrupt, "torn");
+      ExpectError(maps->Count(Keys({1})).status(), Code::kCorrupt, "torn");
+      EXPECT_EQ(ListsOf(lists->Get(Keys({1}))), (std::vector<StringList>{{"a", "b", "c"}}));
+    }
+    ExpectOk(store->Begin(2));
+    ExpectError(in_list ? lists->Clear(Keys({1})) : maps->Clear(Keys({1})), Code::kCorrupt, "torn");
+    ExpectError(store->TakeDelta().status(), Code::kCorrupt, "the batch must be aborted");
+    ExpectError(open(/*complete=*/true)->Load(base), Code::kCorrupt, "torn");
+  }
+}
+
 TEST(Store, ASpillInTheMiddleOfABatch) {
   Entries entries;
   auto store = MakeStore();

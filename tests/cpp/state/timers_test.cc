@@ -354,5 +354,39 @@ TEST(Timers, OfABaseThatLiesAreCorrupt) {
   ExpectError(Value(open({{key, "\x02"}})->Timers(kId))->NextDue().status(), Code::kIncompatible, "schema version 2");
 }
 
+TEST(Timers, OfABaseThatIsTornAreNotLeftOutForALaterOneOfTheOverlay) {
+  auto writer = MakeStore();
+  Entries entries;
+  ExpectOk(writer->Begin(1));
+  Register(Value(writer->Timers(kId)), {7, 7, 7}, {10, 20, 30});  // of one key group, in this order
+  TakeAll(writer.get(), &entries);
+  const std::vector<Timer> all = {{10, 7, ""}, {20, 7, ""}, {30, 7, ""}, {1000, 7, ""}};
+  for (const auto& [torn_key, value] : entries) {
+    const auto base = std::make_shared<MapBase>(entries);
+    base->torn_key = torn_key;
+    Entries next = entries;
+    auto store = MakeStore();
+    TimerTable* timers = Value(store->Timers(kId));
+    ExpectOk(store->SetBase(base, 1));
+    ExpectOk(store->Begin(2));
+    Register(timers, {7}, {1000});
+    TakeAll(store.get(), &next);
+    ExpectOk(store->Commit());
+    ExpectError(timers->List(Keys({7})).status(), Code::kCorrupt, "torn");
+    const bool at_first = torn_key == entries.begin()->first;
+    if (at_first) ExpectError(timers->NextDue().status(), Code::kCorrupt, "torn");
+    // What failed has left no first keys behind that a base that is whole would be asked from.
+    ExpectOk(store->SetBase(std::make_shared<MapBase>(next), 2));
+    EXPECT_EQ(Value(timers->NextDue()), 10);
+    EXPECT_EQ(TimersByKey(timers->List(Keys({7})), {7}), std::vector<std::vector<Timer>>{all});
+    const auto torn = std::make_shared<MapBase>(next);
+    torn->torn_key = torn_key;
+    ExpectOk(store->SetBase(torn, 2));
+    ExpectOk(store->Begin(3));
+    ExpectError(timers->TakeDue(100, 10).status(), Code::kCorrupt, "torn");
+    ExpectError(store->TakeDelta().status(), Code::kCorrupt, "the batch must be aborted");
+  }
+}
+
 }  // namespace
 }  // namespace holdfast::testing
