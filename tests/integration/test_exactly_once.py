@@ -404,10 +404,27 @@ def test_tasks_of_a_stage_that_runs_anew_count_as_tried_again(tmp_path: Path) ->
     assert 0 in {attempt for _, attempt in told["doubted"]}
 
 
+def test_the_folders_of_a_new_operator_are_made_by_its_tasks(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors run as another user than the driver, where YARN runs them: they could not write into its folders."""
+    output.stream.write(events(0))
+    seen: list[list[Path]] = []
+
+    def looks(query_id: str, run_id: str, batch_id: int, operators: frozenset[str]) -> None:
+        register_runs(query_id, run_id, batch_id, operators)
+        seen.append([path for path in output.stream.checkpoint.parent.rglob("totals") if "state" in path.parts])
+
+    monkeypatch.setattr(write, "register_runs", looks)
+    output.run(output.totals())
+    assert seen == [[]]
+    assert found(output.rows()) == flat([events(0)])
+
+
 def test_a_task_that_outlives_its_query_is_no_newer_run(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped while its first Python worker was still starting, it registered after its successor, and fenced that."""
-    batches = [events(seed) for seed in range(3)]
+    batches = [events(seed) for seed in range(4)]
     output.stream.write(batches[0])
+    output.run(output.totals())
+    output.stream.write(batches[1])
     names: list[tuple[str, str]] = []
 
     def stops_here(query_id: str, run_id: str, batch_id: int, operators: frozenset[str]) -> None:
@@ -423,11 +440,11 @@ def test_a_task_that_outlives_its_query_is_no_newer_run(output: Output, monkeypa
     (query_id, run_id), folder = names[0], output.stream.checkpoint.parent
     state = next(path.parent for path in folder.rglob("runs") if path.parent.name == "totals")
     files = sorted(path.name for path in (state / "runs").iterdir())
-    assert len(files) == 2 and files[0] == f"000000000001-{run_id}.json"
-    instance = unseal((state / "runs" / files[0]).read_bytes(), "holdfast.run", 1, "here")["instance"]
+    assert len(files) == 3 and files[1] == f"000000000002-{run_id}.json"
+    instance = unseal((state / "runs" / files[1]).read_bytes(), "holdfast.run", 1, "here")["instance"]
     late = Runs(LocalFileStore(str(state.parent.parent)), f"{query_id}/totals", "totals", run_id, instance)
     with pytest.raises(hf.Fenced):
-        late.register(0)
-    output.stream.write(*batches[1:])
+        late.register(1)
+    output.stream.write(*batches[2:])
     output.run(output.totals())
     assert found(output.rows()) == flat(batches)

@@ -336,6 +336,24 @@ def test_a_start_tells_the_newest_batch_once_whatever_became_of_its_tasks() -> N
     assert run.committer.told == Doubted({}, "world", "query")
 
 
+def test_what_an_earlier_release_recorded_is_doubted_by_its_attempts(query: Query) -> None:
+    """Its records name no batches. The first batch after an upgrade was told, and the next ones were not."""
+    run = query.run(RUN_A, speculation=False)
+    for batch_id in range(2):
+        query.batch(run, batch_id, lambda _: 1)
+        query.commit(batch_id)
+    first = run._log.newest(1)
+    assert first is not None
+    tried_again = replace(first, tasks=(replace(first.tasks[0], attempt=1), *first.tasks[1:]))
+    query.checkpoint.delete([record_name("query", 1, 0)])
+    query.checkpoint.put(record_name("query", 1, 0), tried_again.to_text().encode())
+    for run_id, batch_id in ((RUN_B, 2), (RUN_C, 3)):
+        run = query.run(run_id, speculation=False)
+        query.batch(run, batch_id, lambda _: 2)
+        query.commit(batch_id)
+        assert run.told.recorded == (1,)
+
+
 def test_workers_read_records_of_batches_only_whose_tasks_had_several_attempts(query: Query) -> None:
     """They need not reach the checkpoint otherwise: state and checkpoint may be in different places."""
     run = query.run(RUN_A, speculation=False)
@@ -362,12 +380,12 @@ def test_a_record_names_the_batches_before_it_that_are_doubted(query: Query) -> 
             query.commit(batch_id)
     newest = run._log.newest(5)
     assert newest is not None
-    assert newest.doubted == (0, 1, 2, 5)
-    assert run.told.recorded == (0, 1, 2), "the newest is told"
+    assert newest.doubted == (0, 1, 2, 4, 5), "under speculation also what a start finds, of whatever release"
+    assert run.told.recorded == (0, 1, 2, 4), "the newest is told"
     kept = Committer(
         query.checkpoint, "query", Driver(RUN_A, "host", 1, 0), [], CommitOptions(Retries(1000, 10), retained_batches=4)
     )
     query.batch(kept, 6, lambda _: 1)
     newest = kept._log.newest(6)
     assert newest is not None
-    assert newest.doubted == (5,), "records of batches 3 to 6 are kept"
+    assert newest.doubted == (4, 5), "records of batches 3 to 6 are kept"

@@ -2,10 +2,11 @@
 docs/formats/operator.md.
 
 A run registers once, under a number above all that are there: in the driver before its first job, where that knows the
-operator, else in whichever of its processes comes first. Where another run took the same number at the same moment, it
-takes a higher one too, and the highest counts. Only the newest may go on: an older one that is still at work is the
-original of a copied checkpoint, or a process that outlived its query. If its query goes on, it leaves a note before it
-stops, ``runs/<run id>.<slot>-<version>.alive``: the newest version that its checkpoint has. One object for each
+operator and another run was before, else in whichever of its processes comes first. Where another run took the same
+number at the same moment, it takes a higher one too, and the highest counts. Only the newest may go on: an older one
+that is still at work is the original of a copied checkpoint, or a process that outlived its query. If its query goes
+on, it leaves a note before it stops, ``runs/<run id>.<slot>-<version>.alive``: the newest version that its checkpoint
+has. One object for each
 operator and run in a process; safe for several threads.
 """
 
@@ -125,6 +126,10 @@ class Runs:
         except (Corrupt, Incompatible):
             pass
         return False
+
+    def any_registered(self) -> bool:
+        """Whether a run of the operator has left its file here."""
+        return bool(self._list())
 
     def register(self, first_batch: int | None = None) -> None:
         """Registers the run, if no process of it has.

@@ -406,8 +406,10 @@ class Committer:
         return tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
 
     def _go_on_from(self, record: CommitRecord) -> None:
-        """At the start. Of its own batch each task is told, once: an earlier release did not record what to doubt."""
-        self._doubted_ids = set(record.doubted)
+        """At the start. Of its own batch each task is told, once: an earlier release did not record which stages ran
+        anew, and which batches are to be doubted.
+        """
+        self._doubted_ids = {*record.doubted, *({record.batch_id} if self._tried_again(record) else ())}
         if len(record.tasks) <= _DOUBTED_MAX:
             self.doubted[record.batch_id] = record.tasks
 

@@ -4,8 +4,8 @@ Whoever comes first writes it: the workers at an operator's first task, or the d
 does so for what begins with the state of an earlier query, as soon as the query has an id; the writer of another query
 does not tell which operators stand in it. A first batch without rows has no task, and would leave no word of what the
 query begins with: a program that left ``restore`` out after it would begin with nothing. And it registers the run of
-each operator before the first job: a task of a query that was stopped may come to its first line after the next query
-has begun, and would be the newer run. Safe for several threads.
+each operator that has had a run before the first job: a task of a query that was stopped may come to its first line
+after the next query has begun, and would be the newer run. Safe for several threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def remember_operator(plan: OperatorPlan) -> None:
 
 
 def register_runs(query_id: str, run_id: str, batch_id: int, instances: Collection[str]) -> None:
-    """Registers the run of a query's operators, before the job of its first batch.
+    """Registers the run of a query's operators, before the job of its first batch. Not of those that have had none: the
+    folders that come with the first one are to be of the user that executors run as, which need not be the driver's.
 
     Raises
     ------
@@ -47,7 +48,9 @@ def register_runs(query_id: str, run_id: str, batch_id: int, instances: Collecti
     for plan in _remembered(instances):
         try:
             store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
-            Runs(store, operator_prefix(query_id, plan.name), plan.name, run_id, plan.instance).register(batch_id)
+            runs = Runs(store, operator_prefix(query_id, plan.name), plan.name, run_id, plan.instance)
+            if runs.any_registered():
+                runs.register(batch_id)
         except Unavailable as error:  # the workers do it
             _LOGGER.warning("operator %r is registered by its first task: %s", plan.name, error)
 
