@@ -6,8 +6,7 @@ operator and another run was before, else in whichever of its processes comes fi
 number at the same moment, it takes a higher one too, and the highest counts. Only the newest may go on: an older one
 that is still at work is the original of a copied checkpoint, or a process that outlived its query. If its query goes
 on, it leaves a note before it stops, ``runs/<run id>.<slot>-<version>.alive``: the newest version that its checkpoint
-has. One object for each
-operator and run in a process; safe for several threads.
+has. One object for each operator and run in a process; safe for several threads.
 """
 
 from __future__ import annotations
