@@ -21,7 +21,12 @@ from tests.spark_sessions import run_module
 from tests.streams import FileStream
 
 import holdfast as hf
+from holdfast.checkpoint import Runs
 from holdfast.commit.record import CommitRecord
+from holdfast.sealed import unseal
+from holdfast.spark import write
+from holdfast.spark.registration import register_runs
+from holdfast.storage import LocalFileStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -397,3 +402,32 @@ def test_tasks_of_a_stage_that_runs_anew_count_as_tried_again(tmp_path: Path) ->
     assert told["lost"]
     assert [partition for partition, _ in told["doubted"]] == list(range(6))
     assert 0 in {attempt for _, attempt in told["doubted"]}
+
+
+def test_a_task_that_outlives_its_query_is_no_newer_run(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped while its first Python worker was still starting, it registered after its successor, and fenced that."""
+    batches = [events(seed) for seed in range(3)]
+    output.stream.write(batches[0])
+    names: list[tuple[str, str]] = []
+
+    def stops_here(query_id: str, run_id: str, batch_id: int, operators: frozenset[str]) -> None:
+        register_runs(query_id, run_id, batch_id, operators)
+        if not names:
+            names.append((query_id, run_id))
+            raise hf.Unavailable("stopped before its first task")
+
+    monkeypatch.setattr(write, "register_runs", stops_here)
+    with pytest.raises(hf.Unavailable, match="stopped before its first task"):
+        output.run(output.totals())
+    output.run(output.totals())
+    (query_id, run_id), folder = names[0], output.stream.checkpoint.parent
+    state = next(path.parent for path in folder.rglob("runs") if path.parent.name == "totals")
+    files = sorted(path.name for path in (state / "runs").iterdir())
+    assert len(files) == 2 and files[0] == f"000000000001-{run_id}.json"
+    instance = unseal((state / "runs" / files[0]).read_bytes(), "holdfast.run", 1, "here")["instance"]
+    late = Runs(LocalFileStore(str(state.parent.parent)), f"{query_id}/totals", "totals", run_id, instance)
+    with pytest.raises(hf.Fenced):
+        late.register(0)
+    output.stream.write(*batches[1:])
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)

@@ -10,7 +10,7 @@ import pytest
 from tests.faulty_file_store import FaultyFileStore
 
 from holdfast.commit.record import FORMAT, VERSION, CommitRecord, SinkRecord, TaskRecord
-from holdfast.commit.record_log import RecordLog, record_name
+from holdfast.commit.record_log import RecordLog, newest_record, record_name
 from holdfast.commit.sink import Committable, Outcome
 from holdfast.errors import Corrupt, InternalError, InvalidRequest
 from holdfast.sealed import seal, unseal
@@ -111,3 +111,13 @@ def test_what_a_person_decides_is_the_next_revision_and_all_else_stays() -> None
             second.decided("a", {partition: outcome})
     with pytest.raises(InvalidRequest, match="batch 7 has no sink 'c'; it has a, b"):
         first.decided("c", {0: Outcome.DONE})
+
+
+def test_the_newest_revision_is_found_by_name_alone(store: LocalFileStore) -> None:
+    """In a batch nothing of a checkpoint is listed."""
+    log = RecordLog(store, "query")
+    assert newest_record(store, "query", 7) is None
+    for revision in range(3):
+        made = log.create(record(revision=revision))
+        assert newest_record(store, "query", 7) == made
+    assert newest_record(store, "query", 6) is None

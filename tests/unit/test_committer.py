@@ -584,3 +584,5 @@ def test_tasks_that_were_tried_again_are_told_for_as_long_as_there_is_room() -> 
     assert list(run.committer.doubted) == [4]
     run.committer._note_doubted(replace(again, batch_id=5, tasks=2 * many))
     assert list(run.committer.doubted) == [5], "the newest is told whatever its size"
+    told = run.committer.told
+    assert (told.first, told.before) == (0, 5), "of those before, the records say it"

@@ -20,8 +20,11 @@ from holdfast.checkpoint import Handle, Runs, VersionsOrigin, register_operator
 from holdfast.checkpoint.names import delta_name
 from holdfast.cli import main
 from holdfast.clock import SystemClock
+from holdfast.commit.record import CommitRecord, TaskRecord
+from holdfast.commit.record_log import RecordLog
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.garbage import Collector
+from holdfast.storage import LocalFileStore
 
 
 @pytest.fixture
@@ -72,6 +75,25 @@ def test_a_stray_delta_of_a_killed_attempt_goes_once_it_is_passed(tmp_path: Path
     age(tmp_path / "store")
     assert gc(query, apply=True) == {name: "of an attempt or a run that was never committed"}
     query.assert_right()
+
+
+def test_the_attempt_that_a_record_names_stays_where_spark_has_another(tmp_path: Path) -> None:
+    """The slot goes on from it: with it gone, it would go on from a state whose output nobody has seen."""
+    query = SlotCheckpoint(tmp_path)
+    query.batches(5)
+    counts, _ = query.attempt()
+    assert isinstance(counts, Handle)
+    task = TaskRecord(0, query.run_id, 0, int(counts.version_id[16:], 16), 1)
+    batch_id = query.driver.next_batch
+    record = CommitRecord(QUERY, query.run_id, 1, batch_id, 0, "", 1, query.run_id, (task,), {})
+    RecordLog(LocalFileStore(str(tmp_path / query.name)), QUERY).create(record)
+    query.process.rest()
+    query.batches(1)  # by another attempt, which was the last to commit Spark's store
+    name = delta_name(counts.sequence, counts.version_id)
+    age(tmp_path / "store")
+    assert query.driver.committed.sequence == counts.sequence
+    assert gc(query, apply=True) == {}
+    assert (query.slot / name).exists()
 
 
 def test_what_is_young_stays_and_less_than_an_hour_is_refused(query: SlotCheckpoint) -> None:
@@ -209,11 +231,11 @@ def test_where_what_a_later_generation_has_yet_to_copy_cannot_be_known_nothing_g
     stray, _ = query.attempt()
     assert isinstance(stray, Handle)
     path = query.slot / delta_name(stray.sequence, stray.version_id)
-    os.link(path, query.folder / "kept")
     query.process.rest()
     query.start()
     query.batches(2)
-    os.link(query.folder / "kept", path)  # the query took it for that of a killed attempt
+    age(query.folder / "store")
+    assert f"delta/{path.name}" in gc(query)
     (query.slot / "sst" / f"{'e' * 32}-000001.sst").write_bytes(b"of a killed upload")
     claimed = (stray.stored(),)
     origin = VersionsOrigin(query.driver.store.uri, QUERY, OPERATOR, stray.batch_id, claimed, (OPERATOR,))

@@ -1,6 +1,7 @@
 """Nothing that a retained handle names is ever deleted, whoever tidies up and whenever.
 
 A history is played without files of content: attempts that Spark commits and attempts that it does not,
+ones that do not count and that Spark's file has in place of those that do,
 zombies that wake up late, snapshots that are uploaded and named later or never, roll backs.
 After each act every handle that Spark retains must still find its deltas, its manifests
 and the files of its snapshots.
@@ -8,7 +9,7 @@ and the files of its snapshots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import is_young, may_name, next_handle
 from holdfast.checkpoint.names import delta_name, manifest_name, table_name
-from holdfast.checkpoint.retention import RetentionView, reason_to_delete, view_of
+from holdfast.checkpoint.retention import RetentionView, reason_to_delete, view_of, with_what_is_in_force
 from holdfast.storage import StoredFile
 
 GRACE_MS = 3_600_000
@@ -58,6 +59,8 @@ class History(RuleBasedStateMachine):
         self.storage = Storage()
         self.ids = 0
         self.committed: list[tuple[int, Handle]] = []  # (batch, handle in force), oldest first
+        self.in_spark: dict[str, Handle] = {}  # what Spark's file has in place of a committed one, by its version
+        self.batches: dict[str, int] = {}  # in which each version was made
         self.next_batch = 0
         self.purged = 0  # before this batch Spark has removed its own files: no roll back brings them back
         self.attempts: list[Attempt] = []  # all that may still tidy up
@@ -78,6 +81,7 @@ class History(RuleBasedStateMachine):
         version_id = self.new_id()
         name = delta_name(sequence, version_id)
         self.storage.put(name, self.now_ms)
+        self.batches[version_id] = self.next_batch
         snapshot = None
         for pending in () if elsewhere else self.pending:
             is_in_time = is_young(pending.created_ms, self.now_ms, GRACE_MS)
@@ -96,6 +100,15 @@ class History(RuleBasedStateMachine):
             self.prepare()
         attempt = self.prepare(elsewhere)
         self.committed.append((self.next_batch, attempt.handle))
+        self.next_batch += 1
+
+    @rule()
+    def batch_whose_other_attempt_spark_has(self):
+        """It committed Spark's store last. The slot is told, and goes on from the one that counts."""
+        counts, other = self.prepare().handle, self.prepare().handle
+        goes_on = replace(other, version_id=counts.version_id, deltas=(*other.deltas[:-1], counts.deltas[-1]))
+        self.in_spark[counts.version_id] = other
+        self.committed.append((self.next_batch, goes_on))
         self.next_batch += 1
 
     @rule()
@@ -144,6 +157,11 @@ class History(RuleBasedStateMachine):
         is_readable = all(name in self.storage.files for name in names)
         tables = frozenset(t for name in names for t in self.storage.snapshots[name].tables) if is_readable else None
         view = view_of(attempt.handle, attempt.parent, attempt.opened_ms, GRACE_MS, tables)
+        files = [StoredFile(name, 1, modified_ms) for name, modified_ms in self.storage.files.items()]
+        versions = attempt.handle.versions
+        view = with_what_is_in_force(
+            view, files, attempt.handle, self.retained, lambda sequence: self.batches[versions[sequence]]
+        )
         for name, modified_ms in list(self.storage.files.items()):
             if reason_to_delete(StoredFile(name, 1, modified_ms), view):
                 del self.storage.files[name]
@@ -172,6 +190,8 @@ class History(RuleBasedStateMachine):
             following = self.committed[i + 1][0] if i + 1 < len(self.committed) else self.next_batch
             if following - 1 >= oldest:
                 found.append(handle)
+                if handle.version_id in self.in_spark:
+                    found.append(self.in_spark[handle.version_id])
         return found
 
     @invariant()
@@ -217,6 +237,13 @@ def test_a_stray_goes_once_it_is_old_and_the_lineage_is_settled_there():
         "the batch at hand: another attempt may be the one that Spark commits"
     )
     assert not deletable(delta_name(7, "f" * 32)), "the handle does not list these: they go when the floor passes them"
+
+
+def test_what_stands_beside_the_version_that_was_opened_stays():
+    """Spark's state may have it until the batch at hand is committed, and in each batch before that is retained."""
+    assert not deletable(delta_name(11, "f" * 32))
+    assert deletable(delta_name(9, "f" * 32), in_force_from=10)
+    assert not deletable(delta_name(10, "f" * 32), in_force_from=10)
 
 
 def test_files_of_snapshots_go_unless_named():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -58,6 +60,60 @@ def test_an_older_run_is_fenced_by_a_newer_one_and_stays_so(store):
             older.check_newest()
     with pytest.raises(Fenced, match=B):
         runs_of(store, A).register()
+
+
+@pytest.mark.parametrize("first, second", [(A, B), (B, A)])
+def test_of_two_that_register_at_the_same_moment_the_later_goes_on(store, monkeypatch, first, second):
+    """Both took one number, and the larger name counted as newer: a task that outlived its query fenced the next."""
+    older, newer = runs_of(store, first), runs_of(store, second)
+    listed: list[object] = []
+
+    def looks_early():  # the second has looked, and the first registers before it creates its own
+        found = Runs._list(newer)
+        if not listed:
+            listed.append(found)
+            older.register()
+        return found
+
+    monkeypatch.setattr(newer, "_list", looks_early)
+    newer.register()
+    newer.check_newest()
+    runs_of(store, second).register()
+    with pytest.raises(Fenced, match=rf"run {second} began after this one, {first}"):
+        older.check_newest()
+    numbers = [(run.number, run.run_id) for run in Runs._list(newer)]
+    assert sorted(numbers) == sorted([(1, first), (1, second), (2, second)])
+
+
+def test_many_that_register_at_once_agree_on_one_newest(store):
+    names = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(6)]
+
+    def goes_on(run_id):
+        try:
+            runs_of(store, run_id).check_newest()
+        except Fenced:
+            return False
+        return True
+
+    def registers(run_id):
+        with suppress(Fenced):
+            runs_of(store, run_id).register()
+
+    for _ in range(10):
+        run_parallel([partial(registers, name) for name in names], len(names))
+        assert sum(map(goes_on, names)) == 1
+        store.delete([file.name for file in store.list("query/totals/runs/")])
+
+
+def test_a_run_that_has_two_numbers_is_not_the_one_after_itself(store):
+    made = runs_of(store, A)
+    made.register(5)
+    text = store.get(f"query/totals/runs/000000000001-{A}.json")
+    store.put(f"query/totals/runs/000000000002-{A}.json", text)
+    made.register(5)
+    later = runs_of(store, B)
+    later.register(6)
+    assert later.ran_again(run_digits(A), 6) and not later.ran_again(run_digits(A), 5)
 
 
 def test_a_run_whose_name_the_program_hides_in_some_batches_does_not_fence_itself(store):

@@ -6,6 +6,7 @@ that state and output come from the same run, whatever the processor did. See do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
@@ -80,30 +81,87 @@ class PreparedVersions:
             expiry=found.expiry,
         )
 
+    def made_on(self, handle: StoredHandle, batch_id: int, version_id: str | None, run_id: str) -> str | None:
+        """The version that the attempts at a batch went on from whose output is visible: ``handle``'s, or one that
+        another attempt prepared in its place. None: they prepared none of this slot.
+
+        Parameters
+        ----------
+        version_id
+            What the recorded attempt at this task prepared, if the task is the sink's.
+        run_id
+            The run whose versions count where it is not.
+
+        Raises
+        ------
+        Corrupt
+            What is stored under such a name is damaged.
+        Undecided
+            Attempts of the run went on from versions that differ.
+        """
+        sequence = handle.sequence + 1
+        recorded = self._stored(sequence, version_id) if version_id else None
+        if recorded is not None:
+            return recorded[3].parent_id if recorded[3].batch_id == batch_id else None
+        made = self._of_run(sequence, run_id)
+        parents = sorted({found.parent_id for _, found in made if found.batch_id == batch_id})
+        if not self._are_alike(handle, parents):
+            raise self._undecided(batch_id, run_id, made)
+        return handle.version_id if handle.version_id in parents else parents[0] if parents else None
+
     def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
         """The version that tasks of a run prepared; None when there is none.
 
         Of several attempts at one task Spark committed one. Which, the record does not say where the operator's tasks
         are not the sink's; where all changed the same, it does not matter.
         """
-        context = self._context
-        prefix = context.stored(run_delta_prefix(_sequence(parent), run_id))
-        versions = [version for file in context.file_store.list(prefix) if (version := parse_version(file.name))]
-        contents = [self._contents(parent, batch_id, version_id) for _, version_id in versions]
-        if any(other != contents[0] for other in contents[1:]):
-            raise Undecided(
-                f"operator {context.operator!r}, slot {context.slot}, batch {batch_id}: {len(versions)} attempts of "
-                f"run {run_id}, whose output is visible, prepared different versions of the state, and which of them "
-                f"the output was made from is not recorded: {', '.join(version_id for _, version_id in versions)} in "
-                f"{prefix}*. Keep one of these files, move the others away, and start the query again"
-            )
-        return versions[0][1] if versions else None
+        made = self._of_run(_sequence(parent), run_id)
+        parent_id = parent.version_id if parent else ""
+        chosen = [ref for ref, found in made if found.parent_id == parent_id] or [ref for ref, _ in made]
+        contents = [self._contents(parent, batch_id, ref.version_id) for ref in chosen]
+        others = {ref: found.parent_id for ref, found in made if ref not in chosen}
+        contents += [self._read(ref) for ref in others]
+        is_alike = not others or (
+            parent is not None and self._are_alike(parent.stored(), [parent_id, *others.values()])
+        )
+        if not is_alike or any(other != contents[0] for other in contents[1:]):
+            raise self._undecided(batch_id, run_id, made)
+        return chosen[0].version_id if chosen else None
+
+    def _of_run(self, sequence: int, run_id: str) -> list[tuple[DeltaRef, DeltaIdentity]]:
+        """All that attempts of a run prepared there."""
+        files = self._context.file_store.list(self._context.stored(run_delta_prefix(sequence, run_id)))
+        ids = [version[1] for file in files if (version := parse_version(file.name))]
+        return [stored[2:] for version_id in ids if (stored := self._stored(sequence, version_id)) is not None]
+
+    def _are_alike(self, handle: StoredHandle, version_ids: Sequence[str]) -> bool:
+        """Whether versions in ``handle``'s place, each of another attempt at its batch, hold the same."""
+        if len(set(version_ids)) < 2:
+            return True
+        beside = [self.beside(handle, version_id) for version_id in version_ids]
+        if any(one is None or one.newest is None for one in beside):
+            return False
+        found = [self._read(one.newest) for one in beside if one is not None and one.newest is not None]
+        return all(other == found[0] for other in found[1:])
+
+    def _undecided(self, batch_id: int, run_id: str, made: Sequence[tuple[DeltaRef, DeltaIdentity]]) -> Undecided:
+        context, sequence = self._context, made[0][0].sequence
+        return Undecided(
+            f"operator {context.operator!r}, slot {context.slot}, batch {batch_id}: {len(made)} attempts of run "
+            f"{run_id}, whose output is visible, prepared different versions of the state, and which of them the "
+            f"output was made from is not recorded: {', '.join(ref.version_id for ref, _ in made)} in "
+            f"{context.stored(run_delta_prefix(sequence, run_id))}*. Keep one of these files, move the others away, "
+            "and start the query again"
+        )
 
     def _contents(self, parent: Handle | None, batch_id: int, version_id: str) -> dict[tuple[int, bytes], object]:
-        """Last value of each key that a delta changes."""
+        """Last value of each key that a delta after ``parent`` changes."""
         prepared = self.find(parent, batch_id, version_id)
+        return self._read(prepared[0]) if prepared else {}
+
+    def _read(self, ref: DeltaRef) -> dict[tuple[int, bytes], object]:
         found: dict[tuple[int, bytes], object] = {}
-        for batch in self._deltas.read(prepared[0]) if prepared else ():
+        for batch in self._deltas.read(ref):
             for row in zip(*(column.to_pylist() for column in batch.columns)):
                 _, state, key, value = row
                 found[state, key] = value

@@ -8,10 +8,12 @@ tests/unit/test_retention.py plays such histories.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from holdfast.checkpoint.delta_file import identity_of
 from holdfast.checkpoint.handle import Handle, SnapshotRef
+from holdfast.checkpoint.lineage import is_expired
 from holdfast.checkpoint.names import delta_name, parse_version, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.checkpoint.snapshot import Snapshots
@@ -44,6 +46,9 @@ class RetentionView:
         who is still at work, or to a successor of whom this attempt knows nothing.
     manifests, tables
         Names that retained handles' snapshots have; ``tables`` is None when a manifest could not be read.
+    in_force_from
+        From this sequence on, a delta that is not of the lineage may be what Spark's state has in a retained batch, as
+        the attempt that did not count was the last to leave it (docs/rfcs/0020). None: the committed one, no lower.
     """
 
     floor: int
@@ -53,10 +58,16 @@ class RetentionView:
     strays_before_ms: int
     manifests: frozenset[str]
     tables: frozenset[str] | None
+    in_force_from: int | None = None
 
 
 def view_of(
-    handle: Handle, parent: Handle | None, opened_ms: int, grace_ms: int, tables: frozenset[str] | None
+    handle: Handle,
+    parent: Handle | None,
+    opened_ms: int,
+    grace_ms: int,
+    tables: frozenset[str] | None,
+    in_force_from: int | None = None,
 ) -> RetentionView:
     """The view of the attempt that was opened at ``parent`` at time ``opened_ms`` and prepared ``handle``."""
     named = [snapshot.name for snapshot in handle.snapshots] + [old.name for old in handle.superseded if old.name]
@@ -68,6 +79,7 @@ def view_of(
         strays_before_ms=opened_ms - grace_ms,
         manifests=frozenset(named),
         tables=tables,
+        in_force_from=in_force_from,
     )
 
 
@@ -88,12 +100,36 @@ def reason_to_delete(file: StoredFile, view: RetentionView) -> str | None:
         is_stray = sequence > view.listed_from and view.listed.get(sequence) != version_id
         if sequence <= view.floor:
             return NOT_RETAINED
-        return NOT_COMMITTED if settled and is_stray else None
+        in_force_from = view.committed_sequence if view.in_force_from is None else view.in_force_from
+        return NOT_COMMITTED if settled and is_stray and sequence < in_force_from else None
     if kind == "snapshot" and file.name not in view.manifests:
         if sequence < view.floor:
             return NOT_RETAINED
         return NOT_NAMED if settled else None
     return None
+
+
+def with_what_is_in_force(
+    view: RetentionView,
+    files: Iterable[StoredFile],
+    handle: Handle,
+    retained_batches: int,
+    batch_of: Callable[[int], int | None],
+) -> RetentionView:
+    """``view`` of the attempt that prepared ``handle``, with what batches that can be rolled back to may still name.
+
+    Parameters
+    ----------
+    batch_of
+        The batch in which the lineage came to a sequence; None: that is not known now. Asked of as few as there are
+        sequences with strays that may go, and one more.
+    """
+    strays = (file for file in files if reason_to_delete(file, view) == NOT_COMMITTED)
+    for sequence in sorted({version[0] for file in strays if (version := parse_version(file.name)) is not None}):
+        replaced_in = batch_of(sequence + 1)
+        if replaced_in is None or not is_expired(replaced_in, handle.batch_id, retained_batches):
+            return replace(view, in_force_from=sequence)
+    return view
 
 
 def tables_named(snapshots: Snapshots, refs: Iterable[SnapshotRef], manifests: Iterable[str]) -> frozenset[str]:
@@ -132,6 +168,7 @@ class Retention:
         view = view_of(handle, parent, opened_ms, context.settings.stray_grace_ms, tables)
         if self._timeline is not None:
             self._timeline.check_listed(handle, own)
+        view = with_what_is_in_force(view, own, handle, context.settings.retained_batches, self._batch_of(handle))
         names = [folder + file.name for file in own if reason_to_delete(file, view)]
         for first in range(0, len(names), _DELETE_AT_ONCE):
             context.file_store.delete(names[first : first + _DELETE_AT_ONCE])
@@ -139,6 +176,19 @@ class Retention:
         context.file_store.sweep(folder, view.strays_before_ms)
         context.logger.debug("retention of %s: %d files deleted", handle.where, len(names))
         return len(names)
+
+    def _batch_of(self, handle: Handle) -> Callable[[int], int | None]:
+        context = self._context
+
+        def batch_of(sequence: int) -> int | None:
+            name = context.stored(delta_name(sequence, handle.versions[sequence]))
+            data = context.file_store.get(name)
+            try:
+                return None if data is None else identity_of(data, name).batch_id
+            except Corrupt:
+                return None
+
+        return batch_of
 
     def _tables(self, handle: Handle) -> frozenset[str] | None:
         superseded = [old.name for old in handle.superseded if old.name is not None]

@@ -1,10 +1,12 @@
 """The runs of an operator, in the order in which they came: ``runs/<number>-<run id>.json``. Format:
 docs/formats/operator.md.
 
-A run registers once, in whichever of its processes comes first, under a number above all that are there. Only the
-newest may go on: an older one that is still at work is the original of a copied checkpoint, or a process that outlived
-its query. If its query goes on, it leaves a note before it stops, ``runs/<run id>.<slot>-<version>.alive``: the newest
-version that its checkpoint has. One object for each operator and run in a process; safe for several threads.
+A run registers once, under a number above all that are there: in the driver before its first job, where that knows the
+operator, else in whichever of its processes comes first. Where another run took the same number at the same moment, it
+takes a higher one too, and the highest counts. Only the newest may go on: an older one that is still at work is the
+original of a copied checkpoint, or a process that outlived its query. If its query goes on, it leaves a note before it
+stops, ``runs/<run id>.<slot>-<version>.alive``: the newest version that its checkpoint has. One object for each
+operator and run in a process; safe for several threads.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ VERSION = 1
 _FIRST_BATCH = "first_batch"
 #: Runs that are remembered. A query that starts anew each five minutes has 288 a day.
 _KEPT = 300
+#: How often one call takes a higher number. Those that meet again and again are in the order of their names.
+_NUMBERS_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ class Runs:
             instance = self._document_of(made).get("instance")
             hidden = self.of_instance(str(instance))
             for run in self._known:
-                document = self._document_of(run) if run.number > made.number else {}
+                is_later = run.number > made.number and run.run_id != made.run_id
+                document = self._document_of(run) if is_later else {}
                 is_other_name = document.get("instance") == instance and hidden in (made.run_id, run.run_id)
                 if document and not is_other_name:  # a program may start the same DataFrame again, too
                     return document.get(_FIRST_BATCH) == batch_id
@@ -136,10 +141,11 @@ class Runs:
         Fenced
             Another run has registered since.
         """
+        created: set[int] = set()
         while True:
             self._known = self._list()
             mine = [run for run in self._known if run.run_id == self.run_id]
-            if mine:
+            if mine and (len(created) == _NUMBERS_MAX or not self._is_shared(mine[-1].number, created)):
                 break
             number = max((run.number for run in self._known), default=0) + 1
             fields: dict[str, Any] = {"operator": self._operator, "instance": self._instance}
@@ -148,6 +154,7 @@ class Runs:
             text = seal(FORMAT, VERSION, fields).encode()
             # Not created: another process of this run was first, and the next list has it.
             if self._store.create_if_absent(f"{self._prefix}/{run_name(number, self.run_id)}", text):
+                created.add(number)
                 self._forget_oldest()
         for run in mine:
             first = self._instance_of(run)
@@ -156,7 +163,7 @@ class Runs:
                     f"two operators of one query are both named {self._operator!r}; give each its own name= "
                     f"(this one is {self._instance!r}, the first is {first!r})"
                 )
-        self._check(mine[0])
+        self._check(mine[-1])
 
     def check_newest(self) -> None:
         """Looks again; Fenced when another run has registered since. What is raised once is raised ever after."""
@@ -164,7 +171,7 @@ class Runs:
             self._known = self._list()
             mine = [run for run in self._known if run.run_id == self.run_id]
             # Forgotten: as many runs came after it as are remembered.
-            self._check(mine[0] if mine else Run(0, self.run_id, 0, ""))
+            self._check(mine[-1] if mine else Run(0, self.run_id, 0, ""))
         if self.fenced is not None:
             raise self.fenced
 
@@ -192,6 +199,12 @@ class Runs:
         if notes:
             self._store.delete([note.name for note in notes])
             self._alive = [note for note in self._alive if note not in notes]
+
+    def _is_shared(self, number: int, created: set[int]) -> bool:
+        """Whether another run has a number that this call took: both listed before either had created its file, and
+        neither is known to have come first. Who came long ago does not take another one.
+        """
+        return number in created and any(run.number == number and run.run_id != self.run_id for run in self._known)
 
     def _is_own(self, run: Run) -> bool:
         if run.name not in self._instances:

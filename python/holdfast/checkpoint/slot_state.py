@@ -368,6 +368,29 @@ class SlotState:
         found = self._prepared.beside(stored, version_id)
         return None if found is None else self.whole(found)
 
+    def made_on(self, stored: StoredHandle, batch_id: int, version_id: str | None, run_id: str) -> Handle | None:
+        """What the attempts at a batch went on from whose output is visible: the version of ``stored``, or the one that
+        another attempt at its batch prepared. None: they prepared none of this slot, or the file of it is gone.
+
+        Parameters
+        ----------
+        version_id, run_id
+            What the recorded attempt at this task prepared, if it is there; else it is what the run did.
+
+        Raises
+        ------
+        Undecided
+            Attempts of the run went on from versions that differ.
+        Corrupt, Incompatible
+            As :meth:`adopt` and :meth:`whole`.
+        """
+        self._check_own(stored)
+        self._ready_folder()
+        found = self._prepared.made_on(stored, batch_id, version_id, run_id)
+        if found is None:
+            return None
+        return self.whole(stored) if found == stored.version_id else self.beside(stored, found)
+
     def has_prepared(self, parent: Handle | None, version_id: str) -> bool:
         """Whether an attempt prepared a version after ``parent``."""
         return self._prepared.exists(parent, version_id)

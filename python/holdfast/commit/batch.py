@@ -35,6 +35,28 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
+class Doubted:
+    """Batches at whose partitions there were perhaps several attempts: what the others left Spark may take for the
+    state.
+
+    Attributes
+    ----------
+    told
+        By batch, of the newest, the tasks that are recorded.
+    checkpoint, query_id
+        Where the records of others are: the URI, and the identity that they belong to.
+    first, before
+        Of batches from ``first`` to below ``before`` the records say it, as far as they are there.
+    """
+
+    told: Mapping[int, tuple[TaskRecord, ...]]
+    checkpoint: str
+    query_id: str
+    first: int
+    before: int
+
+
+@dataclass(frozen=True)
 class Replay:
     """How a batch runs again whose record exists and of which some output is visible.
 

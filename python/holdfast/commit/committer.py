@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.commit.batch import Outcomes, Replay, TaskResult, replay_of
+from holdfast.commit.batch import Doubted, Outcomes, Replay, TaskResult, replay_of
 from holdfast.commit.epochs import Driver, Epochs
 from holdfast.commit.former_sinks import end_former_sinks, recorded_sinks
 from holdfast.commit.given_up import check_not_given_up
@@ -32,7 +32,7 @@ from holdfast.spark_files.logs import planned_sources
 from holdfast.storage import FileStore
 
 _WRITING_MAX_MS = 3_600_000
-#: Each is told to every task of a batch, in some 45 bytes.
+#: Each is told to every task of a batch, in some 45 bytes. Of more the slots read the records.
 _DOUBTED_MAX = 500
 #: Runs the batch's job, exactly one full action, and gives the results of all its sink tasks.
 Job = Callable[["Replay | None"], Sequence[TaskResult]]
@@ -107,12 +107,20 @@ class Committer:
         #: By batch, of the newest, the tasks that are recorded and were perhaps not the only attempts at their
         #: partitions: what the others left Spark may take for the state.
         self.doubted: dict[int, tuple[TaskRecord, ...]] = {}
+        self._doubted_before = 0  # of batches below this one the records say it
         self._logger = logging.getLogger("holdfast.commit")
 
     @property
     def epoch(self) -> int:
         """This run's; 0 before its first batch."""
         return self._epochs.mine
+
+    @property
+    def told(self) -> Doubted:
+        """What slots are told of attempts that count."""
+        batches = self._log.batches
+        first = batches[0] if batches else self._doubted_before
+        return Doubted(self.doubted, self._store.uri, self._query_id, first, self._doubted_before)
 
     def scope(self, sink: str) -> Scope:
         return Scope(self._query_id, self._run_id, self._epochs.mine, sink, self._claims.get(sink, {}))
@@ -166,7 +174,7 @@ class Committer:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
             self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
-            self._note_doubted(record)
+            self._doubt_before(record)
         self._recover(record)
         self._is_started = True
         if self._with_late_strays():
@@ -178,6 +186,10 @@ class Committer:
             self._store.sweep(f"{query_prefix(self._query_id)}/", before_ms)
         except HoldfastError as error:
             self._logger.warning("old epochs and half-written files are cleared at the next start: %s", error)
+
+    def check_newest(self) -> None:
+        """Fenced when a newer driver has taken over."""
+        self._check_epoch()
 
     def close(self) -> None:
         """The query has ended: nothing is looked after any more."""
@@ -384,12 +396,24 @@ class Committer:
         self._note_doubted(record)
         self._tidy_up(record)
 
+    def _doubt_before(self, record: CommitRecord) -> None:
+        """At the start, by the newest record: which stages ran anew, and where there were copies, earlier drivers knew.
+        Most slots are of this batch; for these, nobody has to read its record.
+        """
+        self._doubted_before = record.batch_id + 1
+        if len(record.tasks) <= _DOUBTED_MAX:
+            self.doubted[record.batch_id] = record.tasks
+
     def _note_doubted(self, record: CommitRecord) -> None:
+        if not self._options.speculation:
+            self.doubted.pop(self._doubted_before - 1, None)  # told once: the record says it
         tried_again = tuple(task for task in record.tasks if task.attempt > 0 or self._has_copies)
         if tried_again:
             self.doubted[record.batch_id] = tried_again
         while len(self.doubted) > 1 and sum(map(len, self.doubted.values())) > _DOUBTED_MAX:
-            del self.doubted[min(self.doubted)]
+            oldest = min(self.doubted)
+            del self.doubted[oldest]
+            self._doubted_before = max(self._doubted_before, oldest + 1)
 
     def _tidy_up(self, record: CommitRecord) -> None:
         """Old records, and strays of attempts that failed. The batch is committed: what fails here is done later."""

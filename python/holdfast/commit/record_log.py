@@ -25,6 +25,31 @@ def record_name(query_id: str, batch_id: int, revision: int) -> str:
     return f"{query_prefix(query_id)}/records/{batch_id:012d}-{revision:04d}.json"
 
 
+def stored_record(store: FileStore, query_id: str, batch_id: int, revision: int) -> CommitRecord | None:
+    """One revision as it is stored; None where it is not. Corrupt when it is damaged, or another one."""
+    name = record_name(query_id, batch_id, revision)
+    data = store.get(name)
+    if data is None:
+        return None
+    found = CommitRecord.from_text(data, f"the commit record {name} in {store.uri}")
+    if (found.query_id, found.batch_id, found.revision) != (query_id, batch_id, revision):
+        raise Corrupt(
+            f"the commit record {name} in {store.uri} belongs elsewhere: it is of batch "
+            f"{found.batch_id}, revision {found.revision}, of query {found.query_id}"
+        )
+    return found
+
+
+def newest_record(store: FileStore, query_id: str, batch_id: int) -> CommitRecord | None:
+    """The newest revision of a batch's record, for who wants that one only and lists nothing; None when there is none.
+    Raises as :func:`stored_record`.
+    """
+    newest = None
+    while (found := stored_record(store, query_id, batch_id, newest.revision + 1 if newest else 0)) is not None:
+        newest = found
+    return newest
+
+
 class RecordLog:
     """The records of one query. Owner: the driver's thread."""
 
@@ -67,16 +92,10 @@ class RecordLog:
         """One revision."""
         found = self._kept.get((batch_id, revision))
         if found is None:
-            name = record_name(self._query_id, batch_id, revision)
-            data = self._store.get(name)
-            if data is None:
+            found = stored_record(self._store, self._query_id, batch_id, revision)
+            if found is None:
+                name = record_name(self._query_id, batch_id, revision)
                 raise Corrupt(f"the commit record {name} was listed in {self._store.uri} and is missing now")
-            found = CommitRecord.from_text(data, f"the commit record {name} in {self._store.uri}")
-            if (found.query_id, found.batch_id, found.revision) != (self._query_id, batch_id, revision):
-                raise Corrupt(
-                    f"the commit record {name} in {self._store.uri} belongs elsewhere: it is of batch "
-                    f"{found.batch_id}, revision {found.revision}, of query {found.query_id}"
-                )
             self._keep(found)
         return found
 

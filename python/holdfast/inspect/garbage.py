@@ -1,11 +1,11 @@
 """What no batch that Spark retains needs any more, and its deletion: `Checkpoint.gc`.
 
 By the rule by which a running query tidies up (`checkpoint/retention.py`), from the newest committed version of each
-slot. Beyond that rule nothing goes that any retained handle names, that a query which begins with this state has yet
-to copy, that the next version may name, that a manifest of a later version names, or that is young by the store's
-clock. So it may run beside the query: what the query writes meanwhile is above the versions that this looks at, or
-young. And nothing goes where the newest version is not whole: the folder is a copy of another day then, or waits for a
-repair, for which every file may count. A kill leaves files that the next one deletes.
+slot. Beyond that rule nothing goes that any retained handle names, or a commit record, that a query which begins with
+this state has yet to copy, that the next version may name, that a manifest of a later version names, or that is young
+by the store's clock. So it may run beside the query: what the query writes meanwhile is above the versions that this
+looks at, or young. And nothing goes where the newest version is not whole: the folder is a copy of another day then, or
+waits for a repair, for which every file may count. A kill leaves files that the next one deletes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from holdfast.checkpoint.handle import Handle, NamedVersion, StoredHandle
 from holdfast.checkpoint.names import (
     FIRST_VERSION,
+    attempt_version_id,
     operator_prefix,
     parse_version,
     query_folder,
@@ -29,6 +30,8 @@ from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
 from holdfast.checkpoint.version_files import VersionFile, named_by, needed
 from holdfast.clock import Ids
+from holdfast.commit.record_log import RecordLog
+from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, Unneeded
@@ -69,6 +72,7 @@ class Collector:
         """What may go, and of which slots nothing may, and why. Changes nothing."""
         states = self._retained()
         claimed = self._claimed()
+        recorded = self._recorded()
         files: list[Unneeded] = []
         kept: dict[str, str] = {}
         for operator, newest in sorted(states[-1].handles.items()):
@@ -81,7 +85,13 @@ class Collector:
                 handles = [handle for handle in named if handle is not None]
                 folder = slot_prefix(operator_prefix(self.committed.query_id, operator), slot)
                 try:
-                    found = self._of_slot(self.slot_of(record, slot), runs, handles, claimed.get((operator, slot), []))
+                    found = [
+                        file
+                        for file in self._of_slot(
+                            self.slot_of(record, slot), runs, handles, claimed.get((operator, slot), [])
+                        )
+                        if not _is_of(file.name, recorded)
+                    ]
                 except _Kept as reason:
                     kept[folder] = str(reason)
                 else:
@@ -109,7 +119,8 @@ class Collector:
         unnamed = _still_to_be_named(newest, own)
         retained = [newest, *_others(slot, newest, [*handles[:-1], *claimed], {file.name for file in own})]
         tables = _tables(slot, newest, retained, {file.name for file in own}, unnamed)
-        view = view_of(newest, newest, self.now_ms, self.age_ms, tables)
+        # What Spark's state has in retained batches it says itself.
+        view = view_of(newest, newest, self.now_ms, self.age_ms, tables, in_force_from=newest.sequence + 1)
         stays = {file.name for handle in retained for file in named_by(handle)} | set(unnamed)
         return [
             Unneeded(folder + file.name, file.size_bytes, reason)
@@ -143,6 +154,25 @@ class Collector:
             raise InvalidRequest(f"{self.committed.store.uri} has no committed batch yet; nothing is deleted")
         return found
 
+    def _recorded(self) -> frozenset[str]:
+        """Versions of the attempts that commit records name: Spark's state may have another attempt's in their place,
+        and a slot that goes on from there asks for them (docs/rfcs/0020).
+        """
+        log = RecordLog(self.committed.store, timeline_of(self.committed.store, self.committed.query_id))
+        log.load()
+        named: set[str] = set()
+        for batch_id in log.batches:
+            try:
+                record = log.newest(batch_id)
+            except Corrupt:
+                log.load()
+                if batch_id not in log.batches:
+                    continue  # a query that runs keeps it no longer
+                raise
+            tasks = () if record is None else record.tasks
+            named.update(attempt_version_id(task.run_id, task.task_attempt_id) for task in tasks)
+        return frozenset(named)
+
     def _runs(self, operator: str, newest: dict[int, StoredHandle]) -> Runs:
         """As the run sees them that made the operator's newest version."""
         maker = max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id[:_DIGITS]
@@ -167,6 +197,11 @@ class Collector:
                 if handle is not None:
                     claimed.setdefault((handle.operator, handle.slot), []).append(handle)
         return claimed
+
+
+def _is_of(name: str, version_ids: frozenset[str]) -> bool:
+    version = parse_version(name)
+    return version is not None and version[1] in version_ids
 
 
 class _Kept(Exception):

@@ -32,7 +32,7 @@ from holdfast.spark.labels import spread_labels
 from holdfast.spark.metrics import observed
 from holdfast.spark.packed_output import PackedOutput, note_packed
 from holdfast.spark.plan import InputPlan, OperatorPlan
-from holdfast.spark.registration import remember_origin
+from holdfast.spark.registration import remember_operator
 from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, spark_retained_batches, warn_of_idle_tasks
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.slot_batch import declared_ttls
@@ -215,7 +215,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     check_timers(processor, plan.key_columns, plan.watermarked, f"operator {options.name!r}")
     if options.restore is not None:
         plan = replace(plan, declared=options.restore.begin(session, plan))
-        remember_origin(plan)
+    remember_operator(plan)
     declare(plan)
     packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
     ticks_ms = interval_ms(options.ticks, declared_timers(processor), f"operator {options.name!r}")

@@ -1,9 +1,11 @@
-"""Registers operators: each with its record, and as one of those with which its query begins.
+"""Registers operators: each with its record, as one of those with which its query begins, and with its run.
 
-Whoever comes first writes it: the workers at an operator's first task, or, of what begins with the state of an earlier
-query, the driver's `write_exactly_once`, as soon as the query has an id; the writer of another query does not tell
-which operators stand in it. A first batch without rows has no task, and would leave no word of what the query begins
-with: a program that left ``restore`` out after it would begin with nothing. Safe for several threads.
+Whoever comes first writes it: the workers at an operator's first task, or the driver's `write_exactly_once`. That one
+does so for what begins with the state of an earlier query, as soon as the query has an id; the writer of another query
+does not tell which operators stand in it. A first batch without rows has no task, and would leave no word of what the
+query begins with: a program that left ``restore`` out after it would begin with nothing. And it registers the run of
+each operator before the first job: a task of a query that was stopped may come to its first line after the next query
+has begun, and would be the newer run. Safe for several threads.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import logging
 import threading
 from collections.abc import Collection
 
-from holdfast.checkpoint import OperatorRecord, operator_prefix, recorded_operator, register_operator
+from holdfast.checkpoint import OperatorRecord, Runs, operator_prefix, recorded_operator, register_operator
 from holdfast.checkpoint.generation import begin_together
 from holdfast.errors import Unavailable
 from holdfast.spark.plan import OperatorPlan
@@ -23,15 +25,31 @@ _PLANS_MAX = 256
 
 _LOGGER = logging.getLogger("holdfast.spark")
 _lock = threading.Lock()
-_restored: dict[str, OperatorPlan] = {}  # by instance
+_declared: dict[str, OperatorPlan] = {}  # by instance
 
 
-def remember_origin(plan: OperatorPlan) -> None:
-    """Remembers an operator that begins with the state of an earlier query or a savepoint."""
+def remember_operator(plan: OperatorPlan) -> None:
+    """Remembers an operator that was declared."""
     with _lock:
-        _restored[plan.instance] = plan
-        while len(_restored) > _PLANS_MAX:
-            del _restored[next(iter(_restored))]
+        _declared[plan.instance] = plan
+        while len(_declared) > _PLANS_MAX:
+            del _declared[next(iter(_declared))]
+
+
+def register_runs(query_id: str, run_id: str, batch_id: int, instances: Collection[str]) -> None:
+    """Registers the run of a query's operators, before the job of its first batch.
+
+    Raises
+    ------
+    InvalidRequest, Fenced
+        See :meth:`Runs.register`: what the first task would raise.
+    """
+    for plan in _remembered(instances):
+        try:
+            store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
+            Runs(store, operator_prefix(query_id, plan.name), plan.name, run_id, plan.instance).register(batch_id)
+        except Unavailable as error:  # the workers do it
+            _LOGGER.warning("operator %r is registered by its first task: %s", plan.name, error)
 
 
 def register_origins(query_id: str, instances: Collection[str]) -> None:
@@ -51,9 +69,9 @@ def register_origins(query_id: str, instances: Collection[str]) -> None:
     Corrupt
         A record is damaged.
     """
-    with _lock:
-        plans = [plan for instance, plan in _restored.items() if instance in instances]
-    for plan in plans:
+    for plan in _remembered(instances):
+        if plan.declared.origin is None:
+            continue
         try:
             registered(plan, open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings)), query_id)
         except Unavailable as error:  # the workers ask again
@@ -63,6 +81,11 @@ def register_origins(query_id: str, instances: Collection[str]) -> None:
                 plan.name,
                 error,
             )
+
+
+def _remembered(instances: Collection[str]) -> list[OperatorPlan]:
+    with _lock:
+        return [plan for instance, plan in _declared.items() if instance in instances]
 
 
 def registered(plan: OperatorPlan, store: FileStore, query_id: str) -> OperatorRecord:

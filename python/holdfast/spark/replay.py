@@ -7,20 +7,17 @@ Spark hands it to every task of every stage (docs/rfcs/0004).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.commit.batch import Replay
-from holdfast.commit.record import TaskRecord
 from holdfast.errors import InternalError
 
 REPLAY_PROPERTY = "holdfast.replay"
 #: The run whose tasks these are, told by whoever commits what they prepare under its name.
 RUN_PROPERTY = "holdfast.run"
-#: Versions that count, of batches at which more than one attempt was made.
-RECORDED_PROPERTY = "holdfast.recorded"
 
 
 @dataclass(frozen=True)
@@ -60,28 +57,6 @@ class SlotReplay:
     def from_property(text: str | None) -> SlotReplay | None:
         """What the task's job was told; None: the batch runs for the first time, or as if it did."""
         return _parse(text) if text else None
-
-
-def recorded_property(doubted: Mapping[int, Sequence[TaskRecord]]) -> str | None:
-    """By batch and partition the version that the recorded attempt made; None: there is none to be told."""
-    told = {
-        batch_id: {task.partition: attempt_version_id(task.run_id, task.task_attempt_id) for task in tasks}
-        for batch_id, tasks in doubted.items()
-    }
-    return json.dumps(told) if told else None
-
-
-@lru_cache(maxsize=4)
-def recorded_versions(text: str) -> Mapping[tuple[int, int], str]:
-    """What :func:`recorded_property` told."""
-    try:
-        return {
-            (int(batch_id), int(partition)): str(version_id)
-            for batch_id, versions in json.loads(text).items()
-            for partition, version_id in versions.items()
-        }
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InternalError(f"the local property {RECORDED_PROPERTY} is {text[:200]!r}: {error!r}") from error
 
 
 @lru_cache(maxsize=4)

@@ -33,6 +33,7 @@ from holdfast.spark.slot_metrics import SlotMetrics
 from holdfast.spark.spool import BlobSpool
 from holdfast.spark.worker_process import out_of_memory, prepare_worker_process
 from holdfast.state import Context, Processor
+from holdfast.storage import StorageOptions
 
 STATE_SCHEMA = "handle string"
 # Rows and bytes that a vectorised processor is called with at once, where blobs are small.
@@ -111,19 +112,36 @@ def _that_counts(
     memory what a task has left there, also of an attempt that did not count, and a later batch may run there again.
     """
     stored, state = StoredHandle.from_text(group_state.get[0]), worker.slot_state(plan, live, slot)
-    version_id = identity.recorded.get((stored.batch_id, identity.partition))
-    counts = None if version_id in (None, stored.version_id) else state.beside(stored, str(version_id))
-    if counts is None:  # or it is of a task of a stage before the sink's
-        return state.whole(stored)
+    counts = _recorded_parent(plan, state, identity, stored)
+    if counts is None or counts.version_id == stored.version_id:  # or it is of a task of a stage before the sink's
+        return counts or state.whole(stored)
     worker.LOGGER.warning(
         "%s: Spark has this version, of an attempt at batch %d that did not count; it goes on from %s, with which the "
         "output that is visible was made",
         stored.where,
         stored.batch_id,
-        version_id,
+        counts.version_id,
     )
     group_state.update((counts.to_text(),))
     return counts
+
+
+def _recorded_parent(
+    plan: OperatorPlan, state: SlotState, identity: worker.BatchIdentity, stored: StoredHandle
+) -> Handle | None:
+    """The version that counts in place of Spark's, or Spark's own; None: nothing says which. In a replay what the
+    recorded attempts went on from says it, however long the slot was quiet, and of tasks of each stage.
+    """
+    replay, partition = identity.replay, identity.partition
+    if replay is not None:
+        version_id = replay.done.get(partition) or replay.lost.get(partition)
+        parent = state.made_on(stored, identity.batch_id, version_id, replay.run_id)
+        if parent is not None:
+            return parent
+    recorded = identity.recorded.version(
+        stored.batch_id, partition, identity.run_id, lambda: StorageOptions.of(plan.settings)
+    )
+    return None if recorded in (None, stored.version_id) else state.beside(stored, str(recorded))
 
 
 def _told(metrics: SlotMetrics, plan: OperatorPlan, live: worker.LiveOperator, started_ms: float) -> pd.DataFrame:

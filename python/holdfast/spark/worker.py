@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,8 +29,9 @@ from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.errors import InternalError, InvalidRequest
 from holdfast.settings import default_local_dir
 from holdfast.spark.plan import OperatorPlan
+from holdfast.spark.recorded import RECORDED_PROPERTY, Recorded, recorded
 from holdfast.spark.registration import registered
-from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_versions
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.slot_batch import lifetimes_of
 from holdfast.storage import FileStore, StorageOptions, open_file_store
 
@@ -49,8 +49,7 @@ class BatchIdentity:
     partition: int
     task_attempt_id: int
     replay: SlotReplay | None
-    #: By batch and partition of the sink's stage, where more than one attempt was made: the version that counts.
-    recorded: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    recorded: Recorded = field(default_factory=Recorded)
 
     @classmethod
     def of_task(cls) -> BatchIdentity:
@@ -81,7 +80,7 @@ class BatchIdentity:
             partition=task.partitionId(),
             task_attempt_id=task.taskAttemptId(),
             replay=SlotReplay.from_property(task.getLocalProperty(REPLAY_PROPERTY)),
-            recorded=recorded_versions(task.getLocalProperty(RECORDED_PROPERTY) or "{}"),
+            recorded=recorded(task.getLocalProperty(RECORDED_PROPERTY)),
         )
 
 

@@ -34,7 +34,9 @@ from holdfast.spark.operators_within import known_operators_within, rows_stay
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
 from holdfast.spark.query import Query, check_checkpoint, registered_query
-from holdfast.spark.replay import RECORDED_PROPERTY, REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay, recorded_property
+from holdfast.spark.recorded import RECORDED_PROPERTY, recorded_property
+from holdfast.spark.registration import register_runs
+from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
 from holdfast.spark.sessions import fixed_tasks, refuse_connect, spark_retained_batches, spark_writes_changelogs
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
@@ -145,6 +147,7 @@ def write_exactly_once(
     options.retries.call("looking at Spark's state", lambda: forget_stale_snapshots(store, retained, changelogs))
     packed = packed_output(df)
     output = BatchOutput(store, routes, options, schema, packed.unpacking if packed else None)
+    output.operators = frozenset(instance for _, instance in operators)
     writer = (
         (packed.frame if packed else df)
         .writeStream.foreachBatch(output)
@@ -180,6 +183,8 @@ class BatchOutput:
         self._unpacking = unpacking
         self._committer: Committer | None = None
         self._run_id: str | None = None  # as Spark names the group of the run's jobs; known from the first batch on
+        self.operators: frozenset[str] = frozenset()  #: instances of the query's, as far as they are known
+        self._unregistered: tuple[str, str] | None = None  # query and run, until its operators are registered
         self.query: StreamingQuery | None = None  #: known once Spark has started it
         self.error: HoldfastError | None = None  #: what ended the query, if it was Holdfast's
 
@@ -217,6 +222,7 @@ class BatchOutput:
             if not query_id or not run_id:
                 raise InternalError(f"Spark tells no query and run to foreachBatch: found {query_id!r} and {run_id!r}")
             self._run_id = run_id
+            self._unregistered = (query_id, run_id)
             spark.setLocalProperty(RUN_PROPERTY, run_id)
             clock = SystemClock()
             driver = Driver(run_id, socket.gethostname(), os.getpid(), clock.now_ms())
@@ -233,9 +239,15 @@ class BatchOutput:
                 unpacking=self._unpacking,
                 replay=replay,
             )
+            if (
+                self._unregistered is not None
+            ):  # by now the committer has started: a copy that is refused changes nothing
+                committer.check_newest()  # who was stopped meanwhile would register after its successor
+                register_runs(*self._unregistered, batch_id, self.operators)
+                self._unregistered = None
             told = None if replay is None else SlotReplay.of(replay).to_property()
             spark.setLocalProperty(REPLAY_PROPERTY, told)  # type: ignore[arg-type]  # None takes it away
-            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.doubted))  # type: ignore[arg-type]
+            spark.setLocalProperty(RECORDED_PROPERTY, recorded_property(committer.told))  # type: ignore[arg-type]
             try:
                 rows = map_in_arrow(batch, sink_function(plan), RESULT_SCHEMA).collect()
             finally:
