@@ -13,7 +13,7 @@ from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import (
     OperatorRecord,
-    Progress,
+    QueryPhase,
     check_operator,
     recorded_operator,
     register_operator,
@@ -44,7 +44,7 @@ __all__ = [
     "Lifetime",
     "OperatorRecord",
     "Origin",
-    "Progress",
+    "QueryPhase",
     "Recovery",
     "Runs",
     "SavepointOrigin",

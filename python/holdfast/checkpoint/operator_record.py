@@ -34,7 +34,7 @@ _BESIDE = (
 )
 
 
-class Progress(Enum):
+class QueryPhase(Enum):
     """How far a query has come whose operator is compared. What it begins with is fixed by its first commit; what it
     reads first, by the first offsets.
     """
@@ -122,10 +122,10 @@ class OperatorRecord:
         return _WITH_SAVEPOINT if isinstance(self.origin, SavepointOrigin) else _WITH_VERSIONS
 
     def differences(
-        self, declared: OperatorRecord, way_out: str | None = None, progress: Progress = Progress.COMMITTED
+        self, declared: OperatorRecord, way_out: str | None = None, phase: QueryPhase = QueryPhase.COMMITTED
     ) -> list[str]:
         """How ``declared`` contradicts this record: what was expected, what was found, and the way out. Labels may
-        differ. ``way_out``: at a restore, of all but the number of slots. ``progress``: of the query.
+        differ. ``way_out``: at a restore, of all but the number of slots. ``phase``: of the query.
         """
         of_states, way_out = way_out or _BESIDE, way_out or _NEW
         found: list[str] = []
@@ -144,8 +144,8 @@ class OperatorRecord:
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
-        found += self._other_origin(declared.origin)
-        if progress is not Progress.COMMITTED and self.origin is not None and declared.origin is not None:
+        found += self._other_origin(declared.origin, phase)
+        if phase is not QueryPhase.COMMITTED and self.origin is not None and declared.origin is not None:
             found += self._other_beginning(declared)
         return found
 
@@ -163,8 +163,9 @@ class OperatorRecord:
             if recorded_names.get(state_id) != declared_names.get(state_id)
         ]
 
-    def _other_origin(self, declared: Origin | None) -> list[str]:
+    def _other_origin(self, declared: Origin | None, phase: QueryPhase) -> list[str]:
         """A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
+        As long as no offsets are planned it may not: the first ones would be those after another batch.
         Who owns a savepoint is said at the start: a claim that is only left out later would delete it all the same.
         """
         recorded = self.origin
@@ -174,6 +175,12 @@ class OperatorRecord:
             began = recorded.where if recorded else "the empty state"
             way = "leave restore= out, or start with a new Spark checkpoint"
             return [f"origin: recorded {began}, declared {declared.where} ({way})"]
+        if phase is QueryPhase.PLANNED_NOTHING and recorded.note != declared.note:
+            way = (
+                "the query has planned no offsets yet: it would begin with the recorded state, and read on from the "
+                "declared batch. Start with a new Spark checkpoint"
+            )
+            return [f"origin: recorded {recorded.where}, declared {declared.where} ({way})"]
         if recorded.claim == declared.claim:
             return []
         if recorded.claim:
@@ -195,7 +202,7 @@ def register_operator(
     declared: OperatorRecord,
     *,
     prefix: str | None = None,
-    progress: Progress = Progress.COMMITTED,
+    phase: QueryPhase = QueryPhase.COMMITTED,
 ) -> OperatorRecord:
     """Records an operator at its first run; later, compares it with what was recorded.
 
@@ -203,7 +210,7 @@ def register_operator(
     ----------
     prefix
         The operator's folder in the store; by default its percent-encoded name.
-    progress
+    phase
         Of the query.
 
     Returns
@@ -228,7 +235,7 @@ def register_operator(
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
     while True:  # until nobody else has changed the states since they were read
         number, states = _newest(store, folder, recorded)
-        check_operator(store, folder, _with(recorded, states), declared, progress)
+        check_operator(store, folder, _with(recorded, states), declared, phase)
         changed = evolved(states, declared.states, declared.changes)
         if changed == states or write_states(store, folder, number + 1, changed):
             return replace(_with(recorded, changed), origin=_where_declared(recorded.origin, declared.origin))
@@ -245,13 +252,13 @@ def check_operator(
     prefix: str,
     recorded: OperatorRecord,
     declared: OperatorRecord,
-    progress: Progress = Progress.COMMITTED,
+    phase: QueryPhase = QueryPhase.COMMITTED,
 ) -> None:
     """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`."""
     where = f"{_record_name(prefix)} in {store.uri}"
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
-    differences = recorded.differences(declared, progress=progress)
+    differences = recorded.differences(declared, phase=phase)
     if differences:
         raise Incompatible(f"operator {declared.name!r} is not what {where} recorded:\n  " + "\n  ".join(differences))
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
-from holdfast.checkpoint import Lifetime, OperatorRecord, Progress, check_operator, operator_prefix, recorded_operator
+from holdfast.checkpoint import Lifetime, OperatorRecord, QueryPhase, check_operator, operator_prefix, recorded_operator
 from holdfast.checkpoint.evolution import evolved
 from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.errors import HoldfastError, Incompatible, Unavailable
@@ -89,12 +89,12 @@ def declared_places() -> list[tuple[str, StorageOptions]]:
         return [(folder, StorageOptions.of(plans[-1].settings)) for (folder, _), plans in _declared.items() if plans]
 
 
-def check_declared(query_id: str, progress: Progress = Progress.COMMITTED, instances: Collection[str] = ()) -> Known:
+def check_declared(query_id: str, phase: QueryPhase = QueryPhase.COMMITTED, instances: Collection[str] = ()) -> Known:
     """Compares what was declared with what the checkpoint of a query recorded.
 
     Parameters
     ----------
-    progress
+    phase
         Of the query.
     instances
         Of the query's operators, as far as they are known: other declarations of their names are not meant.
@@ -132,7 +132,7 @@ def check_declared(query_id: str, progress: Progress = Progress.COMMITTED, insta
         first: Incompatible | None = None
         for plan in reversed([plan for plan in plans if plan.instance in instances] or plans):
             try:
-                check_operator(store, prefix, recorded, plan.declared_over(recorded), progress)
+                check_operator(store, prefix, recorded, plan.declared_over(recorded), phase)
                 break
             except Incompatible as error:
                 first = first or error

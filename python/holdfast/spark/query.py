@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from holdfast.checkpoint import Progress
+from holdfast.checkpoint import QueryPhase
 from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
@@ -254,7 +254,7 @@ def check_checkpoint(
         return []
     query_id = spark_query_id(store)
     spark_reader = None if session is None else partial(state_texts, session, checkpoint)
-    known = check_declared(query_id, _progress(store), {instance for _, instance in operators})
+    known = check_declared(query_id, _phase(store), {instance for _, instance in operators})
     if operators:
         known = known.of({name for name, _ in operators})
     check_folders(store, query_id, known, spark_reader)
@@ -262,11 +262,11 @@ def check_checkpoint(
     return ttls_to_note(query_id, batches[-1] + 1 if batches else 0, {instance for _, instance in operators})
 
 
-def _progress(store: FileStore) -> Progress:
+def _phase(store: FileStore) -> QueryPhase:
     newest = max(batch_numbers(store, "offsets/"), default=None)
     if newest is None:
-        return Progress.PLANNED_NOTHING
-    return Progress.COMMITTED if newest or committed_batches(store) else Progress.COMMITTED_NOTHING
+        return QueryPhase.PLANNED_NOTHING
+    return QueryPhase.COMMITTED if newest or committed_batches(store) else QueryPhase.COMMITTED_NOTHING
 
 
 class Query(StreamingQuery):

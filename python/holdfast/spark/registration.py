@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Collection
 
-from holdfast.checkpoint import OperatorRecord, Progress, Runs, operator_prefix, recorded_operator, register_operator
+from holdfast.checkpoint import OperatorRecord, QueryPhase, Runs, operator_prefix, recorded_operator, register_operator
 from holdfast.checkpoint.generation import begin_together
 from holdfast.errors import Unavailable
 from holdfast.spark.plan import OperatorPlan
@@ -89,9 +89,9 @@ def _remembered(instances: Collection[str]) -> list[OperatorPlan]:
 
 
 def registered(
-    plan: OperatorPlan, store: FileStore, query_id: str, progress: Progress = Progress.COMMITTED
+    plan: OperatorPlan, store: FileStore, query_id: str, phase: QueryPhase = QueryPhase.COMMITTED
 ) -> OperatorRecord:
-    """The record of an operator in a query, which is written if there is none. ``progress``: of the query.
+    """The record of an operator in a query, which is written if there is none. ``phase``: of the query.
 
     Raises
     ------
@@ -100,6 +100,6 @@ def registered(
     """
     prefix = operator_prefix(query_id, plan.name)
     declared = plan.declared_over(recorded_operator(store, prefix))
-    record = register_operator(store, declared, prefix=prefix, progress=progress)
+    record = register_operator(store, declared, prefix=prefix, phase=phase)
     begin_together(store, query_id, record)
     return record
