@@ -113,6 +113,12 @@ def test_of_several_attempts_of_a_run_those_that_agree_are_one(driver: SlotDrive
     assert driver.check(process)
 
 
+def test_what_a_run_prepared_in_a_later_batch_is_none_of_this_one(driver: SlotDriver) -> None:
+    """A query that is rolled back two batches finds it, where the slot was quiet in the first of them."""
+    attempt(driver.process(), driver.handle, 7, {1: 5}, 1)
+    assert driver.process().state.adopt_of_run(driver.handle, 6, RUN) is None
+
+
 def test_of_several_attempts_that_differ_none_is_guessed_at(driver: SlotDriver) -> None:
     for task in (1, 2):
         attempt(driver.process(local=f"l{task}"), driver.handle, 6, {1: task}, task)

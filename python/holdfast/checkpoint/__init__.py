@@ -13,6 +13,7 @@ from holdfast.checkpoint.host import Host
 from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.operator_record import (
     OperatorRecord,
+    QueryPhase,
     check_operator,
     recorded_operator,
     register_operator,
@@ -43,6 +44,7 @@ __all__ = [
     "Lifetime",
     "OperatorRecord",
     "Origin",
+    "QueryPhase",
     "Recovery",
     "Runs",
     "SavepointOrigin",

@@ -44,7 +44,8 @@ def continued(
         )
     states = evolved(said, declared.states, in_program)
     # What the restore said is done once: at a restart its names may be those of other states.
-    return replace(declared, states=states.states, dropped=states.dropped, origin=origin)
+    there = tuple((state.id, state.name) for state in earlier.states)
+    return replace(declared, states=states.states, dropped=states.dropped, origin=origin, earlier=there)
 
 
 def taken_over(

@@ -4,14 +4,15 @@ change since, in `state_log.py`. Format: docs/formats/operator.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.arrow.types import nullable_schema
 from holdfast.checkpoint.added_states import added_states
-from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, contradictions, evolved
+from holdfast.checkpoint.evolution import NO_CHANGES, OperatorStates, StateChanges, as_said, contradictions, evolved
 from holdfast.checkpoint.names import encode_operator
 from holdfast.checkpoint.origin import Origin, SavepointOrigin, left_behind, origin_of
 from holdfast.checkpoint.state_ids import unnamed_state
@@ -25,11 +26,22 @@ FORMAT = "holdfast.operator"
 VERSION = 5
 _WITH_DROPPED, _WITH_SAVEPOINT, _WITH_VERSIONS, _WITHOUT_ORIGIN = 4, 3, 2, 1
 _RESCALE = "go back to the recorded number, or rescale: a new Spark checkpoint with restore=, docs/guide/rescale.md"
+_FIRST_START = "say in restore.operator(…) what the first start said, or start with a new Spark checkpoint"
 _NEW = "go back to the recorded declaration, give the operator a new name, or start a new checkpoint"
 _BESIDE = (
     "go back to the recorded declaration, or put a state or field of another name beside it, which your code fills: "
     "docs/guide/evolution.md"
 )
+
+
+class QueryPhase(Enum):
+    """How far a query has come whose operator is compared. What it begins with is fixed by its first commit; what it
+    reads first, by the first offsets.
+    """
+
+    PLANNED_NOTHING = "no offsets yet"
+    COMMITTED_NOTHING = "offsets of the first batch"
+    COMMITTED = "a batch, or more"
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class OperatorRecord:
     broadcast has no key columns. ``origin``: where this generation of the operator began; None: with nothing.
     ``key_schema``: compared without what says which of it may be null, at any depth, which no byte of a key depends on.
     ``dropped``: states that it had, or that were left behind as it began. ``changes``: of a declaration alone, what it
-    says of states that it has no more.
+    says of states that it has no more. ``earlier``: of one with an origin, id and name of each state there.
     """
 
     name: str
@@ -53,6 +65,7 @@ class OperatorRecord:
     origin: Origin | None = None
     dropped: tuple[StateRecord, ...] = ()
     changes: StateChanges = NO_CHANGES
+    earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     @property
     def all_states(self) -> OperatorStates:
@@ -108,9 +121,11 @@ class OperatorRecord:
             return _WITHOUT_ORIGIN
         return _WITH_SAVEPOINT if isinstance(self.origin, SavepointOrigin) else _WITH_VERSIONS
 
-    def differences(self, declared: OperatorRecord, way_out: str | None = None) -> list[str]:
+    def differences(
+        self, declared: OperatorRecord, way_out: str | None = None, phase: QueryPhase = QueryPhase.COMMITTED
+    ) -> list[str]:
         """How ``declared`` contradicts this record: what was expected, what was found, and the way out. Labels may
-        differ. ``way_out``: at a restore, of all but the number of slots.
+        differ. ``way_out``: at a restore, of all but the number of slots. ``phase``: of the query.
         """
         of_states, way_out = way_out or _BESIDE, way_out or _NEW
         found: list[str] = []
@@ -129,11 +144,28 @@ class OperatorRecord:
         if self.inputs != declared.inputs:
             old_inputs, new_inputs = _inputs_text(self.inputs), _inputs_text(declared.inputs)
             found.append(f"inputs and their keys: recorded {old_inputs}, declared {new_inputs} ({way_out})")
-        found += self._other_origin(declared.origin)
+        found += self._other_origin(declared.origin, phase)
+        if phase is not QueryPhase.COMMITTED and self.origin is not None and declared.origin is not None:
+            found += self._other_beginning(declared)
         return found
 
-    def _other_origin(self, declared: Origin | None) -> list[str]:
+    def _other_beginning(self, declared: OperatorRecord) -> list[str]:
+        """Which states of the origin it goes on from was recorded at the first start, be it that this came to nothing:
+        names and types may be the same where that is not. Once a batch is committed it is no question any more, and
+        what a program still says of it says nothing.
+        """
+        recorded_names = {state.id: state.name for state in as_said(self.all_states, declared.changes).states}
+        declared_names = {state.id: state.name for state in declared.states}
+        return [
+            f"state {name!r} of the origin: recorded {_goes_on(recorded_names.get(state_id))}, declared "
+            f"{_goes_on(declared_names.get(state_id))} ({_FIRST_START})"
+            for state_id, name in declared.earlier
+            if recorded_names.get(state_id) != declared_names.get(state_id)
+        ]
+
+    def _other_origin(self, declared: Origin | None, phase: QueryPhase) -> list[str]:
         """A program may leave `restore` out once its query has begun; and the earlier query may have gone on meanwhile.
+        As long as no offsets are planned it may not: the first ones would be those after another batch.
         Who owns a savepoint is said at the start: a claim that is only left out later would delete it all the same.
         """
         recorded = self.origin
@@ -143,6 +175,12 @@ class OperatorRecord:
             began = recorded.where if recorded else "the empty state"
             way = "leave restore= out, or start with a new Spark checkpoint"
             return [f"origin: recorded {began}, declared {declared.where} ({way})"]
+        if phase is QueryPhase.PLANNED_NOTHING and recorded.note != declared.note:
+            way = (
+                "the query has planned no offsets yet: it would begin with the recorded state, and read on from the "
+                "declared batch. Start with a new Spark checkpoint"
+            )
+            return [f"origin: recorded {recorded.where}, declared {declared.where} ({way})"]
         if recorded.claim == declared.claim:
             return []
         if recorded.claim:
@@ -159,13 +197,21 @@ class OperatorRecord:
         return [f"claim of {recorded.where}: recorded {recorded.claim}, declared {declared.claim} ({way})"]
 
 
-def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str | None = None) -> OperatorRecord:
+def register_operator(
+    store: FileStore,
+    declared: OperatorRecord,
+    *,
+    prefix: str | None = None,
+    phase: QueryPhase = QueryPhase.COMMITTED,
+) -> OperatorRecord:
     """Records an operator at its first run; later, compares it with what was recorded.
 
     Parameters
     ----------
     prefix
         The operator's folder in the store; by default its percent-encoded name.
+    phase
+        Of the query.
 
     Returns
     -------
@@ -189,7 +235,7 @@ def register_operator(store: FileStore, declared: OperatorRecord, *, prefix: str
         raise Unavailable(f"{_record_name(folder)} in {store.uri} exists but cannot be read; try again")
     while True:  # until nobody else has changed the states since they were read
         number, states = _newest(store, folder, recorded)
-        check_operator(store, folder, _with(recorded, states), declared)
+        check_operator(store, folder, _with(recorded, states), declared, phase)
         changed = evolved(states, declared.states, declared.changes)
         if changed == states or write_states(store, folder, number + 1, changed):
             return replace(_with(recorded, changed), origin=_where_declared(recorded.origin, declared.origin))
@@ -201,12 +247,18 @@ def recorded_operator(store: FileStore, prefix: str) -> OperatorRecord | None:
     return None if recorded is None else _with(recorded, _newest(store, prefix, recorded)[1])
 
 
-def check_operator(store: FileStore, prefix: str, recorded: OperatorRecord, declared: OperatorRecord) -> None:
+def check_operator(
+    store: FileStore,
+    prefix: str,
+    recorded: OperatorRecord,
+    declared: OperatorRecord,
+    phase: QueryPhase = QueryPhase.COMMITTED,
+) -> None:
     """Compares a declaration with what is recorded in this folder; raises as :func:`register_operator`."""
     where = f"{_record_name(prefix)} in {store.uri}"
     if recorded.name != declared.name:
         raise Corrupt(f"{where} is the record of another operator, {recorded.name!r}; expected {declared.name!r}")
-    differences = recorded.differences(declared)
+    differences = recorded.differences(declared, phase=phase)
     if differences:
         raise Incompatible(f"operator {declared.name!r} is not what {where} recorded:\n  " + "\n  ".join(differences))
 
@@ -245,6 +297,10 @@ def _states_of(fields: dict[str, Any]) -> OperatorStates:
     found = states_of(fields)
     left = tuple(unnamed_state(state_id) for state_id in left_behind(fields.get("origin", {})))
     return check_states(replace(found, dropped=(*found.dropped, *left)))
+
+
+def _goes_on(name: str | None) -> str:
+    return "as left behind" if name is None else f"as going on, named {name!r}"
 
 
 def _text(schema: pa.Schema) -> str:

@@ -110,12 +110,13 @@ class PreparedVersions:
         return handle.version_id if handle.version_id in parents else parents[0] if parents else None
 
     def of_run(self, parent: Handle | None, batch_id: int, run_id: str) -> str | None:
-        """The version that tasks of a run prepared; None when there is none.
+        """The version that tasks of a run prepared for the batch; None when there is none: a later batch of the run, to
+        which the query was rolled back too, may have made the slot's next version.
 
         Of several attempts at one task Spark committed one. Which, the record does not say where the operator's tasks
         are not the sink's; where all changed the same, it does not matter.
         """
-        made = self._of_run(_sequence(parent), run_id)
+        made = [one for one in self._of_run(_sequence(parent), run_id) if one[1].batch_id == batch_id]
         parent_id = parent.version_id if parent else ""
         chosen = [ref for ref, found in made if found.parent_id == parent_id] or [ref for ref, _ in made]
         contents = [self._contents(parent, batch_id, ref.version_id) for ref in chosen]

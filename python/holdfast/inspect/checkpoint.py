@@ -298,9 +298,9 @@ class Checkpoint:
         """What no batch that Spark retains needs any more: files that killed attempts and given-up runs left, and what
         a query that was stopped did not come to delete. May run beside the query.
 
-        What any retained batch names stays, what a query that begins with this state has yet to copy, and what is
-        young. Where a copy of the checkpoint may be alive, or the newest version is not whole, nothing of the slot
-        goes.
+        What any retained batch names stays, and what is young; and what a query that begins with this state has yet to
+        copy, where its own state is in the same folder: of another folder nothing is known here. Where a copy of the
+        checkpoint may be alive, or the newest version is not whole, nothing of the slot goes.
 
         Parameters
         ----------

@@ -2,10 +2,11 @@
 
 By the rule by which a running query tidies up (`checkpoint/retention.py`), from the newest committed version of each
 slot. Beyond that rule nothing goes that any retained handle names, or a commit record, that a query which begins with
-this state has yet to copy, that the next version may name, that a manifest of a later version names, or that is young
-by the store's clock. So it may run beside the query: what the query writes meanwhile is above the versions that this
-looks at, or young. And nothing goes where the newest version is not whole: the folder is a copy of another day then, or
-waits for a repair, for which every file may count. A kill leaves files that the next one deletes.
+this state has yet to copy within the same folder, that the next version may name, that a manifest of a later version
+names, or that is young by the store's clock. So it may run beside the query: what the query writes meanwhile is above
+the versions that this looks at, or young. And nothing goes where the newest version is not whole: the folder is a copy
+of another day then, or waits for a repair, for which every file may count. A kill leaves files that the next one
+deletes.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
-from holdfast.checkpoint import Lifetime, OperatorRecord, check_operator, operator_prefix, recorded_operator
+from holdfast.checkpoint import Lifetime, OperatorRecord, QueryPhase, check_operator, operator_prefix, recorded_operator
 from holdfast.checkpoint.evolution import evolved
 from holdfast.checkpoint.ttl_log import DeclaredTtls, note_ttls
 from holdfast.errors import HoldfastError, Incompatible, Unavailable
@@ -89,8 +89,15 @@ def declared_places() -> list[tuple[str, StorageOptions]]:
         return [(folder, StorageOptions.of(plans[-1].settings)) for (folder, _), plans in _declared.items() if plans]
 
 
-def check_declared(query_id: str) -> Known:
+def check_declared(query_id: str, phase: QueryPhase = QueryPhase.COMMITTED, instances: Collection[str] = ()) -> Known:
     """Compares what was declared with what the checkpoint of a query recorded.
+
+    Parameters
+    ----------
+    phase
+        Of the query.
+    instances
+        Of the query's operators, as far as they are known: other declarations of their names are not meant.
 
     Returns
     -------
@@ -123,9 +130,9 @@ def check_declared(query_id: str) -> Known:
             continue
         recorded_names.add(name)
         first: Incompatible | None = None
-        for plan in reversed(plans):
+        for plan in reversed([plan for plan in plans if plan.instance in instances] or plans):
             try:
-                check_operator(store, prefix, recorded, plan.declared_over(recorded))
+                check_operator(store, prefix, recorded, plan.declared_over(recorded), phase)
                 break
             except Incompatible as error:
                 first = first or error

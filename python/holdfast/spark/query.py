@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from holdfast.checkpoint import QueryPhase
 from holdfast.clock import SystemClock
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
@@ -40,7 +41,7 @@ from holdfast.spark.sessions import refuse_connect, spark_retained_batches, spar
 from holdfast.spark.state_folders import check_folders
 from holdfast.spark.state_reader import state_texts
 from holdfast.spark.told_errors import ToldError, lost_process, told_error
-from holdfast.spark_files.logs import committed_batches
+from holdfast.spark_files.logs import batch_numbers, committed_batches
 from holdfast.spark_files.stale_snapshots import forget_stale_snapshots
 from holdfast.storage import (
     CHECKPOINT,
@@ -253,12 +254,19 @@ def check_checkpoint(
         return []
     query_id = spark_query_id(store)
     spark_reader = None if session is None else partial(state_texts, session, checkpoint)
-    known = check_declared(query_id)
+    known = check_declared(query_id, _phase(store), {instance for _, instance in operators})
     if operators:
         known = known.of({name for name, _ in operators})
     check_folders(store, query_id, known, spark_reader)
     batches = committed_batches(store)
     return ttls_to_note(query_id, batches[-1] + 1 if batches else 0, {instance for _, instance in operators})
+
+
+def _phase(store: FileStore) -> QueryPhase:
+    newest = max(batch_numbers(store, "offsets/"), default=None)
+    if newest is None:
+        return QueryPhase.PLANNED_NOTHING
+    return QueryPhase.COMMITTED if newest or committed_batches(store) else QueryPhase.COMMITTED_NOTHING
 
 
 class Query(StreamingQuery):

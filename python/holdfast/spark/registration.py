@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Collection
 
-from holdfast.checkpoint import OperatorRecord, Runs, operator_prefix, recorded_operator, register_operator
+from holdfast.checkpoint import OperatorRecord, QueryPhase, Runs, operator_prefix, recorded_operator, register_operator
 from holdfast.checkpoint.generation import begin_together
 from holdfast.errors import Unavailable
 from holdfast.spark.plan import OperatorPlan
@@ -91,8 +91,10 @@ def _remembered(instances: Collection[str]) -> list[OperatorPlan]:
         return [plan for instance, plan in _declared.items() if instance in instances]
 
 
-def registered(plan: OperatorPlan, store: FileStore, query_id: str) -> OperatorRecord:
-    """The record of an operator in a query, which is written if there is none.
+def registered(
+    plan: OperatorPlan, store: FileStore, query_id: str, phase: QueryPhase = QueryPhase.COMMITTED
+) -> OperatorRecord:
+    """The record of an operator in a query, which is written if there is none. ``phase``: of the query.
 
     Raises
     ------
@@ -101,6 +103,6 @@ def registered(plan: OperatorPlan, store: FileStore, query_id: str) -> OperatorR
     """
     prefix = operator_prefix(query_id, plan.name)
     declared = plan.declared_over(recorded_operator(store, prefix))
-    record = register_operator(store, declared, prefix=prefix)
+    record = register_operator(store, declared, prefix=prefix, phase=phase)
     begin_together(store, query_id, record)
     return record

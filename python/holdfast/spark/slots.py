@@ -7,7 +7,8 @@ slot did is told last, in a row of its own (`metrics.py`): on that nothing rests
 
 A slot of an operator with timers is called in every batch, with rows or without (docs/rfcs/0010); one that has neither
 rows nor a timer that is due makes no version. In the first batch of a generation that has an origin all are called, and
-get their first version (docs/rfcs/0015).
+get their first version (docs/rfcs/0015). In a replay all are called: what the recorded attempts did counts, also in a
+slot that this program has no rows for (docs/rfcs/0004).
 """
 
 from __future__ import annotations
@@ -75,15 +76,17 @@ def _run_slot(
         metrics = SlotMetrics(slot=slot, task=identity.task_attempt_id, taken_over=1)
         yield _told(metrics, plan, live, started_ms)
         return
+    processed: SlotMetrics | None = None
     with BlobSpool(plan.settings.spool_memory_max_bytes, live.local_dir, where) as spool:
         for frame in frames:
             for data in frame["blob"]:
                 if data is not None:
                     spool.add(data)
-        if not len(spool) and (parent is None or not plan.timers):
-            return
-        ctx = _context(plan, identity, live, slot, group_state)
-        processed = yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
+        if len(spool) or (parent is not None and plan.timers):
+            ctx = _context(plan, identity, live, slot, group_state)
+            processed = yield from _process(plan, processor, live, identity, parent, spool, ctx, group_state)
+    if processed is None:
+        processed = _take_over_idle(plan, live, identity, slot, parent, group_state)
     if processed is None:  # opened all the same, to see whether a timer is due
         worker.trim_slot_states(plan.settings.cache_memory_max_bytes)
     else:
@@ -164,6 +167,37 @@ def _take_over(
     if version_id is None:
         return None
     return worker.slot_state(plan, live, slot).adopt(parent, identity.batch_id, version_id)
+
+
+def _take_over_idle(
+    plan: OperatorPlan,
+    live: worker.LiveOperator,
+    identity: worker.BatchIdentity,
+    slot: int,
+    parent: Handle | None,
+    group_state: GroupState,
+) -> SlotMetrics | None:
+    """In a replay, of a slot that has nothing to do now: the version of the run whose output is visible. This task is
+    of a stage before the sink's, or its output was lost. None where that run did nothing in the slot either.
+    """
+    replay = identity.replay
+    if replay is None:
+        return None
+    state = worker.slot_state(plan, live, slot)
+    lost = replay.lost.get(identity.partition)
+    is_missing = lost is not None and state.has_prepared(parent, lost)
+    handle = None if is_missing else state.adopt_of_run(parent, identity.batch_id, replay.run_id)
+    if is_missing or (replay.lost and handle is not None):
+        raise Incompatible(
+            f"operator {plan.name!r}, slot {slot}, batch {identity.batch_id}: it runs again, since some of its output "
+            f"was lost, and the run whose output is visible ({replay.run_id}) gave rows of this slot, which has none "
+            f"now: they would be missing. Rows are kept out before the operator, or it has no timers any more: start "
+            f"the program as it was before once more, until batch {identity.batch_id} is committed"
+        )
+    if handle is None:
+        return None
+    group_state.update((handle.to_text(),))
+    return SlotMetrics(slot=slot, task=identity.task_attempt_id, taken_over=1)
 
 
 def _process(

@@ -19,6 +19,7 @@ from holdfast.checkpoint import (
     BackgroundWork,
     CheckpointSettings,
     OperatorRecord,
+    QueryPhase,
     Runs,
     SlotState,
     operator_prefix,
@@ -156,7 +157,8 @@ def operator(plan: OperatorPlan, identity: BatchIdentity) -> LiveOperator:
         run_id = identity.run_id or Runs.of_instance(plan.instance)
         runs = Runs(store, prefix, plan.name, run_id, plan.instance)
         runs.register(identity.batch_id)
-        record = registered(plan, store, identity.query_id)
+        phase = QueryPhase.COMMITTED if identity.batch_id else QueryPhase.COMMITTED_NOTHING
+        record = registered(plan, store, identity.query_id, phase)
         first = identity.batch_id + (identity.replay is not None)  # a replay asks no slot whether it may go on
         to_note = DeclaredTtls(first, lifetimes_of(plan.ttls, record.states))
         opening = Opening(store, prefix, record.origin)
