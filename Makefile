@@ -100,9 +100,9 @@ python-test: maven dev $(FAST_JVMS)  ## the Python tests alone; ARGS="tests/unit
 file-times: maven dev $(FAST_JVMS)  ## the Python tests, and how long each file took, by which `make test` begins with the longest
 	$(IN_MEMORY) $(PYTEST) -m "not slow" --record-file-times $(ARGS)
 
-# For the loop of edit and run.
-test-fast: dev  ## the Python tests that start no JVM, below two minutes on two cores
-	$(IN_MEMORY) $(PYTEST) -m "not slow and not spark" $(JVM_FREE) $(ARGS)
+# For the loop of edit and run: without what takes seconds by itself, and with a fifth of hypothesis' examples.
+test-fast: dev  ## the short ones of the Python tests that start no JVM, below two minutes on two cores
+	HOLDFAST_EXAMPLES=0.2 $(IN_MEMORY) $(PYTEST) -m "not slow and not long and not spark" $(JVM_FREE) $(ARGS)
 
 cpp-test: dev  ## the C++ tests, release
 	$(call ctest,release)
@@ -165,9 +165,9 @@ faults: maven dev $(FAST_JVMS)  ## the crash harnesses: KILLS=20 kills of each p
 
 # Hours. Kills every pair of step and who dies, then does what production does at night: three brokers that roll, brokers that
 # are away or years old, containers that run one batch. The seed is said first, so that SEED= repeats what a night has found.
-nightly: maven dev $(FAST_JVMS)  ## every long form of every test; ARGS="-k three_brokers" for one, SEED=1 for another night
+nightly: maven dev $(FAST_JVMS)  ## every long form of every test, ten times hypothesis' examples; ARGS="-k three_brokers" for one, SEED=1 for another night
 	@echo "nightly: SEED=$(SEED) KILLS=$(KILLS) $(ARGS)"
-	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m slow -rP --timeout 36000 $(ARGS)
+	HOLDFAST_PLAIN_SPARK=1 HOLDFAST_EXAMPLES=10 HOLDFAST_SEED=$(SEED) HOLDFAST_KILLS=$(KILLS) $(PYTEST) tests -m "slow or hypothesis" -rP --timeout 36000 $(ARGS)
 
 # About an hour for commit/ on two cores. The tree stays as it is: mutants live in memory (tests/mutants.py).
 mutants: $(VENV)/mutants.stamp  ## small changes in a room, and those that no test notices: PART=commit/record.py ARGS="--only decided"

@@ -52,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "s3" in getattr(item, "fixturenames", ()):
+            item.add_marker("long")  # its server starts in seconds, and answers in some milliseconds
     file_times.by_time(items)
 
 

@@ -28,8 +28,11 @@ from holdfast.storage.answers import told
 from holdfast.storage.file_store import TEMPORARY_PREFIX
 from holdfast.storage.uri import shown
 
+# Tests with its server are `long`, and these do not ask for it by name.
+S3 = pytest.param("s3", marks=pytest.mark.long)
 
-@pytest.fixture(params=["local", "file-uri", "faulty", "s3", "azure", pytest.param("hdfs", marks=pytest.mark.spark)])
+
+@pytest.fixture(params=["local", "file-uri", "faulty", S3, "azure", pytest.param("hdfs", marks=pytest.mark.spark)])
 def store(request, tmp_path):
     root = tmp_path / "store with spaces"
     if request.param == "s3":
@@ -122,7 +125,7 @@ def test_a_copy_says_what_it_met(store):
     assert store.copy_if_absent("staged/file", "final/file") is False
 
 
-@pytest.fixture(params=["local", "s3", "azure", "faulty", "same"])
+@pytest.fixture(params=["local", S3, "azure", "faulty", "same"])
 def other(request, store, tmp_path):
     """Another store, from which files are copied; "same": of the same file system, or in the same bucket."""
     root = tmp_path / "other % ü store"

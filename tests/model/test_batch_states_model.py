@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.model import kept_values
 from tests.model.kept_values import KEY_KINDS, KINDS, Kind, as_map_key, order, pair, token
 from tests.model.slot_versions import Slot
@@ -235,7 +236,7 @@ KEYS_OF_OPERATORS = [kind for kind in KEY_KINDS if not pa.types.is_struct(kind.t
 
 
 @pytest.mark.parametrize("state", ["value", "list", "map", "reducing", "aggregating"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_vectorised_states_do_what_a_loop_over_the_rows_would_do(state: str, data: st.DataObject) -> None:
     rocksdb_library.load()

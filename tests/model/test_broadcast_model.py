@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.model.connected_slots import Batch, ConnectedSlots, Limits, Rows
 
 import holdfast as hf
@@ -187,7 +188,7 @@ def small_calls() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("processor", [FollowBatches, FollowKeys])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(one_batch, min_size=1, max_size=5), limits, st.sampled_from(["rocksdb", "hashmap"]))
 def test_every_slot_follows_the_rules_and_keeps_its_own_list(
     processor: Any, batches: list[Any], sizes: Limits, backend: str

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.kept_states import COLUMNS, DOES, OUTPUT, ROWS, RULES, KeepsAll, Kept, found_rows, same
 from tests.spark_files import SparkFiles
 
@@ -31,7 +32,7 @@ _RULE = st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "c"]), "n": st
 _BATCH = st.tuples(st.lists(_ROW, min_size=1, max_size=12), st.lists(_RULE, max_size=3), st.integers(0, 7000))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @given(batches=st.lists(_BATCH, min_size=1, max_size=7), fold=st.integers(1, 4), snapshot=st.integers(0, 6))
 def test_every_state_at_every_version(batches: list[Any], fold: int, snapshot: int) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-reading-", ignore_cleanup_errors=True) as folder:

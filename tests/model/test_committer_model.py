@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.commit_world import ACTIONS, ENDS, WITNESSED, World, drive, drive_to_the_end
+from tests.example_count import examples
 
 from holdfast.errors import Fenced, Incompatible
 
@@ -95,7 +96,7 @@ def test_a_copy_of_the_checkpoint_writes_nothing_twice(backup: int) -> None:
         world.check()
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     faults=st.dictionaries(st.integers(1, 3 * STEPS), st.sampled_from(WITNESSED), max_size=12),
     sinks=st.integers(1, 2),
@@ -108,7 +109,7 @@ def test_many_faults(faults: dict[int, str], sinks: int, partitions: int, seed: 
     world.check()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     faults=st.dictionaries(st.integers(1, 3 * STEPS), st.sampled_from(ACTIONS), max_size=12),
     partitions=st.integers(1, 3),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases
 
 import holdfast as hf
@@ -304,7 +305,7 @@ def scripts(data: st.DataObject, calls: dict[str, st.SearchStrategy[Any]]) -> tu
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_a_call_of_the_core_that_is_cut_off_loses_the_batch_or_nothing(form: str, data: st.DataObject) -> None:
     processor, calls = FORMS[form]
@@ -316,8 +317,9 @@ def test_a_call_of_the_core_that_is_cut_off_loses_the_batch_or_nothing(form: str
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
+@pytest.mark.long
 def test_a_line_at_which_a_signal_strikes_loses_the_batch_or_nothing(form: str, data: st.DataObject) -> None:
     processor, calls = FORMS[form]
     before, script = scripts(data, calls)

@@ -11,6 +11,7 @@ from tests.model.generations import STATES, Generation, World
 from tests.native_savepoints import rows_of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 24))])
 def test_what_was_rescaled_holds_what_it_would_have_held(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
@@ -22,6 +23,7 @@ def test_what_was_rescaled_holds_what_it_would_have_held(tmp_path: Path, seed: i
         world.batch()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16))])
 def test_forks_go_on_by_themselves_through_generations(tmp_path: Path, seed: int) -> None:
     """Each against a plain Python of its own: neither sees, nor loses by, what the other does."""
@@ -38,6 +40,7 @@ def test_forks_go_on_by_themselves_through_generations(tmp_path: Path, seed: int
     assert len({repr(sorted(world.oracle.sums.items())) for world in worlds}) == 3
 
 
+@pytest.mark.long
 def test_a_conversion_leaves_each_slot_what_it_had(tmp_path: Path) -> None:
     """Lists of no key too, of which a new generation deals out: a conversion begins none."""
     world = World(tmp_path, 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 
 from holdfast.source.kafka.cluster import Topics
 from holdfast.source.kafka.doubt import Available
@@ -76,7 +77,7 @@ class Behind:
         return self.ms
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 6), st.booleans(), st.none() | st.integers(1, 9), st.randoms(use_true_random=False))
 def test_a_run_reads_all_that_was_there_whatever_brokers_that_are_behind_say(
     answers: int, fail: bool, limit: int | None, draw: random.Random

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import KafkaError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.partition_log import TOPIC, LogConsumer, Message, PartitionLog
 
 from holdfast.errors import Corrupt, Unavailable
@@ -131,7 +132,7 @@ class World:
         self.position = self.log.last_stable
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(WRITES, st.sampled_from(["batch", "batch", "again", "half_way", "side_by_side"])), max_size=12),
     st.none() | st.integers(1, 40),
@@ -154,7 +155,7 @@ def test_a_stream_hands_out_each_visible_record_once_in_its_range(
         world.batch(limit, tasks)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(WRITES, st.lists(st.integers(0, 200), max_size=8), st.booleans(), st.randoms(use_true_random=False))
 @example([("committed", 1)] * 80, [2, 100], True, random.Random(0))
 def test_any_split_of_any_log(

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.model import kept_values
 from tests.model.kept_values import KEY_KINDS, KINDS, Kind, as_map_key, order, pair, spoil, token
 from tests.model.slot_versions import Slot
@@ -403,7 +404,7 @@ STATES = ["value", "elements", "entries", "reduced", "aggregated"]
 
 
 @pytest.mark.parametrize("used", [*([state] for state in STATES), STATES], ids=[*STATES, "all"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_states_of_a_key_are_plain_python_objects(used: list[str], data: st.DataObject) -> None:
     rocksdb_library.load()

@@ -8,6 +8,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.unit.test_repeats import repeated
 
 from holdfast.errors import Incompatible
@@ -35,7 +36,7 @@ def passes(was: list[int], now: list[int], gone: set[int], lost: set[int], keeps
     return True
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(batches())
 def test_rows_that_are_only_gone_stop_nothing_where_tasks_are_kept(
     batch: tuple[list[int], list[int], set[int], set[int]],
@@ -46,7 +47,7 @@ def test_rows_that_are_only_gone_stop_nothing_where_tasks_are_kept(
     assert passes(was, was, gone, lost, keeps_tasks=False) is not is_done_smaller
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(batches(), st.booleans())
 def test_rows_that_only_moved_never_pass_into_what_is_written_again(
     batch: tuple[list[int], list[int], set[int], set[int]], keeps_tasks: bool
@@ -58,7 +59,7 @@ def test_rows_that_only_moved_never_pass_into_what_is_written_again(
     assert into == out or not passes(was, now, set(), lost, keeps_tasks)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(batches())
 def test_a_source_that_may_split_anew_loses_no_row_of_what_is_done(
     batch: tuple[list[int], list[int], set[int], set[int]],

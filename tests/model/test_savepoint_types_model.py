@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.model.kept_values import KINDS, Kind, token
 from tests.spark_files import SparkFiles
 
@@ -43,7 +44,7 @@ def _processor(kind: Kind, offers: list[Any]) -> hf.KeyedProcessor:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type)[:60])
 def test_a_type(kind: Kind) -> None:
-    @settings(deadline=None, max_examples=2)
+    @settings(deadline=None, max_examples=examples(2))
     @given(st.lists(kind.offers | st.just(((lambda: None), None)), min_size=1, max_size=6))
     def there_and_back(offers: list[Any]) -> None:
         with tempfile.TemporaryDirectory(prefix="holdfast-types-", ignore_cleanup_errors=True) as folder:

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.checkpoint_driver import HOST, SMALL, Process, SlotDriver, flip, some_rows
+from tests.example_count import examples
 from tests.faulty_file_store import FaultyFileStore
 
 from holdfast.checkpoint import Handle, Host
@@ -185,12 +186,13 @@ class RemoteModel(SlotModel):
 
 
 for model in (SlotModel, HashmapModel, RemoteModel):
-    model.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
+    model.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=30)
 TestSlot = SlotModel.TestCase
 TestHashmap = HashmapModel.TestCase
 TestRemote = RemoteModel.TestCase
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_processes_that_run_at_once_while_the_background_works(tmp_path, backend):
     """Nobody waits for anybody: four processes run the same batches in threads, one of each is committed."""

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.example_count import examples
 
 from holdfast import _core, rocksdb_library
 from holdfast.errors import InvalidRequest
@@ -408,6 +409,6 @@ class CompleteStoreModel(StoreModel):
 
 
 TestRocksDb = StoreModel.TestCase
-TestRocksDb.settings = settings(max_examples=60, stateful_step_count=40)
+TestRocksDb.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestHashmap = CompleteStoreModel.TestCase
-TestHashmap.settings = settings(max_examples=40, stateful_step_count=40)
+TestHashmap.settings = settings(max_examples=examples(40), stateful_step_count=40)

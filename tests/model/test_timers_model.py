@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.model.slot_versions import Slot
 from tests.unit.state_bench import USER, bind, make_context
 
@@ -216,7 +217,7 @@ def check(kind: type, found: list[Fired], expected: list[Fired], alone: dict[str
 
 
 @pytest.mark.parametrize("kind", [Keyed, Vectorised])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(program=_batches(), seed=st.integers(0, 1000))
 def test_timers_are_plain_python_sets(kind: type, program: list[Batch], seed: int) -> None:
     rocksdb_library.load()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from tests.example_count import examples
 from tests.model.together_oracle import FailedOnPurpose, Given, Life, Oracle, Output, Program, Row, Told
 from tests.model.together_processors import AtOnce, ByKey, microseconds_of, program, time_at
 from tests.model.together_program import KEPT, MS, SCRIPTS, START_MS, TIMERS, USERS, Step, moved, to_text
@@ -301,9 +302,9 @@ class CompleteTogetherModel(TogetherModel):
 
 
 TestTogetherModel = TogetherModel.TestCase
-TestTogetherModel.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestTogetherModel.settings = settings(max_examples=examples(12), stateful_step_count=20, deadline=None)
 TestCompleteTogetherModel = CompleteTogetherModel.TestCase
-TestCompleteTogetherModel.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestCompleteTogetherModel.settings = settings(max_examples=examples(12), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.slow

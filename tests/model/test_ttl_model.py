@@ -15,6 +15,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.example_count import examples
 
 from holdfast import _core, rocksdb_library
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, to_writer
@@ -372,6 +373,6 @@ class CompleteTtlModel(TtlModel):
 
 
 TestTtlModel = TtlModel.TestCase
-TestTtlModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTtlModel.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestCompleteTtlModel = CompleteTtlModel.TestCase
-TestCompleteTtlModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestCompleteTtlModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

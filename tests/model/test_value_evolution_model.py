@@ -344,7 +344,11 @@ def unmarked(kind: pa.DataType) -> pa.DataType:
     return pa.list_(unmarked(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
+LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6)]
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60)]
+
+
+@pytest.mark.parametrize("seed", [0, *LONG, *SLOW])
 def test_values_are_read_as_the_newest_type_whatever_program_wrote_them(seed: int, tmp_path: Path) -> None:
     world = World(seed, tmp_path)
     try:

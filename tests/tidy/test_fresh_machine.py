@@ -197,6 +197,7 @@ def test_a_machine_that_is_not_linux_with_glibc_is_told_before_anything_is_built
     assert [found in line for found, line in zip(told, missing)] == [True] * len(missing) == [True] * len(told)
 
 
+@pytest.mark.long
 def test_the_pythons_of_this_machine_are_found() -> None:
     ran = subprocess.run([sys.executable, str(ROOT / ".ci" / "pythons.py")], capture_output=True, text=True, check=True)
     found = [line.split(" ", 1) for line in ran.stdout.splitlines()]

@@ -45,6 +45,7 @@ def _run(folder: Path, text: str, *arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500).stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_what_is_left_out_is_told_once_for_each_reason(tmp_path: Path, processes: str) -> None:
     lines = _run(tmp_path, _TESTS, "-n", processes).splitlines()
@@ -52,6 +53,7 @@ def test_what_is_left_out_is_told_once_for_each_reason(tmp_path: Path, processes
     assert said == ["left out: 3 tests: no server", "left out: 1 test: this Spark has none"]
 
 
+@pytest.mark.long
 def test_an_error_that_nobody_can_catch_fails_its_test(tmp_path: Path) -> None:
     said = _run(tmp_path, _UNHEARD)
     assert "1 failed" in said and "nobody catches this" in said

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from holdfast import rocksdb_library
 from holdfast._core import BaseOptions, BaseWriter, Store
 
+pytestmark = pytest.mark.long
 KEYS = pa.schema([("k", pa.int64())])
 VALUE_BYTES = 64 << 10
 VALUES = 4500  # larger together than what the child may still take

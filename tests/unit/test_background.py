@@ -150,6 +150,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.long
 def test_a_process_that_ends_while_the_core_is_at_work_in_the_background_ends_well(tmp_path: Path) -> None:
     """A fold took longer than one waits for it: "terminate called without an active exception", and exit code 134, of a
     program that had done all that it should.

@@ -12,6 +12,7 @@ from holdfast.cli import main
 from holdfast.doctor import Verdict, examine
 
 
+@pytest.mark.long
 def test_a_check_that_cannot_look_is_a_finding_and_the_others_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_home: None
 ) -> None:

@@ -175,6 +175,7 @@ while rounds == 0 or not (directory / "../stop").exists():
 """
 
 
+@pytest.mark.long
 def test_another_process_reads_a_base_while_children_are_made_of_it(tmp_path: Path) -> None:
     _make(tmp_path / "base", _delta([(i % 7, 1, b"%d" % i, b"first") for i in range(2000)]))
     before = {path.name: path.read_bytes() for path in (tmp_path / "base").iterdir()}

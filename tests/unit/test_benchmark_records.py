@@ -192,6 +192,7 @@ def test_processor_time_of_others_is_told_from_ours() -> None:
     assert of_machine >= end.ours_s - start.ours_s - 0.1
 
 
+@pytest.mark.long
 def test_what_a_child_took_that_nobody_buried_is_ours() -> None:
     """As Spark's daemon leaves its workers: it ignores SIGCHLD, and the kernel forgets them."""
     with counted_as_ours():

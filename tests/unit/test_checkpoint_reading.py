@@ -207,7 +207,7 @@ def test_columns_and_filters(recorded: Recorded) -> None:
             checkpoint.read("sums", "total", slots=[1])
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 16 << 20])
+@pytest.mark.parametrize("piece_bytes", [pytest.param(1, marks=pytest.mark.long), 16 << 20])
 def test_diff_says_what_became_of_each_row(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:

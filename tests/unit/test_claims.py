@@ -271,6 +271,7 @@ def test_the_next_one_in_the_same_folder_is_not_touched(tmp_path: Path, saved: P
     assert files_in(saved) == content
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_kill_at_any_step_leaves_what_the_next_process_goes_on_with(tmp_path: Path, saved: Path, after: bool) -> None:
     steps = 0

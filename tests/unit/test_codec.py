@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
+from tests.example_count import examples
 from tests.unit.codec_reference import keys_bytes, row_bytes
 
 from holdfast import _core, errors
@@ -163,7 +164,7 @@ def test_impossible_slots_are_refused(call: Callable[[], int]) -> None:
 
 @pytest.mark.parametrize("null_keys", [False, True])
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_keys_are_the_bytes_of_the_format(null_keys: bool, data: st.DataObject) -> None:
     keys = data.draw(key_arrays(null_keys))
     codec = _core.KeyCodec(keys.type, null_keys=null_keys)
@@ -177,7 +178,7 @@ def test_keys_are_the_bytes_of_the_format(null_keys: bool, data: st.DataObject) 
 
 @pytest.mark.parametrize("kind", PRIMITIVES.values(), ids=PRIMITIVES)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_key_order_is_pyarrows(kind: pa.DataType, data: st.DataObject) -> None:
     keys = pa.array(data.draw(st.lists(nullable(kind), max_size=30)), kind)
     codec = _core.KeyCodec(pa.struct([("k", kind)]), null_keys=True)
@@ -318,7 +319,7 @@ def test_a_timestamps_zone_may_change_but_not_appear() -> None:
 
 
 @given(keys=key_arrays(null_keys=True), groups=st.sampled_from([1, 7, 128, 1000, 32768]), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_partition_is_the_naive_one(keys: pa.StructArray, groups: int, data: st.DataObject) -> None:
     slots = data.draw(st.integers(1, min(groups, 50)))
     codec = _core.KeyCodec(keys.type, null_keys=True)
@@ -344,7 +345,7 @@ def test_partition_spreads_many_rows_over_all_slots() -> None:
 
 
 @given(values=arrays_of(ROW_TYPES))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_rows_are_the_bytes_of_the_format(values: pa.Array) -> None:
     codec = _core.RowCodec(values.type)
     rows = pa.array(codec.encode(values))
@@ -356,7 +357,7 @@ def test_rows_are_the_bytes_of_the_format(values: pa.Array) -> None:
 
 
 @given(values=arrays_of(ROW_TYPES), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damaged_rows_are_corrupt_or_values(values: pa.Array, data: st.DataObject) -> None:
     codec = _core.RowCodec(values.type)
     rows = [row for row in spread(pa.array(codec.encode(values))) if row]

@@ -147,6 +147,7 @@ def test_keys_in_chunks_of_nested_dictionaries() -> None:
     assert found == [[1] * COUNT * 2 + [2] * COUNT, [3] * COUNT + [2] * COUNT + [4] * COUNT]
 
 
+@pytest.mark.long
 def test_chunks_that_no_one_array_holds_are_refused_by_their_state() -> None:
     many = pa.ListArray.from_arrays(pa.array([0, (1 << 31) - 1], pa.int32()), pa.nulls((1 << 31) - 1))
 

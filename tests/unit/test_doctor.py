@@ -53,6 +53,7 @@ def _java(home: Path, version: str) -> dict[str, str]:
     return {"JAVA_HOME": str(home)}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("well")
 def test_a_machine_that_has_all_is_well(tmp_path: Path) -> None:
     ran = _run("--local-dir", str(tmp_path))
@@ -95,6 +96,7 @@ def test_systems(monkeypatch: pytest.MonkeyPatch, system: str, library: str, kin
     assert machine.check_system().verdict == verdict
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("well")
 def test_json_is_for_machines(tmp_path: Path) -> None:
     ran = _run("--json", "--local-dir", str(tmp_path / "not there yet"))
@@ -105,6 +107,7 @@ def test_json_is_for_machines(tmp_path: Path) -> None:
     assert not (tmp_path / "not there yet").exists(), "the doctor changes nothing"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("well")
 def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
@@ -119,6 +122,7 @@ def test_what_is_missing_is_said_with_its_mending(monkeypatch: pytest.MonkeyPatc
     assert "1 missing, " in lines[-1]
 
 
+@pytest.mark.long
 def test_warnings_alone_are_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _without_holdfast_on_the_path(monkeypatch, tmp_path)
     monkeypatch.delenv("SPARK_HOME", raising=False)
@@ -132,6 +136,7 @@ def test_wrong_usage_is_neither() -> None:
     assert CliRunner().invoke(main, ["docter"]).exit_code == 2
 
 
+@pytest.mark.long
 def test_as_a_user_runs_it(tmp_path: Path) -> None:
     code = "from holdfast.cli import main; main()"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -378,6 +383,7 @@ def test_maven_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert "JAVA_HOME is not defined" in finding.found
 
 
+@pytest.mark.long
 def test_a_rocksdb_that_cannot_be_loaded_is_a_finding(tmp_path: Path) -> None:
     fake = tmp_path / "librocksdbjni-linux64.so"
     fake.write_bytes(b"not a library")
@@ -395,6 +401,7 @@ def test_a_trial_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "ended by SIGSEGV" in finding.found
 
 
+@pytest.mark.long
 def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
     assert programs.check_workers({**os.environ, "PYSPARK_PYTHON": sys.executable}).verdict == Verdict.OK
 
@@ -410,6 +417,7 @@ def test_workers_of_another_python_are_missing(tmp_path: Path) -> None:
     assert programs.check_workers({"PYSPARK_PYTHON": str(tmp_path / "none")}).verdict == Verdict.MISSING
 
 
+@pytest.mark.long
 def test_the_python_that_spark_would_start_is_tried_where_none_is_named(tmp_path: Path) -> None:
     """An environment that is activated was warned of as one that is not."""
     here = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}

@@ -66,6 +66,7 @@ def until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM)], ids=["same", "other"]
 )
@@ -79,6 +80,7 @@ def test_a_command_in_a_long_call_ends_when_it_is_told_again(
     assert at_work.wait(60) == 128 + second
 
 
+@pytest.mark.long
 def test_a_command_in_a_long_call_does_not_end_by_other_signals(at_work: subprocess.Popen[bytes]) -> None:
     for _ in range(3):
         at_work.send_signal(signal.SIGINT)

@@ -74,6 +74,7 @@ def test_a_fold_goes_on_from_the_next_snapshot_where_the_newest_is_damaged(drive
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
 
 
+@pytest.mark.long
 def test_a_batch_that_spills_goes_on_from_the_next_snapshot_where_the_newest_is_damaged(tmp_path, faults):
     driver = SlotDriver(tmp_path, store=faults, settings=TIGHT)
     process = two_snapshots(driver)

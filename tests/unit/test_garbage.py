@@ -331,6 +331,7 @@ def test_files_that_are_nobodys_stay(query: SlotCheckpoint) -> None:
     assert not {"notes.txt", "delta/readme", "sst2/x.sst", "repair/x"} & gc(query, apply=True).keys()
 
 
+@pytest.mark.long
 def test_a_gc_that_is_killed_at_any_deletion_leaves_what_the_next_one_deletes(tmp_path: Path) -> None:
     """Twenty random points: the store fails at each file's deletion, before or after it."""
     generator = random.Random(20)

@@ -73,6 +73,7 @@ def put_to_use(batches: list[pa.RecordBatch], folder: str) -> None:
         writer.add(batch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_delta_of_lies_is_corrupt_and_no_crash(tmp_path_factory: pytest.TempPathFactory, compression: str) -> None:
     rocksdb_library.load()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 
 from holdfast.errors import InvalidRequest
 from holdfast.sink.kafka.json_text import json_objects, json_string
@@ -200,7 +201,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_row, min_size=1, max_size=5), st.integers(0, 4))
 def test_json_reads_back_as_what_was_written(rows: list[dict[str, Any]], start: int) -> None:
     batch = pa.RecordBatch.from_pylist(rows, TYPES).slice(start)

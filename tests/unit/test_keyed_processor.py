@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.unit.state_bench import USER, USER_SHOP, bind, make_context, make_store, purchases, run, users_error
 
 import holdfast as hf
@@ -73,7 +74,7 @@ def test_several_key_columns_as_a_tuple() -> None:
     assert seen == [(("ada", 7), [1, 3]), (("ada", 8), [2])]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=20), max_size=4))
 def test_any_rows_are_grouped_as_a_dict_would(batches: list[list[str]]) -> None:
     expected: dict[str, list[int]] = defaultdict(list)

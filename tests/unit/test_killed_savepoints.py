@@ -51,6 +51,7 @@ def old(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_killed_attempt_leaves_nothing_for_ever(tmp_path: Path) -> None:
     """What it was writing had names that nobody lists: the next savepoint in the folder kept it, its disposal too."""
     checkpoint = made_checkpoint(tmp_path)

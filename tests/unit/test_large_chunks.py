@@ -354,6 +354,7 @@ def test_what_does_not_fit_in_any_part_is_told(monkeypatch: pytest.MonkeyPatch) 
         given.add(pd.DataFrame([(1, b"." * 100, None)] * 30 + [("one", b"", None)] * 3, columns=WIDE.names))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["dicts", "batches", "frames", "few among small ones"])
 def test_rows_that_are_large_do_not_wait_for_thousands_of_others(form: str) -> None:
     """Ten thousand rows of 1 MB waited together, where one worker may have a gigabyte."""
@@ -413,6 +414,7 @@ SMALL_TO_PYTHON: dict[str, tuple[pa.DataType, Callable[[], Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SMALL_TO_PYTHON)
 def test_rows_are_as_large_as_what_is_made_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view of 160 kB is 112 bytes to getsizeof: of frames of such, ten thousand rows waited together."""

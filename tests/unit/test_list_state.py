@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.unit.state_bench import USER, bind, make_store, purchases, run
 
 import holdfast as hf
@@ -136,7 +137,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), STEPS), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_any_steps_of_any_keys_are_those_of_python_lists(batches: list[list[tuple[str, Any]]]) -> None:
     model: dict[str, list[int]] = {}

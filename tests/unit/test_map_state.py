@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
+from tests.example_count import examples
 from tests.unit.state_bench import USER, bind, make_context, make_store, purchases, run
 
 import holdfast as hf
@@ -227,7 +228,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), STEPS), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_any_steps_of_any_keys_are_those_of_python_dicts(batches: list[list[tuple[str, Any]]]) -> None:
     model: dict[str, dict[int, Any]] = {}

@@ -47,6 +47,7 @@ def test_memory_flattens_over_thousands_of_small_batches(backend: str, tmp_path:
         assert last - second < limit, (whose, found[whose])
 
 
+@pytest.mark.long
 def test_an_open_base_takes_its_block_cache_and_one_and_a_half_bytes_a_key(tmp_path: Path) -> None:
     """As docs/guide/operators.md says, beside memory.cache.max."""
     takes = {}

@@ -57,6 +57,7 @@ def test_a_sketch_without_its_library_says_so_when_it_is_declared(monkeypatch: p
         hf.AggregatingState(pa.string(), "approx_count_distinct")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "uri", "what", "extra"),
     [("obstore", "s3://bucket/x", "an object store", "cloud"), ("requests", "hdfs://nn/x", "in HDFS", "hdfs")],

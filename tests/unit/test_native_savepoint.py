@@ -488,6 +488,7 @@ def test_what_is_no_savepoint_is_not_disposed_of(query: Path, folder: str) -> No
     assert files_below(query) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fail_after", [False, True])
 @pytest.mark.parametrize("format", ["native", "canonical"])
 def test_disposal_that_fails_at_any_step_goes_on(

@@ -55,6 +55,7 @@ def reading(saved: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_told_to_end_leaves_nothing(
     reading: subprocess.Popen[bytes], tmp_path: Path, number: signal.Signals
@@ -65,6 +66,7 @@ def test_a_command_that_is_told_to_end_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_who_comes_next_removes_what_a_kill_left_and_nothing_that_is_in_use(
     reading: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_folder_of_the_users_own_stays(name: str, tmp_path: Path) -> None:
     assert own.read_text() == "mine"
 
 
+@pytest.mark.long
 def test_a_name_that_no_reader_makes_stays_whatever_is_in_it(reading: subprocess.Popen[bytes], tmp_path: Path) -> None:
     [left] = tmp_path.iterdir()
     reading.kill()
@@ -121,6 +124,7 @@ def test_a_folder_in_use_whose_lock_could_not_be_had_stays(monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_kill_while_a_folder_is_removed_leaves_it_to_the_next(
     monkeypatch: pytest.MonkeyPatch, reading: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -151,6 +155,7 @@ def test_a_kill_while_a_folder_is_removed_leaves_it_to_the_next(
         assert not left.exists()
 
 
+@pytest.mark.long
 def test_where_locks_do_not_tell_nothing_is_removed(
     monkeypatch: pytest.MonkeyPatch, reading: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_every_committed_batch_is_what_its_sink_shows(tmp_path: Path, archive: P
                 assert values == {user: row[column] for user, row in shown.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("archive", ["999c060-idle", "999c060-mid_commit"])
 def test_a_copy_that_was_cut_off_is_never_whole_with_less(tmp_path: Path, archive: str) -> None:
     """After each file of Spark's state, in the order in which rsync copies."""

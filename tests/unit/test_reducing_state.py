@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.example_count import examples
 from tests.unit.state_bench import USER, bind, make_store, purchases, run
 
 import holdfast as hf
@@ -153,7 +154,7 @@ def allowed(type: pa.DataType) -> list[ReducingFunction]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_per_key_and_vectorised_say_the_same(data: st.DataObject) -> None:
     """A key's running result is computed in Python where that is exact; what is stored is always the core's."""

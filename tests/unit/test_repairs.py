@@ -163,6 +163,7 @@ def test_a_wrong_backup_changes_nothing(query: SlotCheckpoint) -> None:
     assert query.stored() == before and len(found.files) == 6 and not any(file.mended for file in found.files)
 
 
+@pytest.mark.long
 def test_a_repair_that_is_killed_anywhere_makes_nothing_worse_and_the_next_one_ends_it(query: SlotCheckpoint) -> None:
     """Twenty random points, before or after what the store was asked: random files are damaged or gone."""
     generator = random.Random(7)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.example_count import examples
 
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import is_young, may_name, next_handle
@@ -183,7 +184,7 @@ class History(RuleBasedStateMachine):
             assert needed <= set(self.storage.files), (handle.sequence, needed - set(self.storage.files))
 
 
-History.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+History.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
 TestHistory = History.TestCase
 
 

@@ -286,6 +286,7 @@ def test_the_cache_is_where_such_things_belong(
     assert found.path.parent.parent == tmp_path / folder / "rocksdb"
 
 
+@pytest.mark.long
 def test_processes_that_unpack_at_the_same_time_all_find_it_whole(tmp_path: Path) -> None:
     # Against the real jar: unpacking takes long enough that they meet.
     code = (
@@ -320,6 +321,7 @@ def _loading(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_library_of_another_machine_says_why_it_cannot_be_loaded(tmp_path: Path) -> None:
     fake = tmp_path / "librocksdbjni-linux-s390x.so"
     fake.write_bytes(b"\x7fELF\x02\x02\x01" + bytes(500))  # big-endian
@@ -329,6 +331,7 @@ def test_a_library_of_another_machine_says_why_it_cannot_be_loaded(tmp_path: Pat
     assert "architecture and libc" in said.stdout
 
 
+@pytest.mark.long
 def test_a_library_that_is_not_rocksdb_says_what_is_missing() -> None:
     import _ctypes
 

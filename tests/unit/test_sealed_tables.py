@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.checkpoint_driver import SMALL, Process, SlotDriver, some_rows
 
 from holdfast.checkpoint.base_folder import LocalBase, stored_file
@@ -63,6 +64,7 @@ def test_a_version_folded_twice_is_described_by_the_record_of_its_own_fold(tmp_p
     driver.check(other)
 
 
+@pytest.mark.long
 def test_under_forced_folds_by_several_processes_each_record_is_that_of_its_folder(tmp_path: Path) -> None:
     driver = SlotDriver(tmp_path, settings=replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=2))
     processes = [driver.process() for _ in range(3)]

@@ -86,6 +86,7 @@ def test_a_renamed_pod_takes_its_volume_over_once_nobody_is_there(tmp_path):
         claim_local_dir(str(tmp_path), Host("pod-1", "", "boot-1"))
 
 
+@pytest.mark.long
 def test_workers_that_start_at_once_take_over_together(tmp_path):
     """Who looked while another one was taking over was told that two hosts share the folder."""
     program = (

@@ -24,6 +24,7 @@ def assert_bounded(query: SlotCheckpoint) -> None:
     assert len(deltas) <= 4 * LIMITS.snapshot_deltas_max + RETAINED + 1, len(deltas)
 
 
+@pytest.mark.long
 def test_two_that_share_a_state_folder_lose_nothing_until_one_is_given_up(tmp_path: Path) -> None:
     query = SlotCheckpoint(tmp_path)
     query.batches(23)
@@ -62,6 +63,7 @@ def test_two_that_share_a_state_folder_lose_nothing_until_one_is_given_up(tmp_pa
     assert_bounded(copy)
 
 
+@pytest.mark.long
 def test_two_that_have_a_state_folder_each_go_on_for_long_side_by_side(tmp_path: Path) -> None:
     query = SlotCheckpoint(tmp_path / "a")
     query.batches(23)

@@ -266,6 +266,7 @@ def test_another_layout_of_the_same_type_is_no_change(tmp_path: Path) -> None:
         assert not list(tmp_path.rglob("states/*.json"))
 
 
+@pytest.mark.long
 def test_a_state_has_63_types_at_most() -> None:
     with harness(keeps(pa.struct([("f1", pa.int8())]), lambda n: {"f1": n})) as h:
         h.process(rows("ada"))

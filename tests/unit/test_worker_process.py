@@ -31,6 +31,7 @@ assert gc.get_freeze_count() > frozen + 1000, "a new module was not frozen"
 """
 
 
+@pytest.mark.long
 def test_what_modules_hold_is_frozen_when_there_are_new_ones():
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -68,6 +69,7 @@ for name in ("in_pyspark", "in_py4j", "in_spark", "in_user"):
 """
 
 
+@pytest.mark.long
 def test_sparks_own_archives_are_not_read_again_before_each_task_and_a_users_are(tmp_path: Path) -> None:
     archives = {
         "pyspark.zip": "in_pyspark",
@@ -134,6 +136,7 @@ def test_workers_that_have_holdfast_or_are_elsewhere_are_not(session: Any) -> No
     check_worker_python(session)
 
 
+@pytest.mark.long
 def test_memory_that_a_limit_of_the_address_space_refuses_is_told_with_the_setting():
     script = (
         "import resource\n"
