@@ -244,7 +244,7 @@ class Settings:
     stray_grace_ms: int = _setting(
         "stray.grace",
         _DURATION,
-        "Age after which files that no version names (left by failed attempts) are deleted. Longer than any task may run, and more than twice as long as the upload of a snapshot takes.",
+        "Age after which files that no version names (left by failed attempts) are deleted, once a later batch is committed: a batch that fails again and again leaves a delta in each slot at each try. Longer than any task may run, and more than twice as long as the upload of a snapshot takes.",
         3_600_000,
     )
     abandoned_runs: tuple[str, ...] = _setting(

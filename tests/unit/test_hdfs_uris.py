@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.storage import StorageOptions, open_file_store, store_uri
 from holdfast.storage.uri import hdfs_of
-from holdfast.storage.webhdfs import TOKEN_VARIABLE
+from holdfast.storage.webhdfs import TOKEN_VARIABLE, WebHdfsError
+from holdfast.storage.webhdfs_answers import WebHdfsAnswers
 from holdfast.storage.webhdfs_store import ENDPOINT_VARIABLE
 
 
@@ -133,3 +134,10 @@ def test_a_token_that_is_none_is_told_without_its_text(
     monkeypatch.setenv(TOKEN_VARIABLE, str(tmp_path / "missing"))
     with pytest.raises(Unavailable, match="missing, which HOLDFAST_WEBHDFS_TOKEN_FILE names, cannot be read: No such"):
         open_file_store("hdfs://127.0.0.1/x").get("x")
+
+
+def test_a_folder_that_is_full_is_told_as_what_it_is() -> None:
+    """A million files by default; it was told as a NameNode or DataNodes that are not well."""
+    full = WebHdfsError(403, "MaxDirectoryItemsExceededException", "The directory item limit of /out is exceeded")
+    assert WebHdfsAnswers().is_final(full)
+    assert "dfs.namenode.fs-limits.max-directory-items" in WebHdfsAnswers().way_out(full)

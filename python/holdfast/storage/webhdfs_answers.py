@@ -12,6 +12,7 @@ from holdfast.storage.webhdfs import WebHdfsError, without_secrets
 _MISSING = frozenset({"FileNotFoundException"})
 _REFUSED = frozenset({"AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken"})
 _NO_ROOM = frozenset({"QuotaExceededException", "NSQuotaExceededException", "DSQuotaExceededException"})
+_FULL_FOLDER = "MaxDirectoryItemsExceededException"
 _NO_NAME = frozenset(
     {
         "InvalidPathException",
@@ -19,7 +20,7 @@ _NO_NAME = frozenset(
         "UnsupportedOperationException",
         "PathIsNotEmptyDirectoryException",
         "PathComponentTooLongException",
-        "MaxDirectoryItemsExceededException",
+        _FULL_FOLDER,
         "UnresolvedPathException",
     }
 )
@@ -82,6 +83,11 @@ class WebHdfsAnswers:
             return "give this user, whom HADOOP_USER_NAME can name, the right to read, write, list and delete there"
         if _is_below_a_file(error):
             return "expected a folder, found a file: name another place, or delete the file"
+        if error.exception == _FULL_FOLDER:
+            return (
+                "the folder has as many files as dfs.namenode.fs-limits.max-directory-items allows, a million by "
+                "default: raise that, or begin a new folder (docs/guide/storage.md)"
+            )
         if error.exception in _NO_ROOM:
             return "raise the folder's quota, or free some of it"
         if error.exception == "SafeModeException":

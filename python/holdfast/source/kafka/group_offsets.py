@@ -19,6 +19,9 @@ from holdfast.source.kafka.subscription import Partition
 _SESSION = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
 # Between two tries to say the same.
 _AGAIN_AFTER_MS = 1000.0
+# A group without members loses its offsets at the brokers, by default seven days after they were committed last
+# (offsets.retention.minutes), also where the query only waits for rows.
+_RENEWED_AFTER_MS = 3_600_000.0
 
 
 class GroupOffsets:
@@ -37,19 +40,21 @@ class GroupOffsets:
         self._clock = clock
         self._is_warned = False
         self._acknowledged: dict[Partition, int] = {}
+        self._acknowledged_ms = 0.0
         self._said: dict[Partition, int] = {}
         self._again_ms = 0.0
 
     def commit(self, positions: Mapping[Partition, int]) -> None:
         """Tells the brokers, in the background. What fails is logged once; a later call says it all again, even if the
-        query has not come any further.
+        query has not come any further. So does one each hour.
         """
         kafka = confluent_kafka()
         wanted, now_ms = dict(positions), self._clock.elapsed_ms()
         try:
             if self._consumer is not None:
                 self._consumer.poll(0)  # for the answers
-            if wanted == self._acknowledged or (wanted == self._said and now_ms < self._again_ms):
+            is_known = wanted == self._acknowledged and now_ms < self._acknowledged_ms + _RENEWED_AFTER_MS
+            if is_known or (wanted == self._said and now_ms < self._again_ms):
                 return
             self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
             if self._consumer is None:
@@ -77,6 +82,7 @@ class GroupOffsets:
             self._failed(refused)
         else:
             self._acknowledged = {(place.topic, place.partition): place.offset for place in places}
+            self._acknowledged_ms = self._clock.elapsed_ms()
 
     def _failed(self, error: object) -> None:
         if not self._is_warned:
