@@ -41,6 +41,7 @@ class Brokers:
         self.not_subscribed: set[str] = set()
         self.ms = 0.0
         self.later: list[dict[str, Any]] = []  # what they say after each pause, in turn
+        self.told: object = None  # as the group's offsets
 
     def pause(self, seconds: float) -> None:
         self.ms += 1000 * seconds
@@ -77,7 +78,7 @@ class Brokers:
         return dict.fromkeys(partitions, 0)
 
     def commit_group(self, group: str, positions: object) -> None:
-        pass
+        self.told = positions
 
 
 class NoConsumers(ConsumerPool):
@@ -200,6 +201,24 @@ def test_a_loss_that_was_accepted_once_is_not_told_again(there: dict[str, Any]) 
     brokers.stable = {A: 12}
     with pytest.raises(Corrupt, match="u-0 "):
         strict.batch()
+
+
+def test_the_group_is_not_told_of_what_was_left_out() -> None:
+    """Its lag grew for good, and lag tools showed a query that hangs."""
+    brokers = Brokers()
+    brokers.stable = {A: 10, ("u", 0): 10}
+    query = Stream(brokers, subscribe="t,u", failOnDataLoss="false")
+    query.batch()
+    query.planner.commit(query.offset)
+    assert brokers.told == {A: 10, ("u", 0): 10}
+    brokers.not_subscribed, brokers.stable = {"u"}, {A: 12, ("u", 0): 99}
+    query.batch()
+    query.planner.commit(query.offset)
+    assert brokers.told == {A: 12}
+    brokers.not_subscribed = set()
+    query.batch()
+    query.planner.commit(query.offset)
+    assert brokers.told == {A: 12, ("u", 0): 99}
 
 
 def test_a_loss_that_nobody_accepted_is_told_beside_one_that_was() -> None:

@@ -39,3 +39,26 @@ def test_a_query_that_waits_for_rows_tells_its_group_again_each_hour(kafka: Kafk
     clock.ahead_ms += HOUR_MS
     eventually(lambda: told() == 5)
     offsets.close()
+
+
+def test_a_topic_that_is_refused_does_not_keep_the_others_from_being_told(
+    kafka: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All counted as refused: they were told again each second, for good, and the warning was of the whole query."""
+    topic, clock = kafka.topic(), Ahead()
+    group, gone = f"group-of-{topic}", f"never-made-{topic}"
+    offsets = GroupOffsets({"bootstrap.servers": kafka.servers}, group, clock)
+
+    def told() -> int | None:
+        offsets.commit({(topic, 0): 5, (gone, 0): 7})
+        return kafka.group_offset(group, topic)
+
+    eventually(lambda: told() == 5 and "not committed" in caplog.text)
+    assert f"{group} in topic {gone} were not committed" in caplog.text
+    kafka.admin.delete_consumer_groups([group])[group].result(60)
+    for _ in range(3):
+        clock.ahead_ms += 2_000
+        assert told() != 5
+    clock.ahead_ms += 60_000
+    eventually(lambda: told() == 5)
+    offsets.close()

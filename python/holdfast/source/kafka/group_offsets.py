@@ -8,6 +8,7 @@ by one thread, on which the answers come too, with the next commit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from holdfast.clock import Clock
@@ -22,6 +23,8 @@ _AGAIN_AFTER_MS = 1000.0
 # A group without members loses its offsets at the brokers, by default seven days after they were committed last
 # (offsets.retention.minutes), also where the query only waits for rows.
 _RENEWED_AFTER_MS = 3_600_000.0
+# A topic that was refused, as one that was deleted a moment ago, is left out for so long.
+_REFUSED_AGAIN_AFTER_MS = 60_000.0
 
 
 class GroupOffsets:
@@ -38,7 +41,10 @@ class GroupOffsets:
         self._client = client
         self._group = group
         self._clock = clock
-        self._is_warned = False
+        self._warned: set[str] = set()
+        self._apart = False  # one commit a topic, so that each has an answer of its own
+        self._refused: set[str] = set()
+        self._refused_until_ms = 0.0
         self._acknowledged: dict[Partition, int] = {}
         self._acknowledged_ms = 0.0
         self._said: dict[Partition, int] = {}
@@ -46,22 +52,29 @@ class GroupOffsets:
 
     def commit(self, positions: Mapping[Partition, int]) -> None:
         """Tells the brokers, in the background. What fails is logged once; a later call says it all again, even if the
-        query has not come any further. So does one each hour.
+        query has not come any further. So does one each hour; what is refused of one topic is said each minute.
         """
-        kafka = confluent_kafka()
-        wanted, now_ms = dict(positions), self._clock.elapsed_ms()
+        kafka, now_ms = confluent_kafka(), self._clock.elapsed_ms()
         try:
             if self._consumer is not None:
                 self._consumer.poll(0)  # for the answers
-            is_known = wanted == self._acknowledged and now_ms < self._acknowledged_ms + _RENEWED_AFTER_MS
-            if is_known or (wanted == self._said and now_ms < self._again_ms):
+            if now_ms >= self._refused_until_ms:
+                self._refused.clear()
+            wanted = {key: offset for key, offset in positions.items() if key[0] not in self._refused}
+            is_told = wanted.items() <= self._acknowledged.items()
+            if is_told and (not wanted or now_ms < self._acknowledged_ms + _RENEWED_AFTER_MS):
+                return
+            if wanted == self._said and now_ms < self._again_ms and not self._apart:
                 return
             self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
             if self._consumer is None:
                 config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
                 self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
             places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(wanted.items())]
-            self._consumer.commit(offsets=places, asynchronous=True)
+            parts = [list(of_one) for _, of_one in groupby(places, lambda place: place.topic)]
+            for part in parts if self._apart else [places]:
+                self._consumer.commit(offsets=part, asynchronous=True)
+            self._apart = False
         except (kafka.KafkaException, ValueError) as error:
             self._failed(error)
 
@@ -76,20 +89,30 @@ class GroupOffsets:
     def __del__(self) -> None:
         self.close()
 
-    def _answered(self, error: object, places: Sequence[Any]) -> None:
+    def _answered(self, error: Any, places: Sequence[Any]) -> None:
+        """Where a broker refuses one partition, librdkafka says its error of all that were said with it."""
+        topics, codes = {place.topic for place in places}, confluent_kafka().KafkaError
         refused = error or next((place.error for place in places if place.error is not None), None)
-        if refused is not None:
-            self._failed(refused)
-        else:
-            self._acknowledged = {(place.topic, place.partition): place.offset for place in places}
+        if refused is None:
+            self._acknowledged.update({(place.topic, place.partition): place.offset for place in places})
             self._acknowledged_ms = self._clock.elapsed_ms()
+        elif refused.code() not in (codes.UNKNOWN_TOPIC_OR_PART, codes.TOPIC_AUTHORIZATION_FAILED):
+            self._failed(refused)
+        elif len(topics) > 1:
+            self._apart = True
+        else:
+            self._refused |= topics
+            self._refused_until_ms = self._clock.elapsed_ms() + _REFUSED_AGAIN_AFTER_MS
+            self._failed(refused, *topics)
 
-    def _failed(self, error: object) -> None:
-        if not self._is_warned:
-            self._is_warned = True
+    def _failed(self, error: object, topic: str | None = None) -> None:
+        of_what = f"{self._group} in topic {topic}" if topic else self._group
+        if of_what not in self._warned:
+            self._warned.add(of_what)
             logger.warning(
-                "The offsets of consumer group %s were not committed: %s. Lag tools will not see this query; it is"
+                "The offsets of consumer group %s were not committed: %s. Lag tools will not see this query%s; it is"
                 " not harmed. Said once",
-                self._group,
+                of_what,
                 without_secrets(str(error), self._client),
+                " there" if topic else "",
             )

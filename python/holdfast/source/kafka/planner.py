@@ -167,13 +167,14 @@ class StreamPlanner:
         self._cluster.close()
 
     def _commit_group(self, offset: SourceOffset) -> None:
-        """Let lag tools see how far the query is. Never read back."""
-        if not self._options.commit_group_offsets or not offset.positions:
+        """Let lag tools see how far the query is. Never read back. What it has left out stands still for good."""
+        positions = {key: position for key, position in offset.positions.items() if key not in offset.gone}
+        if not self._options.commit_group_offsets or not positions:
             return
         group = self._options.client.get("group.id")
         if group is None and offset.source_id is None:
             return
-        self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", offset.positions)
+        self._cluster.commit_group(group or f"{self._options.group_id_prefix}-{offset.source_id}", positions)
 
     def _doubt(self) -> Doubt:
         return Doubt(self._clock, self._pause)
