@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import re
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -231,3 +232,25 @@ def test_a_watched_client_says_how_far_it_has_skipped(kafka: KafkaWorld, pool: C
     eventually(has_skipped)
     assert not seen and consumer.cursor.position == 0, "nothing visible came, and nothing is proven by it"
     pool.give_back(consumer, intact=False)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip"])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_record_that_the_brokers_disk_has_changed_is_an_error_with_its_place(
+    kafka: KafkaWorld, pool: ConsumerPool, codec: str, fail: str
+) -> None:
+    """It was handed out as it was by then, without a word: brokers send what is in their files as it is."""
+    topic = kafka.topic(compression__type=codec)
+    for start in (10, 20, 30):
+        kafka.produce(topic, values(start, start + 10, prefix="value-"))
+    [log] = kafka.broker.data.rglob(f"{topic}-0/*.log")
+    with log.open("r+b") as file:
+        content = file.read()
+        _, second, _ = (found.start() for found in re.finditer(b"value-.5|\x1f\x8b", content))
+        at = second + 6 if codec == "uncompressed" else second + 20
+        file.seek(at)
+        file.write(bytes([content[at] ^ 0x40]))
+    options = kafka.source(subscribe=topic, failOnDataLoss=fail)
+    assert read_all(options, Range(topic, 0, 0, 10), pool)["value"].to_pylist() == values(10, 20, prefix="value-")
+    with pytest.raises(Corrupt, match=rf"{topic}-0 .* from offset 10 on is damaged: .*offset 10 "):
+        read_all(options, Range(topic, 0, 5, 25), pool)

@@ -27,8 +27,10 @@ IDLE_MS_MAX = 300_000.0
 
 # Ours, where the user has not said otherwise. A range ends in a control record when its last transaction does;
 # only the next, empty answer of the broker tells so: do not let it wait for long.
-# Prefetched bytes are bounded for each consumer.
+# Prefetched bytes are bounded for each consumer. Checksums are looked at, as Kafka's own consumer does: librdkafka does
+# not by itself, and hands out what a broker's disk has made of a record.
 _DEFAULTS = {
+    "check.crcs": "true",
     "fetch.wait.max.ms": "10",
     "fetch.queue.backoff.ms": "5",
     "fetch.error.backoff.ms": "50",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ def read_range(options: SourceOptions, wanted: Range, pool: ConsumerPool = POOL)
     Raises
     ------
     Corrupt
-        Records of the range are lost, and ``failOnDataLoss`` is true.
+        Records of the range are lost, and ``failOnDataLoss`` is true; or the brokers have them damaged.
     Unavailable
         The brokers handed over nothing for ``kafkaConsumer.pollTimeoutMs``, or the client refused to ask them; or the
         topic was deleted and created again meanwhile, and ``failOnDataLoss`` is false: another attempt leaves it out.
@@ -251,9 +251,21 @@ class _RangeReader:
             return True
         elif code in (self._errors.TOPIC_AUTHORIZATION_FAILED, self._errors._AUTHENTICATION) or error.fatal():
             raise Unavailable(f"Kafka refused to hand over {self.wanted}: {self._shown(error)}")
+        elif code in (self._errors._BAD_MSG, self._errors._BAD_COMPRESSION):
+            self._damaged(error)
         else:
             self._last_error = self._shown(error)
         return False
+
+    def _damaged(self, error: Any) -> NoReturn:
+        """Not by which offset: that of a damaged batch may be damaged, too."""
+        raise Corrupt(
+            f"{self.wanted}: what Kafka at {self._options.client['bootstrap.servers']} has from offset"
+            f" {self._consumer.cursor.next_offset} on is damaged: {self._shown(error)}. Nothing of it is handed out,"
+            " whatever failOnDataLoss says. Where another replica has it whole, let that one lead the partition"
+            " (kafka-leader-election.sh) and start the query again. Where none has, delete what is before the next"
+            " whole batch (kafka-delete-records.sh), and go on with failOnDataLoss=false"
+        )
 
     def _out_of_range(self, said: str) -> None:
         """The log does not have the offset that is fetched next any more: retention, or a truncation.
