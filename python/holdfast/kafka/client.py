@@ -39,7 +39,36 @@ _PASSING = (
     "_RESOLVE",
 )
 _lock = threading.Lock()
-_admin_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
+
+
+class ConnectionErrors:
+    """What a client tells of its connections, by ``error_cb``: why a question is not answered. The question itself ends
+    with a time limit, whatever the reason. Called by the thread that polls.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+        self._last = ""
+
+    def add(self, error: Any) -> str:
+        """The error, for a log. That all brokers are down says of none why."""
+        text = without_secrets(error.str(), self._config)
+        if error.code() != error._ALL_BROKERS_DOWN or not self._last:
+            self._last = text
+        return text
+
+    def clear(self) -> None:
+        """Somebody has answered."""
+        self._last = ""
+
+    @property
+    def last_in_words(self) -> str:
+        """For errors, after what was asked; empty where there was none."""
+        return f". The client's last word on its connections: {self._last}" if self._last else ""
+
+
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+_admin_clients: dict[_Key, tuple[Any, ConnectionErrors]] = {}
 
 logger = logging.getLogger("holdfast.kafka")
 
@@ -95,16 +124,43 @@ def admin_client(config: Mapping[str, str]) -> Any:
     by a callback or by the garbage collector, librdkafka would abort the whole process;
     that of a client that lives as long as the process cannot be.
     """
-    taken = {name: value for name, value in config.items() if not name.startswith(_NOT_ADMIN)}
-    key = (os.getpid(), tuple(sorted(taken.items())))
+    key = _key(config)
     with _lock:
         if key not in _admin_clients:
-            kafka = confluent_kafka()
+            kafka, errors = confluent_kafka(), ConnectionErrors(config)
+
+            def said(error: Any) -> None:
+                logger.warning("Kafka at %s: %s", config["bootstrap.servers"], errors.add(error))
+
             try:
-                _admin_clients[key] = kafka.admin.AdminClient(taken, logger=logger)
+                client = kafka.admin.AdminClient({**dict(key[1]), "error_cb": said}, logger=logger)
             except (kafka.KafkaException, ValueError, TypeError) as error:
                 raise refused(error, config) from None
-        return _admin_clients[key]
+            _admin_clients[key] = client, errors
+        return _admin_clients[key][0]
+
+
+def listen(config: Mapping[str, str], *, answered: bool) -> str:
+    """Let this process's admin client say what it has to say, to the log: until it is listened to it keeps it all, in
+    memory. After each question.
+
+    Returns
+    -------
+    str
+        Why a question was not answered, to be put after it; empty where the client does not say, or it was.
+    """
+    client, errors = _admin_clients.get(_key(config), (None, None))
+    if client is None or errors is None:
+        return ""
+    client.poll(0)
+    if answered:
+        errors.clear()
+    return errors.last_in_words
+
+
+def _key(config: Mapping[str, str]) -> _Key:
+    taken = {name: value for name, value in config.items() if not name.startswith(_NOT_ADMIN)}
+    return os.getpid(), tuple(sorted(taken.items()))
 
 
 def question_ms(config: Mapping[str, str]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import CommitLimits
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, logger, question_ms
+from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, listen, logger, question_ms
 from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions
 from holdfast.sink.kafka.witness_topic import NOT_ALLOWED, WitnessTopic
@@ -123,12 +123,16 @@ class Fitness:
         while True:
             left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
-                return question(max(1000.0, min(left_ms, question_ms(self._options.client))) / 1000)
+                answer = question(max(1000.0, min(left_ms, question_ms(self._options.client))) / 1000)
+                listen(self._options.client, answered=True)
+                return answer
             except self._kafka.KafkaException as error:
-                if error.args[0].code() in answers:
+                is_answer = error.args[0].code() in answers
+                why = listen(self._options.client, answered=is_answer)
+                if is_answer:
                     raise
                 if self._clock.elapsed_ms() >= deadline_ms:
                     text = without_secrets(str(error), self._options.client)
-                    raise Unavailable(f"Kafka at {self.servers} did not {what}: {text}") from None
+                    raise Unavailable(f"Kafka at {self.servers} did not {what}: {text}{why}") from None
                 time.sleep(_PAUSE_S)
                 learn_brokers(self.admin)

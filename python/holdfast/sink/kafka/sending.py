@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
-from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client import ConnectionErrors, confluent_kafka, logger, refused
 from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.layout import Records
 
@@ -48,6 +48,7 @@ class SendingProducer:
         self._failed_topic: str | None = None
         self._failed_topics: set[str] = set()  # of all records that failed, for whichever reason
         self._fatal: Any = None
+        self.connection_errors = ConnectionErrors(self._config)
         self.producer_id = -1
         self.producer_epoch = -1
         self._state = ""
@@ -279,6 +280,7 @@ class SendingProducer:
 
     def _said(self, error: Any) -> None:
         # Errors of connections come here too; librdkafka mends those itself.
+        self.connection_errors.add(error)
         if error.fatal():
             self._fatal = error
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import Fenced, HoldfastError, InternalError, InvalidRequest, Unavailable
-from holdfast.kafka.client import confluent_kafka, logger
+from holdfast.kafka.client import ConnectionErrors, confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.transactional_ids import TransactionalId, epoch_in_name
 from holdfast.sink.kafka.layout import Layout
@@ -173,7 +173,10 @@ class Initialisation:
         self._what = what
         self._failure: HoldfastError | None = None
         self._thread = threading.Thread(
-            target=self._run, args=(producer.client,), name="holdfast-init-transactions", daemon=True
+            target=self._run,
+            args=(producer.client, producer.connection_errors),
+            name="holdfast-init-transactions",
+            daemon=True,
         )
         self._thread.start()
 
@@ -193,7 +196,7 @@ class Initialisation:
         """Until it has ended, so that a late one can not fence a transaction of the same name after this task."""
         self._thread.join()
 
-    def _run(self, client: object) -> None:
+    def _run(self, client: Any, errors: ConnectionErrors) -> None:
         kafka = confluent_kafka()
         try:
             # A connection first: librdkafka waits for half a second when it has none to ask for the coordinator. By a
@@ -201,13 +204,15 @@ class Initialisation:
             # Twice: the first answer may come over a connection that it drops for those which the answer names.
             topic = self._options.topic or self._options.witness_topic
             for _ in range(2):
-                client.list_topics(topic, INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
-            client.init_transactions(INITIALISE_WITHIN_S)  # type: ignore[attr-defined]
+                client.list_topics(topic, INITIALISE_WITHIN_S)
+            client.init_transactions(INITIALISE_WITHIN_S)
         except kafka.KafkaException as error:
-            self._failure = self._explained(error.args[0])
+            with suppress(kafka.KafkaException):
+                client.poll(0)  # why; nobody else polls before this has ended
+            self._failure = self._explained(error.args[0], errors.last_in_words)
 
-    def _explained(self, error: object) -> HoldfastError:
-        code = error.code()  # type: ignore[attr-defined]
+    def _explained(self, error: Any, why: str) -> HoldfastError:
+        code = error.code()
         text = without_secrets(str(error), self._options.client)
         if code == _INVALID_TIMEOUT:
             return InvalidRequest(
@@ -219,4 +224,4 @@ class Initialisation:
                 f"{self._what}: {text}. Grant the user of this query WRITE and DESCRIBE on transactional ids that"
                 " start with 'holdfast-'"
             )
-        return Unavailable(f"{self._what} could not be initialised: {text}")
+        return Unavailable(f"{self._what} could not be initialised: {text}{why}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, passes, question_ms
+from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, listen, passes, question_ms
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
 from holdfast.source.kafka.group_offsets import GroupOffsets
@@ -228,15 +228,18 @@ class Cluster:
         while True:
             left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
-                return question(max(1000.0, min(left_ms, self._question_ms)) / 1000)
+                answer = question(max(1000.0, min(left_ms, self._question_ms)) / 1000)
+                listen(self._options.client, answered=True)
+                return answer
             except self._kafka.KafkaException as error:
+                why = listen(self._options.client, answered=False)
                 # What goes by itself is waited for; the rest is asked again a few times.
                 is_passing = passes(error.args[0])
                 quick_failures += not is_passing
                 if self._clock.elapsed_ms() >= deadline_ms or quick_failures > self._options.fetch_retries:
                     raise Unavailable(
                         f"Kafka at {self._options.client['bootstrap.servers']} did not say the {what} of"
-                        f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}"
+                        f" {self._options.subscription}: {without_secrets(str(error), self._options.client)}{why}"
                     ) from None
                 time.sleep(max(self._options.fetch_retry_ms, _PAUSE_MS if is_passing else 0) / 1000)
                 if is_passing:
