@@ -90,6 +90,14 @@ def test_starts(options: dict[str, Any], expected: Bound) -> None:
         ({"kafka.ssl.truststore.location": "x"}, "known to Kafka's Java client only: use kafka.ssl.ca.location"),
         ({"kafka.sasl.jaas.config": "com.sun.Krb5 required;"}, "expected a login with username and password"),
         (
+            {"kafka.sasl.jaas.config": 'X required username="id" password="hmac" tokenauth="true";'},
+            "tokenauth=true: librdkafka knows no delegation tokens",
+        ),
+        (
+            {"kafka.sasl.jaas.config": "X required tokenauth = True username=id password=hmac;"},
+            "tokenauth=true: librdkafka knows no delegation tokens",
+        ),
+        (
             {"kafka.isolation.level": "serializable"},
             "kafka.isolation.level is 'serializable': expected read_committed or read_uncommitted",
         ),
@@ -134,6 +142,8 @@ def test_client_properties() -> None:
     given = {"kafka.sasl.jaas.config": "X required username=me password='p w';"}
     plain = parse(**given).client
     assert (plain["sasl.username"], plain["sasl.password"]) == ("me", "p w")
+    given = {"kafka.sasl.jaas.config": """X required username=me password='tokenauth="true"' tokenauth=false;"""}
+    assert parse(**given).client["sasl.password"] == 'tokenauth="true"', "no token: it is in the password"
 
 
 @pytest.mark.parametrize("level", ["READ_COMMITTED", " Read_Uncommitted "])

@@ -29,7 +29,7 @@ _JAVA_ONLY = {
     "max.poll.records": "the source fetches in batches of its own; use maxOffsetsPerTrigger",
 }
 _SECRET = re.compile(r"password|passphrase|secret|jaas|token|oauthbearer\.config|key\.pem")
-_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_JAAS = re.compile(r"""\b(username|password|tokenauth)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
 def client_config(texts: Mapping[str, str], reserved: Mapping[str, str]) -> dict[str, str]:
@@ -79,8 +79,15 @@ def without_secrets(text: str, config: Mapping[str, str]) -> str:
 
 
 def _from_jaas(text: str) -> dict[str, str]:
-    """Name and password of a PLAIN or SCRAM login, which is all that librdkafka needs of Java's line."""
+    """Name and password of a PLAIN or SCRAM login, which is all that librdkafka needs of Java's line. With a delegation
+    token it would log in as if the token's id were a user of the brokers, and be refused.
+    """
     found = {name: double or single or plain for name, double, single, plain in _JAAS.findall(text)}
+    if found.pop("tokenauth", "").lower() == "true":
+        raise InvalidRequest(
+            "kafka.sasl.jaas.config has tokenauth=true: librdkafka knows no delegation tokens. Use a login with a name"
+            " and password of its own (PLAIN or SCRAM), kafka.sasl.kerberos.* or kafka.sasl.oauthbearer.*"
+        )
     if set(found) != {"username", "password"}:
         raise InvalidRequest(
             "kafka.sasl.jaas.config: expected a login with username and password (PLAIN or SCRAM). For others, use"
