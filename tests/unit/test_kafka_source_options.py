@@ -146,6 +146,18 @@ def test_client_properties() -> None:
     assert parse(**given).client["sasl.password"] == 'tokenauth="true"', "no token: it is in the password"
 
 
+def test_a_pattern_does_not_mean_the_witnesses_of_sinks() -> None:
+    """A query that reads all topics and writes to one read a record more for each transaction of its own, for good."""
+    existing = ["clicks", "holdfast-clicks", "holdfast-witness"]
+    for pattern in (".*", "holdfast-.*"):
+        subscription = parse(subscribe="-", subscribePattern=pattern).subscription
+        assert subscription.names(existing) == [name for name in existing[:2] if name.startswith(pattern[:-2])]
+        assert not subscription.covers(("holdfast-witness", 0))
+    named = parse(subscribe="holdfast-witness").subscription
+    assert named.names(existing) == ["holdfast-witness"], "who wants to see them"
+    assert named.covers(("holdfast-witness", 0))
+
+
 @pytest.mark.parametrize("level", ["READ_COMMITTED", " Read_Uncommitted "])
 def test_the_isolation_level_is_read_without_regard_to_case(level: str) -> None:
     """As the client reads it. The plan took capitals for read_uncommitted, and ended batches in open transactions."""

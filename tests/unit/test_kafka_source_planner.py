@@ -203,24 +203,6 @@ def test_a_loss_that_was_accepted_once_is_not_told_again(there: dict[str, Any]) 
         strict.batch()
 
 
-def test_the_group_is_not_told_of_what_was_left_out() -> None:
-    """Its lag grew for good, and lag tools showed a query that hangs."""
-    brokers = Brokers()
-    brokers.stable = {A: 10, ("u", 0): 10}
-    query = Stream(brokers, subscribe="t,u", failOnDataLoss="false")
-    query.batch()
-    query.planner.commit(query.offset)
-    assert brokers.told == {A: 10, ("u", 0): 10}
-    brokers.not_subscribed, brokers.stable = {"u"}, {A: 12, ("u", 0): 99}
-    query.batch()
-    query.planner.commit(query.offset)
-    assert brokers.told == {A: 12}
-    brokers.not_subscribed = set()
-    query.batch()
-    query.planner.commit(query.offset)
-    assert brokers.told == {A: 12, ("u", 0): 99}
-
-
 def test_a_loss_that_nobody_accepted_is_told_beside_one_that_was() -> None:
     brokers = Brokers()
     strict = a_loss_that_was_accepted(brokers, {"stable": {A: 10}})

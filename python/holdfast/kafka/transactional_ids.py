@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 
 PREFIX = "holdfast-"
+#: The topic in which transactions of these names leave their witnesses, where a sink names none of its own.
+WITNESS_TOPIC = "holdfast-witness"
 #: Epochs in names with witnesses are counted modulo this.
 EPOCH_RING = 16
 #: Of the ring, drivers after this one: more do not start between its look for newer ones and its next act. What is

@@ -18,7 +18,6 @@ NONE: Final = "none"
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
 STOP: Final = "stop"
 OUTCOMES = ("done", "lost")
-WITNESS_TOPIC = "holdfast-witness"
 
 TRANSACTION_TIMEOUT_MS = 900_000  # the brokers' own transaction.max.timeout.ms, unless somebody set it
 MESSAGE_TIMEOUT_MS = 120_000

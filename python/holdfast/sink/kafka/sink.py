@@ -22,6 +22,7 @@ from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.markers import Markers
 from holdfast.kafka.presence import Presence
 from holdfast.kafka.transactional_ids import (
+    WITNESS_TOPIC,
     TransactionalId,
     drivers_ago,
     may_be_of_earlier,
@@ -34,7 +35,7 @@ from holdfast.sink.kafka.claim import Claim, check_is_owner, driver_of, parse_pl
 from holdfast.sink.kafka.fitness import Fitness, check_timeouts
 from holdfast.sink.kafka.former import EPOCHS_FENCED, FormerSinks
 from holdfast.sink.kafka.layout import Columns, Layout
-from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, WITNESS_TOPIC, SinkOptions, sink_client_config
+from holdfast.sink.kafka.options import EXACTLY_ONCE, STOP, SinkOptions, sink_client_config
 from holdfast.sink.kafka.outcomes import Ended, Outcomes
 from holdfast.sink.kafka.plain_writer import PlainWriter
 from holdfast.sink.kafka.transactional_writer import TransactionalWriter

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.transactional_ids import WITNESS_TOPIC
 
 # A position in Kafka: (topic, partition). Plain tuples sort, hash and travel well.
 Partition = tuple[str, int]
@@ -35,8 +36,14 @@ class Subscription:
         """The topics to look at, sorted; ``existing`` is what the broker lists."""
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
-            return sorted(name for name in existing if matches(name))
+            return sorted(name for name in existing if matches(name) and not self.leaves_out(name))
         return sorted({topic for topic, _ in self.partitions} or self.topics)
+
+    def leaves_out(self, topic: str) -> bool:
+        """Whether a pattern does not mean a topic, though it may match: what sinks leave there are no rows. Who wants
+        to see it names it.
+        """
+        return self.pattern is not None and topic == WITNESS_TOPIC
 
     def wanted(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Of the partitions that these topics have, those that the source reads."""
@@ -45,7 +52,7 @@ class Subscription:
     def covers(self, partition: Partition) -> bool:
         """Whether the source would read a partition, if it exists."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, partition[0]) is not None
+            return re.fullmatch(self.pattern, partition[0]) is not None and not self.leaves_out(partition[0])
         return partition in self.partitions if self.partitions else partition[0] in self.topics
 
     def __str__(self) -> str:
