@@ -15,6 +15,7 @@ from tests.offline_wire import OfflineWire
 from holdfast.errors import Unavailable
 from holdfast.kafka.presence import GONE_AFTER_MS, Presence
 from holdfast.kafka.transactions import Prepared, Readiness, Transaction, Transactions
+from holdfast.kafka.wire import NO_TOPIC_ID
 
 ONE, TWO = Prepared("one", 7, 3), Prepared("two", 8, 0)
 
@@ -125,12 +126,14 @@ def test_what_was_begun_in_a_topic_of_another_id_is_gone_though_it_is_open(
 ) -> None:
     """The topic was made again while the task wrote, and its producer went on in the new one."""
 
-    def gone(*ids: str) -> dict[Prepared, list[tuple[str, int]]]:
+    def gone(*ids: str, begun_in: str = "first") -> dict[Prepared, list[tuple[str, int]]]:
         wire = LeadersWire({0: {7, 8}, 1: {7, 8}}, codes=(0 if may_look else 29,))
         wire.ids = list(ids)
-        return missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch, begun_in="first")
+        return missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch, begun_in=begun_in)
 
     assert gone("first") == {}
     assert gone("second") == {ONE: [("t", 0), ("t", 1)]}, "of the other one nobody knows where it was begun"
     assert gone("second", "first") == {}, "a broker that has yet to learn"
     assert gone("") == {}, "what there is not is told by its partitions"
+    for unknown in NO_TOPIC_ID:
+        assert gone(unknown) == gone("second", begun_in=unknown) == {}, "brokers that know no ids, before an upgrade"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 from tests.offline_wire import OfflineWire
-from tests.unit.test_partition_log import data
+from tests.unit.test_partition_log import data, marker
 
 from holdfast.commit.sink import Scope
 from holdfast.commit.traces import Known, Trace, check_traces
@@ -25,6 +27,7 @@ from holdfast.kafka.transactional_ids import (
     may_be_of_earlier,
 )
 from holdfast.kafka.transactions import Prepared, Transactions
+from holdfast.kafka.wire import NO_TOPIC_ID
 from holdfast.sink.kafka.witness import Place, Verdict, Witnesses, _is_of, _trace, _verdict
 
 QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
@@ -145,6 +148,7 @@ class LogWire(OfflineWire):
 
     def __init__(self, log: bytes, end: int, throttled: int = 0) -> None:
         super().__init__()
+        self.topic_id: object = PLACE.topic_id
         self.log, self.end, self.throttled = log, end, throttled
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
@@ -153,7 +157,13 @@ class LogWire(OfflineWire):
     async def know(self, node: int) -> None:
         assert node == 1
 
+    async def brokers(self) -> list[int]:
+        return [1]
+
     async def send(self, request: Any, node: int) -> Any:
+        if isinstance(request, MetadataRequest):
+            parts = [SimpleNamespace(partition_index=number, leader_id=1) for number in range(4)]
+            return SimpleNamespace(topics=[SimpleNamespace(error_code=0, topic_id=self.topic_id, partitions=parts)])
         if isinstance(request, ListOffsetsRequest):
             return SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=0, offset=0)])])
         if self.throttled:
@@ -181,3 +191,19 @@ def test_what_a_quota_holds_back_is_asked_for_again(monkeypatch: pytest.MonkeyPa
     log = PartitionLog(LogWire(data(0, 7, "k"), 1, throttled=3), PLACE.topic, PLACE.partition, 1000)
     part = log.read(0, lambda key: True)
     assert part is not None and [one.key for one in part.records] == [b"k"]
+
+
+@pytest.mark.parametrize("unknown", NO_TOPIC_ID)
+def test_a_topic_whose_id_brokers_do_not_know_is_not_taken_for_another_one(unknown: str) -> None:
+    """As before an upgrade of Kafka, and while it lasts: what witnesses said of what was recorded was not known."""
+    wire = LogWire(data(101, 7, NAME) + marker(102, 7, commit=True), 103)
+    witnesses, one = Witnesses(Transactions({}, 1000, wire), PLACE.topic), Prepared(NAME, 7, 0)
+    before = replace(PLACE, topic_id=unknown)
+    assert witnesses.verdicts(SCOPE, [(one, before)], LATER) == [Verdict.COMMITTED]
+    assert witnesses.place_of(SCOPE, before) == PLACE, "it knows the id by now"
+    wire.topic_id = unknown
+    assert witnesses.verdicts(SCOPE, [(one, PLACE)], LATER) == [Verdict.COMMITTED]
+    assert witnesses.place_of(SCOPE, PLACE) == PLACE
+    wire.topic_id = "topic-2"
+    assert witnesses.verdicts(SCOPE, [(one, PLACE)], LATER) == [Verdict.NOT_KNOWN]
+    assert witnesses.place_of(SCOPE, PLACE).since == 0

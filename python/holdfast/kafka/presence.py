@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.clock import Clock, SystemClock
 from holdfast.kafka.open_ends import Place, look_into
 from holdfast.kafka.transactions import ONGOING, Prepared, Readiness, Transactions
-from holdfast.kafka.wire import Retry
+from holdfast.kafka.wire import Retry, are_two_topics
 
 #: How long the brokers must say that a partition does not exist. One that has just started knows of none for a moment.
 GONE_AFTER_MS = 3_000.0
@@ -59,7 +59,7 @@ class Presence:
 
             def is_gone(one: Prepared, place: Place) -> bool:
                 producers, before = shown[place], begun_in.get(one, {}).get(place[0])
-                is_new = before is not None and ids.get(place[0], before) != before
+                is_new = before is not None and are_two_topics(before, ids.get(place[0], before))
                 return is_new or (producers is not None and one.producer_id not in producers)
 
             found_gone = ((one, sorted(p for p in each if is_gone(one, p))) for one, each in places.items())

@@ -47,6 +47,15 @@ class Retry(Exception):
         self.coordinator_moved = coordinator_moved
 
 
+#: Ids of brokers that know no topic ids yet, which say nothing; kafka-python makes the first of the second.
+NO_TOPIC_ID = ("None", "00000000-0000-0000-0000-000000000000")
+
+
+def are_two_topics(before: str, now: str) -> bool:
+    """Whether two ids of one name, at two times, are of two topics: it was deleted and made again."""
+    return before != now and before not in NO_TOPIC_ID and now not in NO_TOPIC_ID
+
+
 class Wire:
     """Connections to one cluster.
 

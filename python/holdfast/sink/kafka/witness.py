@@ -29,6 +29,7 @@ from holdfast.kafka.partition_log import (
 )
 from holdfast.kafka.transactional_ids import TransactionalId, driver_id
 from holdfast.kafka.transactions import Prepared, Transactions
+from holdfast.kafka.wire import NO_TOPIC_ID, are_two_topics
 from holdfast.sealed import checksum_of, seal, unseal
 
 WITNESS_FORMAT, CLAIM_FORMAT = "holdfast.witness", "holdfast.claim"
@@ -99,8 +100,10 @@ class Witnesses:
     def place_of(self, scope: Scope, earlier: Place | None) -> Place:
         """Where those of a query and sink are, by its number; ``earlier``: where the newest that is recorded is."""
         known = existing_topic(self._wire, self._topic, self._patience_ms)
-        if earlier is not None and earlier.topic == self._topic and earlier.topic_id == known.topic_id:
-            return Place(self._topic, known.topic_id, earlier.partition, earlier.since)
+        was_here = earlier is not None and earlier.topic == self._topic
+        if earlier is not None and was_here and not are_two_topics(earlier.topic_id, known.topic_id):
+            topic_id = earlier.topic_id if known.topic_id in NO_TOPIC_ID else known.topic_id
+            return Place(self._topic, topic_id, earlier.partition, earlier.since)
         digest = int(checksum_of(f"{scope.query_id}/{scope.sink}".encode()), 16)
         return Place(self._topic, known.topic_id, digest % len(known.leaders), 0)
 
@@ -146,7 +149,7 @@ class Witnesses:
             if place.topic not in ids:
                 ids[place.topic] = known_topic(self._wire, place.topic, self._patience_ms)
             known = ids[place.topic]
-            if known is None or known.topic_id != place.topic_id:
+            if known is None or are_two_topics(place.topic_id, known.topic_id):
                 found.append(Verdict.NOT_KNOWN)  # the topic was deleted, or made again
                 continue
             if place not in parts:
