@@ -13,6 +13,7 @@ from tests.processors import TOTALS, RunningTotal
 from tests.streams import FileStream
 
 import holdfast as hf
+from holdfast.spark import declared_operators
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +59,14 @@ def totals(checkpoint: str | Path, **options: Any) -> dict[str, int]:
 
 
 def test_a_checkpoint_in_a_folder_of_an_odd_name_goes_on_in_that_folder(
-    stream: FileStream, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stream: FileStream,
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Those of other tests in this process may have had stores that are gone: each start looks there, and warns.
+    monkeypatch.setattr(declared_operators, "_declared", type(declared_operators._declared)())
     caplog.set_level(logging.WARNING, "holdfast")
     place = tmp_path / "places" / ODD
     program = Program(stream, place)

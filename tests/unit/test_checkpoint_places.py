@@ -38,6 +38,9 @@ class Session(SparkSession):
         return SimpleNamespace(getAll=self._settings)
 
 
+RUN = "0f0f0f0f-0000-4000-8000-000000000001"
+
+
 class Writer(DataStreamWriter):
     """One whose query has begun as soon as it is started."""
 
@@ -49,7 +52,7 @@ class Writer(DataStreamWriter):
 
     def start(self, *_: Any, **__: Any) -> Any:
         self._started()
-        return SimpleNamespace(_jsq=None)
+        return SimpleNamespace(_jsq=SimpleNamespace(runId=lambda: SimpleNamespace(toString=lambda: RUN)))
 
 
 @pytest.fixture(autouse=True)
