@@ -126,17 +126,15 @@ class Runs:
             pass
         return False
 
-    def any_registered(self) -> bool:
-        """Whether a run of the operator has left its file here."""
-        return bool(self._list())
-
-    def register(self, first_batch: int | None = None) -> None:
+    def register(self, first_batch: int | None = None, *, unless_first: bool = False) -> None:
         """Registers the run, if no process of it has.
 
         Parameters
         ----------
         first_batch
             The batch at hand, which is the run's first; None: it is not told.
+        unless_first
+            Leave it to another process where no run has registered yet.
 
         Raises
         ------
@@ -148,6 +146,8 @@ class Runs:
         created: set[int] = set()
         while True:
             self._known = self._list()
+            if unless_first and not self._known:
+                return
             mine = [run for run in self._known if run.run_id == self.run_id]
             if mine and (len(created) == _NUMBERS_MAX or not self._is_shared(mine[-1].number, created)):
                 break

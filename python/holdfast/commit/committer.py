@@ -108,6 +108,7 @@ class Committer:
         #: partitions: what the others left Spark may take for the state.
         self.doubted: dict[int, tuple[TaskRecord, ...]] = {}
         self._doubted_ids: set[int] = set()  # all such batches whose records are kept: of those not told these say it
+        self._kept = max(2, options.retained_batches)  # records
         self._logger = logging.getLogger("holdfast.commit")
 
     @property
@@ -397,7 +398,7 @@ class Committer:
 
     def _doubted_by(self, record: CommitRecord) -> tuple[int, ...]:
         """Batches that a record which is about to be written is to name as doubted: no later driver knows of them."""
-        oldest = record.batch_id - max(2, self._options.retained_batches)
+        oldest = record.batch_id - self._kept
         mine = {record.batch_id} if self._tried_again(record) else set()
         known = {*self._doubted_ids, *record.doubted, *mine}
         return tuple(sorted(one for one in known if oldest < one <= record.batch_id))
@@ -425,7 +426,7 @@ class Committer:
     def _tidy_up(self, record: CommitRecord) -> None:
         """Old records, and strays of attempts that failed. The batch is committed: what fails here is done later."""
         try:
-            self._log.trim(max(2, self._options.retained_batches))
+            self._log.trim(self._kept)
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
         if self._has_copies or any(task.attempt > 0 for task in record.tasks):

@@ -49,8 +49,7 @@ def register_runs(query_id: str, run_id: str, batch_id: int, instances: Collecti
         try:
             store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
             runs = Runs(store, operator_prefix(query_id, plan.name), plan.name, run_id, plan.instance)
-            if runs.any_registered():
-                runs.register(batch_id)
+            runs.register(batch_id, unless_first=True)
         except Unavailable as error:  # the workers do it
             _LOGGER.warning("operator %r is registered by its first task: %s", plan.name, error)
 
