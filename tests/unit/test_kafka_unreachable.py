@@ -8,15 +8,32 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 
 from holdfast.clock import SystemClock
 from holdfast.errors import Unavailable
+from holdfast.kafka.client import ConnectionErrors
 from holdfast.sink.kafka import transactional_writer
 from holdfast.sink.kafka.fitness import Fitness
 from holdfast.sink.kafka.sending import SendingProducer
 from holdfast.sink.kafka.sink import KafkaSink
 from holdfast.source.kafka.cluster import Cluster
 from holdfast.source.kafka.options import SourceOptions
+
+
+class Said:
+    """An error as a client's ``error_cb`` gets it, whose text is given."""
+
+    _ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN
+
+    def __init__(self, text: str, code: int = KafkaError._SSL) -> None:
+        self._text, self._code = text, code
+
+    def str(self) -> str:
+        return self._text
+
+    def code(self) -> int:
+        return self._code
 
 
 @pytest.fixture
@@ -48,3 +65,25 @@ def test_of_a_transaction(servers: str, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(Unavailable, match=f"could not be initialised: .*{servers}.*Connection refused"):
         transactional_writer.Initialisation(producer, options, "Transaction one").wait()
     producer.drop()
+
+
+def test_a_word_that_says_less_does_not_displace_one_that_says_more() -> None:
+    """Of a certificate that was refused librdkafka told twice, and which of the two came last was chance."""
+    ours, other = "ssl://b:1/bootstrap: ", "ssl://c:2/bootstrap: "
+    told = "error:0A000086:SSL routines::certificate verify failed"
+    full = f"{ours}SSL handshake failed: {told}: look at ssl.ca.location (after 5ms in state SSL_HANDSHAKE)"
+    refused = f"{other}Connect to 10.0.0.1 failed: Connection refused (after 0ms in state CONNECT)"
+    errors = ConnectionErrors({})
+    for text, then in (
+        (f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)", f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)"),
+        (full, full),
+        (f"{ours}{told} (after 23ms in state SSL_HANDSHAKE)", full),
+        (refused, refused),
+        (full, full),
+    ):
+        assert errors.add(Said(text)) == text
+        assert errors.last_in_words.endswith(f": {then}")
+    errors.add(Said("2/2 brokers are down", KafkaError._ALL_BROKERS_DOWN))
+    assert errors.last_in_words.endswith(f": {full}")
+    errors.clear()
+    assert errors.last_in_words == ""

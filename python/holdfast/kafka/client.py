@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ _PASSING = (
     "_ALL_BROKERS_DOWN",
     "_RESOLVE",
 )
+_AFTER = re.compile(r" \(after \d+ms in state \w+\)$")
 _lock = threading.Lock()
 
 
@@ -51,9 +53,11 @@ class ConnectionErrors:
         self._last = ""
 
     def add(self, error: Any) -> str:
-        """The error, for a log. That all brokers are down says of none why."""
+        """The error, for a log. That all brokers are down says of none why, and of one refused connection librdkafka
+        may tell twice: with the reason's remedy and, when it closes, without.
+        """
         text = without_secrets(error.str(), self._config)
-        if error.code() != error._ALL_BROKERS_DOWN or not self._last:
+        if not self._last or not (error.code() == error._ALL_BROKERS_DOWN or _reason(text) in _reason(self._last)):
             self._last = text
         return text
 
@@ -65,6 +69,11 @@ class ConnectionErrors:
     def last_in_words(self) -> str:
         """For errors, after what was asked; empty where there was none."""
         return f". The client's last word on its connections: {self._last}" if self._last else ""
+
+
+def _reason(text: str) -> str:
+    """Of what librdkafka says of a connection, without whose it is and how long it took."""
+    return _AFTER.sub("", text.partition(": ")[2] or text)
 
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
