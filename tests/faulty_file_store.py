@@ -66,8 +66,8 @@ class FaultyFileStore:
     def list(self, prefix) -> Listing:
         return self._do("list", prefix, lambda: self.inner.list(prefix))
 
-    def names(self, folder) -> Names:
-        return self._do("names", folder, lambda: self.inner.names(folder))
+    def names(self, folder, after="", before="") -> Names:
+        return self._do("names", folder, lambda: self.inner.names(folder, after, before))
 
     def delete(self, names):
         return self._do("delete", ",".join(names), lambda: self.inner.delete(names))

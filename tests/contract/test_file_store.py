@@ -211,6 +211,19 @@ def test_names_are_of_one_folder_and_in_order(store):
             store.names(wrong)
 
 
+def test_names_between_two(store):
+    for name in ("0", "1-a", "1-b", "2-a", "2/x", "9", "_log/1", "_log/2", "_log/3", "x"):
+        store.put(name, b"")
+    assert store.names("", after="1-a") == ["1-b", "2-a", "9", "x"], "what is named is left out"
+    assert store.names("", after="1.") == ["2-a", "9", "x"], "it need not be there"
+    assert store.names("", before=":") == ["0", "1-a", "1-b", "2-a", "9"]
+    assert store.names("", "1-a", "9") == ["1-b", "2-a"]
+    assert store.names("", "9", "1-a") == store.names("", after="x") == store.names("", before="0") == []
+    assert store.names("_log/", after="_log/1") == ["_log/2", "_log/3"]
+    assert store.names("_log/", before="_log/3") == ["_log/1", "_log/2"]
+    assert store.names("no/such/", after="no/such/a") == []
+
+
 def test_deleted_files_are_gone_and_missing_names_are_no_error(store):
     store.put("a", b"1")
     store.put("b", b"2")

@@ -152,6 +152,11 @@ def test_a_listing_of_many_pages_is_whole(world):
     world.proxy.rule = rule
     assert [file.name for file in world.store.list("many/")] == names
     assert world.store.names("many/") == names
+    asked_before = len(pages)
+    assert world.store.names("many/", after=names[-3]) == names[-2:]
+    assert len(pages) == asked_before + 1, "those before are not asked for"
+    assert world.store.names("many/", before=names[2]) == names[:2]
+    assert len(pages) == asked_before + 2, "nor is the page that follows"
     world.store.delete(names)
     assert world.direct.list("") == []
 

@@ -300,6 +300,26 @@ def test_a_start_lists_no_more_of_the_output_than_its_names(tmp_path: Path, monk
     assert [trace.batch_id for trace in sink.traces(SCOPE, []) if trace.batch_id is not None] == [0, 0]
 
 
+def test_a_start_looks_for_what_is_newer_than_the_checkpoint_only(tmp_path: Path) -> None:
+    """Each start listed every file and every manifest of the query's life, twice: minutes, in a bucket."""
+    sink = started(tmp_path)
+    made = [attempt(sink, batch, 0, batch) for batch in range(3)]
+    for one in made:
+        sink.commit(SCOPE, [one])
+
+    def newer(newest: list[Committable]) -> list[int]:
+        return [trace.batch_id for trace in sink.traces(SCOPE, newest) if trace.batch_id is not None]
+
+    assert newer([made[2]]) == []
+    assert newer([made[1]]) == newer([made[0], made[1]]) == newer([]) == [2, 2], "a manifest and a file"
+    for manifest in tmp_path.glob("_holdfast/*/*/batches/*2.json"):
+        manifest.unlink()
+    assert newer([made[1]]) == [2], "a file whose driver died before its manifest"
+    for file in tmp_path.glob("*.parquet"):
+        file.unlink()
+    assert newer([made[1]]) == [] and newer([made[0]]) == [1], "or was moved elsewhere since"
+
+
 def test_a_local_disk_that_is_full_when_the_rows_are_all_written_is_told_as_one(tmp_path: Path) -> None:
     """Most of a Parquet file is written as it is closed."""
     writer = started(tmp_path / "out").open(SinkTask(SCOPE, 0, 0, 0, 1))

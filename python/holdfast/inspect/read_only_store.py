@@ -36,8 +36,8 @@ class ReadOnlyStore:
     def list(self, prefix: str) -> Listing:
         return self._store.list(prefix)
 
-    def names(self, folder: str) -> Names:
-        return self._store.names(folder)
+    def names(self, folder: str, after: str = "", before: str = "") -> Names:
+        return self._store.names(folder, after, before)
 
     def local_path(self, name: str) -> str | None:
         return self._store.local_path(name)

@@ -6,7 +6,7 @@ A name is relative, its parts separated by ``/``. tests/contract/test_file_store
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -77,9 +77,10 @@ class FileStore(Protocol):
         Files that are still being written are not among them.
         """
 
-    def names(self, folder: str) -> Names:
+    def names(self, folder: str, after: str = "", before: str = "") -> Names:
         """Names of the files in ``folder`` itself, which is empty or ends in ``/``, but not of those in folders below:
-        as :meth:`list`, in less time, where no more than the names is asked.
+        as :meth:`list`, in less time, where no more than the names is asked. ``after`` and ``before`` are whole names:
+        what comes at or before the one, or at or after the other, is left out, and a bucket is not asked for it.
         """
 
     def delete(self, names: Sequence[str]) -> None:
@@ -90,6 +91,11 @@ class FileStore(Protocol):
 
     def local_path(self, name: str) -> str | None:
         """Where the file is, or would be, on this machine; None when the store is elsewhere."""
+
+
+def between(names: Iterable[str], after: str, before: str) -> Names:
+    """Those that :meth:`FileStore.names` gives, in order."""
+    return sorted(name for name in names if name > after and (not before or name < before))
 
 
 def is_temporary(name: str) -> bool:

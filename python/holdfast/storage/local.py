@@ -26,6 +26,7 @@ from holdfast.storage.file_store import (
     Listing,
     Names,
     StoredFile,
+    between,
     check_folder,
     check_name,
     exists_already,
@@ -112,11 +113,11 @@ class LocalFileStore:
             found = [file for file in self._walk(prefix) if not is_temporary(file.name)]
         return sorted(found, key=lambda file: file.name)
 
-    def names(self, folder: str) -> Names:
+    def names(self, folder: str, after: str = "", before: str = "") -> Names:
         with self._errors("listing", folder), suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(os.path.join(self.root, check_folder(folder))) as entries:
                 found = [entry.name for entry in entries if not entry.is_dir() and not is_temporary(entry.name)]
-            return [folder + name for name in sorted(found)]
+            return between((folder + name for name in found), after, before)
         return []
 
     def delete(self, names: Sequence[str]) -> None:

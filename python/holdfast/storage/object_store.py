@@ -8,7 +8,7 @@ it is. A crash leaves nothing but parts of a large upload, which nobody lists; a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +28,7 @@ from holdfast.storage.file_store import (
     Listing,
     Names,
     StoredFile,
+    between,
     check_folder,
     check_name,
     exists_already,
@@ -127,13 +128,18 @@ class ObjectFileStore:
             key=lambda file: file.name,
         )
 
-    def names(self, folder: str) -> Names:
-        check_folder(folder)
-        listed = self._patience.call(
-            "listing", folder, lambda: obstore.list_with_delimiter(self._client, folder.rstrip("/") or None)
-        )
-        found = [str(meta["path"]) for meta in listed["objects"]]
-        return sorted(name for name in found if name.rpartition("/")[0] == folder[:-1] and not is_temporary(name))
+    def names(self, folder: str, after: str = "", before: str = "") -> Names:
+        prefix = check_folder(folder).rstrip("/") or None
+
+        def look() -> Names:
+            if (after or before) and self._lists_in_order:
+                pages = obstore.list(self._client, prefix, offset=after or None, chunk_size=_LIST_CHUNK)
+                return _names_until(before, pages)
+            return [str(meta["path"]) for meta in obstore.list_with_delimiter(self._client, prefix)["objects"]]
+
+        found = self._patience.call("listing", folder, look)
+        here = (name for name in found if name.rpartition("/")[0] == folder[:-1] and not is_temporary(name))
+        return between(here, after, before)
 
     def delete(self, names: Sequence[str]) -> None:
         checked = [check_name(name) for name in names]
@@ -148,6 +154,11 @@ class ObjectFileStore:
 
     def local_path(self, name: str) -> str | None:
         return None
+
+    @property
+    def _lists_in_order(self) -> bool:
+        """By names, and from any name on, as all clouds do, but not S3's directory buckets (S3 Express One Zone)."""
+        return not self._bucket.name.endswith("--x-s3")
 
     @cached_property
     def _whole_bucket(self) -> Any:
@@ -269,3 +280,13 @@ def _whole(data: bytes, size_bytes: int) -> bytes:
 
 def _stored(meta: Any) -> StoredFile:
     return StoredFile(str(meta["path"]), int(meta["size"]), int(meta["last_modified"].timestamp() * 1000))
+
+
+def _names_until(before: str, pages: Iterable[Any]) -> Names:
+    """Of pages in order, which come as they are asked for; what lies in folders below is among them."""
+    found: Names = []
+    for page in pages:
+        found += [str(meta["path"]) for meta in page]
+        if before and found and found[-1] >= before:
+            break
+    return found

@@ -26,6 +26,7 @@ from holdfast.storage.file_store import (
     Listing,
     Names,
     StoredFile,
+    between,
     check_folder,
     check_name,
     exists_already,
@@ -138,9 +139,10 @@ class WebHdfsFileStore:
     def list(self, prefix: str) -> Listing:
         return sorted((file for file in self._walk(prefix) if not is_temporary(file.name)), key=lambda file: file.name)
 
-    def names(self, folder: str) -> Names:
+    def names(self, folder: str, after: str = "", before: str = "") -> Names:
         entries = self._entries(check_folder(folder))
-        return sorted(folder + one.suffix for one in entries if one.is_file and not is_temporary(one.suffix))
+        found = (folder + one.suffix for one in entries if one.is_file and not is_temporary(one.suffix))
+        return between(found, after, before)
 
     def delete(self, names: Sequence[str]) -> None:
         checked = [check_name(name) for name in names]

@@ -18,6 +18,8 @@ LOG = "_holdfast"
 README = f"{LOG}/README.txt"
 #: Of Spark's own sink of files, which a folder of ours must not have.
 SPARK_LOG = "_spark_metadata"
+#: What comes after all names of published files, which begin with a digit, and before the folders of a sink.
+PUBLISHED_END = ":"
 _STAGED = re.compile(r"(\d{12,})-\d{5,}-(\d{6,})-\d+-\d+\.(?:staged|parquet)")  # .parquet: earlier versions
 _PUBLISHED = re.compile(r"\d{12,}-\d{5,}-")
 _BATCH = re.compile(r"(\d{12,})\.json")
@@ -53,6 +55,10 @@ class Layout:
     def published(self, batch_id: int, partition: int) -> str:
         """The same for all attempts: of two that are published, one would be a mistake."""
         return f"{batch_id:012d}-{partition:05d}-{self._suffix}"
+
+    def after_published(self, batch_id: int) -> str:
+        """What comes after all names of a batch's files and before those of later batches."""
+        return f"{batch_id:012d}."
 
     def is_published(self, name: str) -> bool:
         """Whether a name below the folder is one of `published`."""

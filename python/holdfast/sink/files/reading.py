@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,11 @@ from holdfast.errors import Corrupt
 from holdfast.sealed import checksum_of, seal, unseal
 from holdfast.sink.files.layout import LOG, is_manifest
 from holdfast.storage import FileStore
+from holdfast.storage.transfer import run_parallel
 
 FORMAT = "holdfast.files"
 VERSION = 1
+_READ_THREADS = 16
 _MICROSECONDS, _NANOSECONDS = pa.time64("us"), pa.time64("ns")
 
 
@@ -56,13 +59,14 @@ class Manifest:
 
 def read_manifests(store: FileStore) -> list[Manifest]:
     """Every batch that is whole, of all queries and sinks that wrote here, in order of query, sink and batch."""
-    found = []
-    for file in store.list(f"{LOG}/"):
-        if is_manifest(file.name):
-            data = store.get(file.name)
-            if data is not None:
-                found.append(Manifest.from_text(data, f"{file.name} in {store.uri}"))
-    return found
+    names = [file.name for file in store.list(f"{LOG}/") if is_manifest(file.name)]
+
+    def read(name: str) -> Manifest | None:
+        data = store.get(name)
+        return None if data is None else Manifest.from_text(data, f"{name} in {store.uri}")
+
+    threads = 1 if store.local_path(LOG) else _READ_THREADS  # one a batch: a bucket takes some 30 ms for each
+    return [found for found in run_parallel([partial(read, name) for name in names], threads) if found is not None]
 
 
 def read_files(store: FileStore, files: Iterable[CommittedFile]) -> pa.Table | None:

@@ -22,6 +22,7 @@ from holdfast.fault_points import reach
 from holdfast.sealed import CHECKSUM_DIGITS
 from holdfast.sink.files.fences import check_is_owner, fence_traces, leave_fence, take_over, withdraw
 from holdfast.sink.files.layout import (
+    PUBLISHED_END,
     README,
     SPARK_LOG,
     Layout,
@@ -121,13 +122,17 @@ class FileSink:
         return self if self.storage is not None else replace(self, storage=storage)
 
     def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
-        """The fences of drivers, and the newest batch of which something is visible."""
+        """The fences of drivers, and the newest batch of which something is visible, where it is newer than the
+        checkpoint's: what a query has written in its life is not listed at each of its starts.
+        """
         store, layout = self._store(), _layout(scope)
         found = fence_traces(store, layout)
-        manifests = [name for name in store.names(layout.manifests) if is_manifest(name)]
+        known = max((int(one.body["batch_id"]) for one in newest), default=None)
+        manifest, file = ("", "") if known is None else (layout.manifest(known), layout.after_published(known))
+        manifests = [name for name in store.names(layout.manifests, after=manifest) if is_manifest(name)]
         if manifests:
             found.append(Trace(batch_id=batch_of_manifest(max(manifests)), said=f"{max(manifests)} in {store.uri}"))
-        published = [name for name in store.names("") if layout.is_published(name)]
+        published = [name for name in store.names("", file, PUBLISHED_END) if layout.is_published(name)]
         if published:
             found.append(Trace(batch_id=batch_of_published(max(published)), said=f"{max(published)} in {store.uri}"))
         return found
