@@ -67,6 +67,15 @@ def test_of_a_transaction(servers: str, monkeypatch: pytest.MonkeyPatch) -> None
     producer.drop()
 
 
+def test_of_records_without_a_transaction(servers: str) -> None:
+    options = KafkaSink(servers, "t", mode="none").options
+    producer = SendingProducer({**options.producer(), "message.timeout.ms": "1000"}, "Producer", SystemClock())
+    producer.send_one("t", 0, b"k", b"v")
+    with pytest.raises(Unavailable, match=f"_MSG_TIMED_OUT.*last word.*{servers}.*Connection refused"):
+        producer.flush(60_000)
+    producer.drop()
+
+
 def test_a_word_that_says_less_does_not_displace_one_that_says_more() -> None:
     """Of a certificate that was refused librdkafka told twice, and which of the two came last was chance."""
     ours, other = "ssl://b:1/bootstrap: ", "ssl://c:2/bootstrap: "

@@ -170,9 +170,13 @@ class SendingProducer:
                 self._fail(error.args[0])
             self.raise_failure()
             if not left:
+                self.connection_errors.clear()
                 return
             if self._clock.elapsed_ms() > deadline_ms:
-                raise Unavailable(f"{self._what}: {left} records were not acknowledged in {within_ms / 1000:g} s")
+                raise Unavailable(
+                    f"{self._what}: {left} records were not acknowledged in {within_ms / 1000:g} s"
+                    f"{self.connection_errors.last_in_words}"
+                )
 
     def wait_for_identity(self, within_ms: float) -> tuple[int, int]:
         """Producer id and epoch, which librdkafka tells in its statistics only."""
@@ -235,7 +239,9 @@ class SendingProducer:
             topics = ", ".join(map(repr, sorted(self._failed_topics)[:8])) or "the topics it writes to"
             raise Unavailable(f"{self._what}: {text}. Grant the user of this query WRITE on {topics}")
         hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
-        raise Unavailable(f"{self._what}{where}: {text} ({error.name()}).{hint}")
+        is_unreachable = code in (codes._MSG_TIMED_OUT, codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN)
+        why = self.connection_errors.last_in_words if is_unreachable else ""
+        raise Unavailable(f"{self._what}{where}: {text} ({error.name()}){why}.{hint}")
 
     def _cause_of(self, error: Any) -> Any:
         """What made librdkafka give up, or refuse what comes after a record that failed: it says so in callbacks of
