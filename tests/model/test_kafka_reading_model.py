@@ -224,6 +224,29 @@ def test_a_range_that_was_given_whole_is_not_lost_when_retention_comes_right_beh
     assert [at for at, _ in read(options(), part_of(25, 30), pool)] == [*range(25, 30)]
 
 
+@pytest.mark.parametrize("compacted", [[], [2, 3]], ids=["dense", "compacted"])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_damage_behind_a_range_is_for_whoever_reads_there(compacted: list[int], fail: str) -> None:
+    """A client's calls count messages: of a compacted stretch one goes past the range's end, and its error stopped a
+    range that was whole.
+    """
+
+    class Damaged(LogConsumer):
+        def _fetch(self) -> None:
+            super()._fetch()
+            if not any(message.error() for message in self._queue):
+                self._queue.append(Message(5, error=KafkaError(KafkaError._BAD_MSG, "failed its CRC32C check")))
+
+    log = PartitionLog()
+    log.plain(5)
+    log.compact(compacted)
+    pool = ConsumerPool(connect=lambda _: Damaged(log))
+    whole = [at for at in range(5) if at not in compacted]
+    assert [at for at, _ in read(options(failOnDataLoss=fail), part_of(0, 5), pool)] == whole
+    with pytest.raises(Corrupt, match=r"from offset 5 on is damaged: .* from offset 1 on, goes with it"):
+        read(options(failOnDataLoss=fail), part_of(1, 6), pool)
+
+
 def test_a_record_where_the_log_was_said_to_end_is_an_error_and_the_task_reads_anew() -> None:
     """A truncated log that was written again under a consumer: what was proven holds no more."""
     log = PartitionLog()

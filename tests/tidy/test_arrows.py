@@ -36,6 +36,7 @@ KAFKA_PYTHON = {
         "kafka.protocol.admin.transactions.ListTransactionsRequest",
         "kafka.protocol.consumer.FetchRequest",
         "kafka.protocol.consumer.ListOffsetsRequest",
+        "kafka.errors.CorruptRecordError",
         "kafka.record.memory_records.MemoryRecords",
     },
     "kafka/wire.py": {

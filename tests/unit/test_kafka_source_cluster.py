@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from holdfast.errors import Unavailable
+from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.source.kafka import cluster as cluster_module
 from holdfast.source.kafka.bounds import EARLIEST, LATEST, Bound
 from holdfast.source.kafka.cluster import Cluster, Topics
@@ -250,3 +250,18 @@ def test_what_is_refused_is_asked_for_a_few_times_only(monkeypatch: pytest.Monke
     with pytest.raises(Unavailable, match="TOPIC_AUTHORIZATION_FAILED"):
         Cluster(SourceOptions.parse(given, streaming=True), hanging).latest([A])
     assert len(asked) == 3
+
+
+def test_a_restore_may_name_what_a_pattern_leaves_out(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """What Spark's own source and earlier releases read of a pattern: the start was refused, with the advice to do what
+    had just been done.
+    """
+    given = {"kafka.bootstrap.servers": "nowhere:1", "subscribePattern": ".*"}
+    by_pattern = Cluster(SourceOptions.parse(given, streaming=True))
+    answer(monkeypatch, by_pattern, {})
+    restored = Bound(offsets={A: 3, B: 4, ("holdfast-witness", 0): 7})
+    assert by_pattern.resolve(restored, [A, B]) == {A: 3, B: 4}
+    with pytest.raises(InvalidRequest, match="Expected t-0, found holdfast-witness-0, t-0, t-1"):
+        by_pattern.resolve(restored, [A])
+    with pytest.raises(InvalidRequest, match="Expected t-0, t-1, found holdfast-witness-0, t-0, t-1"):
+        cluster.resolve(restored, [A, B])

@@ -230,6 +230,21 @@ def test_a_topic_that_comes_back_as_another_one_is_read_from_its_start() -> None
     assert stream.batch() == [(0, 0, 3)]
 
 
+def test_a_broker_that_knows_no_topic_ids_makes_none_forgotten() -> None:
+    """While brokers are upgraded from below 2.8: what was recorded gave way to none, so a topic that was made anew
+    meanwhile was gone on with where the old one had been. And each such answer was a batch without rows.
+    """
+    brokers = Brokers()
+    stream = Stream(brokers, failOnDataLoss="false")
+    assert stream.batch() == [(0, 0, 10), (1, 0, 10)]
+    known, brokers.topic_id = stream.offset, "AAAAAAAAAAAAAAAAAAAAAA"
+    assert stream.batch() == [] and stream.offset == known
+    brokers.stable = {A: 30, B: 30}
+    assert stream.batch() == [(0, 10, 30), (1, 10, 30)]
+    brokers.topic_id, brokers.stable = "another", {A: 50}
+    assert stream.batch() == [(0, 0, 50)]
+
+
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_last_stable_offset_before_what_was_read_is_no_truncation_while_the_log_is_there(fail: str) -> None:
     """Read uncommitted before, read committed now: what is open was read already. It waits."""

@@ -83,6 +83,7 @@ def test_a_word_that_says_less_does_not_displace_one_that_says_more() -> None:
     full = f"{ours}SSL handshake failed: {told}: look at ssl.ca.location (after 5ms in state SSL_HANDSHAKE)"
     refused = f"{other}Connect to 10.0.0.1 failed: Connection refused (after 0ms in state CONNECT)"
     errors = ConnectionErrors({})
+    assert errors.last_in_words() == ""
     for text, then in (
         (f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)", f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)"),
         (full, full),
@@ -91,8 +92,21 @@ def test_a_word_that_says_less_does_not_displace_one_that_says_more() -> None:
         (full, full),
     ):
         assert errors.add(Said(text)) == text
-        assert errors.last_in_words.endswith(f": {then}")
+        assert errors.last_in_words().endswith(f": {then}")
     errors.add(Said("2/2 brokers are down", KafkaError._ALL_BROKERS_DOWN))
-    assert errors.last_in_words.endswith(f": {full}")
-    errors.clear()
-    assert errors.last_in_words == ""
+    assert errors.last_in_words().endswith(f": {full}")
+    assert errors.last_in_words(errors.count - 1).endswith(": 2/2 brokers are down"), "all that was said since"
+    assert errors.last_in_words(errors.count) == ""
+
+
+def test_an_answer_to_one_takes_no_reason_from_another() -> None:
+    """Queries with one configuration share a client. Whoever was answered wiped what the others were to be told."""
+    errors = ConnectionErrors({})
+    errors.add(Said("before"))
+    since = errors.count
+    errors.add(Said("refused: broker 1"))
+    assert errors.last_in_words(errors.count) == "", "asked later, and answered"
+    assert errors.last_in_words(since).endswith(": refused: broker 1")
+    for _ in range(1000):
+        errors.add(Said("refused: broker 2"))
+    assert errors.last_in_words(since).endswith(": refused: broker 2")

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.util import calc_crc32c
 from tests.offline_wire import OfflineWire
 
-from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.partition_log import Ending, PartitionLog, _Endings
 
 _CONTROL = 0x20
@@ -31,6 +32,7 @@ def marker(offset: int, producer_id: int, commit: bool) -> bytes:
     made = bytearray(builder.build())
     attributes = struct.unpack_from(">h", made, 21)[0] | _CONTROL
     struct.pack_into(">h", made, 21, attributes)
+    struct.pack_into(">I", made, 17, calc_crc32c(memoryview(made)[21:]))
     return at(offset, bytes(made))
 
 
@@ -135,3 +137,50 @@ def test_what_the_cleaner_has_taken_is_not_waited_for(monkeypatch: pytest.Monkey
 def test_a_leader_that_never_gives_out_what_was_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="up to 1, and the one before it did up to 4"):
         read(Answering((data(0, 7, "k0"), 4), (b"", 1)), monkeypatch)
+
+
+def test_no_bit_that_a_disk_turns_makes_another_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers send what lies on their disks, and no checksum was looked at: a commit's marker was an abort's, and what
+    readers had seen was written once more.
+    """
+    whole = data(0, 7, "k0", "k1") + marker(2, 7, commit=True) + data(3, 8, "k2") + marker(4, 8, commit=False)
+    as_written = read(Answering((whole, 5)), monkeypatch)
+    assert as_written == [("k0", Ending.COMMITTED), ("k1", Ending.COMMITTED), ("k2", Ending.ABORTED)]
+    epoch_of_leader = {at + byte for at in starts_of(whole) for byte in range(12, 16)}  # in no checksum, and not read
+    told = 0
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            found = read(OnDisk(whole, bytes(damaged), 5), monkeypatch)
+        except Corrupt as error:
+            told += 1
+            assert "witnesses-0: a batch at offset " in str(error) and "kafka-leader-election.sh" in str(error)
+        else:
+            assert found == as_written and bit // 8 in epoch_of_leader, bit
+    assert told == 8 * (len(whole) - len(epoch_of_leader))
+
+
+class OnDisk(Answering):
+    """Gives out a log's bytes from the batch on that has the offset which is asked for, whatever its disk has made of
+    them.
+    """
+
+    def __init__(self, whole: bytes, on_disk: bytes, end: int) -> None:
+        super().__init__((b"", end))
+        self._starts = {int(struct.unpack_from(">q", whole, at)[0]): at for at in starts_of(whole)}
+        self._on_disk, self._end = on_disk, end
+
+    async def send(self, request: Any, node: int) -> Any:
+        [topic] = request.topics
+        start = max(offset for offset in self._starts if offset <= topic.partitions[0].fetch_offset)
+        self.answers = [(self._on_disk[self._starts[start] :], self._end)]
+        return await super().send(request, node)
+
+
+def starts_of(log: bytes) -> list[int]:
+    """Where each batch begins in the bytes of a log."""
+    found = [0]
+    while found[-1] < len(log):
+        found.append(found[-1] + 12 + int(struct.unpack_from(">i", log, found[-1] + 8)[0]))
+    return found[:-1]

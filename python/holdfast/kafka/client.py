@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -40,35 +41,38 @@ _PASSING = (
     "_RESOLVE",
 )
 _AFTER = re.compile(r" \(after \d+ms in state \w+\)$")
+_KEPT = 32
 _lock = threading.Lock()
 
 
 class ConnectionErrors:
     """What a client tells of its connections, by ``error_cb``: why a question is not answered. The question itself ends
-    with a time limit, whatever the reason. Called by the thread that polls.
+    with a time limit, whatever the reason. Called by the thread that polls; several may ask one client, so each goes
+    by what was said since it asked.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
-        self._last = ""
+        self._said: deque[tuple[int, str, bool]] = deque(maxlen=_KEPT)  # number, text, that all brokers are down
+        self.count = 0
 
     def add(self, error: Any) -> str:
-        """The error, for a log. That all brokers are down says of none why, and of one refused connection librdkafka
-        may tell twice: with the reason's remedy and, when it closes, without.
-        """
+        """The error, for a log."""
         text = without_secrets(error.str(), self._config)
-        if not self._last or not (error.code() == error._ALL_BROKERS_DOWN or _reason(text) in _reason(self._last)):
-            self._last = text
+        self.count += 1
+        self._said.append((self.count, text, error.code() == error._ALL_BROKERS_DOWN))
         return text
 
-    def clear(self) -> None:
-        """Somebody has answered."""
-        self._last = ""
-
-    @property
-    def last_in_words(self) -> str:
-        """For errors, after what was asked; empty where there was none."""
-        return f". The client's last word on its connections: {self._last}" if self._last else ""
+    def last_in_words(self, since: int = 0) -> str:
+        """For errors, after what was asked: the last that came after so many; empty where there was none. That all
+        brokers are down says of none why, and of one refused connection librdkafka may tell twice: with the reason's
+        remedy and, when it closes, without.
+        """
+        last = ""
+        for number, text, all_down in self._said.copy():
+            if number > since and not (last and (all_down or _reason(text) in _reason(last))):
+                last = text
+        return f". The client's last word on its connections: {last}" if last else ""
 
 
 def _reason(text: str) -> str:
@@ -149,22 +153,24 @@ def admin_client(config: Mapping[str, str]) -> Any:
         return _admin_clients[key][0]
 
 
-def listen(config: Mapping[str, str], *, answered: bool) -> str:
+def heard(config: Mapping[str, str]) -> int:
     """Let this process's admin client say what it has to say, to the log: until it is listened to it keeps it all, in
-    memory. After each question.
-
-    Returns
-    -------
-    str
-        Why a question was not answered, to be put after it; empty where the client does not say, or it was.
+    memory. Before and after each question. How much it has said of its connections so far.
     """
     client, errors = _admin_clients.get(_key(config), (None, None))
     if client is None or errors is None:
-        return ""
+        return 0
     client.poll(0)
-    if answered:
-        errors.clear()
-    return errors.last_in_words
+    return errors.count
+
+
+def why_silent(config: Mapping[str, str], since: int) -> str:
+    """Why a question was not answered, to be put after it; empty where the client does not say. ``since``: what was
+    heard before it.
+    """
+    heard(config)
+    _, errors = _admin_clients.get(_key(config), (None, None))
+    return errors.last_in_words(since) if errors is not None else ""
 
 
 def _key(config: Mapping[str, str]) -> _Key:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import InvalidRequest, Unavailable
+from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.presence import GONE_AFTER_MS
-from holdfast.kafka.requests import earliest_offset, fetch, metadata, record_batches
+from holdfast.kafka.requests import DamagedBatchError, earliest_offset, fetch, metadata, record_batches
 from holdfast.kafka.wire import Retry, Wire, refuse
 
 _FETCH_BYTES = 4 << 20
@@ -144,6 +144,8 @@ class PartitionLog:
         ------
         Unavailable
             The partition's leader does not answer, or this user must not read it.
+        Corrupt
+            What it has is damaged: an ending that nobody wrote would make rows be written twice, or not at all.
         """
         found = _Endings(wanted)
         place, first, end = start, 0, -1
@@ -157,10 +159,25 @@ class PartitionLog:
                 continue
             first = max(0, answer.log_start_offset)
             end = int(answer.high_watermark) if end < 0 else end
-            reached = found.take(bytes(answer.records or b""), start)
+            reached = self._taken(found, answer, place, start)
             # Nothing more below the end: the cleaner has taken it.
             place = max(place, reached) if reached > place else end
         return None if end < start else LogPart(first, end, tuple(found.records))
+
+    def _taken(self, found: _Endings, answer: Any, place: int, start: int) -> int:
+        try:
+            reached = found.take(bytes(answer.records or b""), start)
+            if reached > answer.high_watermark:
+                raise DamagedBatchError(f"it says that it ends at {reached}, and the log at {answer.high_watermark}")
+        except DamagedBatchError as error:
+            raise Corrupt(
+                f"{self._topic}-{self._partition}: a batch at offset {max(place, found.reached)} or later is damaged:"
+                f" {error}. Where another replica has it whole, let that one lead the partition"
+                " (kafka-leader-election.sh) and start the query again. Where none has, delete what is before the next"
+                " whole batch (kafka-delete-records.sh): of transactions whose witnesses were there their coordinators"
+                " are then asked alone"
+            ) from error
+        return reached
 
     def _fetched(self, offset: int, end: int) -> Any:
         what = f"read {self._topic}-{self._partition}"
@@ -219,16 +236,17 @@ class _Endings:
         self._wanted = wanted
         self._open: dict[int, list[LogRecord]] = {}  # by producer id: a producer has one transaction at a time
         self.records: list[LogRecord] = []
+        self.reached = -1
 
     def take(self, data: bytes, start: int) -> int:
-        """The offset behind the last whole batch; -1 when there is none."""
+        """The offset behind the last whole batch; -1 when there is none. DamagedBatchError as `record_batches`."""
         reached = -1
         for batch in record_batches(data):
-            reached = batch.next_offset
             if batch.is_control_batch:
                 self._end(batch)
             else:
                 self._add(batch, start)
+            self.reached = reached = batch.next_offset
         return reached
 
     def _end(self, batch: Any) -> None:

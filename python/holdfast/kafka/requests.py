@@ -8,7 +8,8 @@ kafka-python is pinned below its next minor release, and `tests/tidy` names all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 END_TXN_VERSION = 3  # later ones bump the epoch with each transaction
@@ -19,6 +20,7 @@ _FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothin
 _LIST_OFFSETS_VERSION_MAX = 5
 _API_VERSIONS_VERSION_MIN = 3  # earlier ones have no features
 _EARLIEST = -2
+_RECORDS_VERSION = 2  # a batch's "magic" since Kafka 0.11, which came with transactions
 _TRANSACTION = 1  # FindCoordinator's type of key
 
 
@@ -147,9 +149,34 @@ def earliest_offset(place: tuple[str, int]) -> Any:
     )
 
 
-def record_batches(data: bytes) -> Iterable[Any]:
-    """The whole batches of records in what a fetch has brought."""
+class DamagedBatchError(Exception):
+    """What a broker has of a batch is not what was written: brokers send it as it lies on their disks."""
+
+
+def record_batches(data: bytes) -> Iterator[Any]:
+    """The whole batches of records in what a fetch has brought, in order, each compared with its checksum.
+
+    Raises
+    ------
+    DamagedBatchError
+        One is not what was written, or there is none, where a fetch brings one at least, as large as it may be
+        (KIP-74). A batch's place and length are not in its checksum: they are compared with its neighbours'.
+    """
+    from kafka.errors import CorruptRecordError
     from kafka.record.memory_records import MemoryRecords
 
-    batches: Iterable[Any] = MemoryRecords(data)
-    return batches
+    records, reached = MemoryRecords(data), -1
+    while records.has_next():
+        try:
+            batch = records.next_batch()
+            is_whole = batch.magic == _RECORDS_VERSION and batch.validate_crc()
+        except (CorruptRecordError, struct.error) as error:
+            raise DamagedBatchError(str(error)) from error
+        if not is_whole:
+            raise DamagedBatchError("its checksum is not that of its bytes")
+        if batch.base_offset < reached:
+            raise DamagedBatchError(f"it says that it begins at {batch.base_offset}, behind one that ends at {reached}")
+        reached = batch.next_offset
+        yield batch
+    if data and reached < 0:
+        raise DamagedBatchError(f"of {len(data)} bytes none is a whole batch")

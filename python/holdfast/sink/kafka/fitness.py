@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import CommitLimits
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, listen, logger, question_ms
+from holdfast.kafka.client import admin_client, confluent_kafka, heard, learn_brokers, logger, question_ms, why_silent
 from holdfast.kafka.client_config import without_secrets
 from holdfast.sink.kafka.options import EXACTLY_ONCE, SinkOptions
 from holdfast.sink.kafka.witness_topic import NOT_ALLOWED, WitnessTopic
@@ -119,17 +119,16 @@ class Fitness:
 
     def ask(self, what: str, question: Callable[[float], Any], answers: tuple[int, ...] = ()) -> Any:
         """Ask until there is an answer; errors of the codes ``answers`` are answers and are raised as they are."""
-        deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
+        deadline_ms, since = self._clock.elapsed_ms() + self._answer_within_ms, heard(self._options.client)
         while True:
             left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
                 answer = question(max(1000.0, min(left_ms, question_ms(self._options.client))) / 1000)
-                listen(self._options.client, answered=True)
+                heard(self._options.client)
                 return answer
             except self._kafka.KafkaException as error:
-                is_answer = error.args[0].code() in answers
-                why = listen(self._options.client, answered=is_answer)
-                if is_answer:
+                why = why_silent(self._options.client, since)
+                if error.args[0].code() in answers:
                     raise
                 if self._clock.elapsed_ms() >= deadline_ms:
                     text = without_secrets(str(error), self._options.client)

@@ -49,6 +49,7 @@ class SendingProducer:
         self._failed_topics: set[str] = set()  # of all records that failed, for whichever reason
         self._fatal: Any = None
         self.connection_errors = ConnectionErrors(self._config)
+        self._heard = 0  # of these, before all was acknowledged
         self.producer_id = -1
         self.producer_epoch = -1
         self._state = ""
@@ -170,12 +171,12 @@ class SendingProducer:
                 self._fail(error.args[0])
             self.raise_failure()
             if not left:
-                self.connection_errors.clear()
+                self._heard = self.connection_errors.count
                 return
             if self._clock.elapsed_ms() > deadline_ms:
                 raise Unavailable(
                     f"{self._what}: {left} records were not acknowledged in {within_ms / 1000:g} s"
-                    f"{self.connection_errors.last_in_words}"
+                    f"{self.connection_errors.last_in_words(self._heard)}"
                 )
 
     def wait_for_identity(self, within_ms: float) -> tuple[int, int]:
@@ -240,7 +241,7 @@ class SendingProducer:
             raise Unavailable(f"{self._what}: {text}. Grant the user of this query WRITE on {topics}")
         hint = " Create the topic, or grant the user of this query DESCRIBE on it." if "topic" in text.lower() else ""
         is_unreachable = code in (codes._MSG_TIMED_OUT, codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN)
-        why = self.connection_errors.last_in_words if is_unreachable else ""
+        why = self.connection_errors.last_in_words(self._heard) if is_unreachable else ""
         raise Unavailable(f"{self._what}{where}: {text} ({error.name()}){why}.{hint}")
 
     def _cause_of(self, error: Any) -> Any:

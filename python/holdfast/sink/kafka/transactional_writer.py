@@ -209,7 +209,7 @@ class Initialisation:
         except kafka.KafkaException as error:
             with suppress(kafka.KafkaException):
                 client.poll(0)  # why; nobody else polls before this has ended
-            self._failure = self._explained(error.args[0], errors.last_in_words)
+            self._failure = self._explained(error.args[0], errors.last_in_words())
 
     def _explained(self, error: Any, why: str) -> HoldfastError:
         code = error.code()

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.kafka.client import admin_client, confluent_kafka, learn_brokers, listen, passes, question_ms
+from holdfast.kafka.client import admin_client, confluent_kafka, heard, learn_brokers, passes, question_ms, why_silent
 from holdfast.kafka.client_config import without_secrets
 from holdfast.source.kafka.bounds import EARLIEST_OFFSET, Bound
 from holdfast.source.kafka.group_offsets import GroupOffsets
@@ -120,7 +120,9 @@ class Cluster:
         Unavailable
             The leader of one of them does not know it: it was deleted just now, or was only just made.
         """
-        if bound.named is not None and set(bound.named) != set(partitions):
+        # Of an earlier release, or of Spark's own source, a restore may name what a pattern leaves out.
+        left_out = self._options.subscription.leaves_out
+        if bound.named is not None and {key for key in bound.named if not left_out(key[0])} != set(partitions):
             raise InvalidRequest(
                 f"Offsets by partition must name exactly the partitions that {self._options.subscription} reads."
                 f" Expected {listed(partitions)}, found {listed(bound.named)}. Where these are of a restore, and"
@@ -224,15 +226,15 @@ class Cluster:
 
     def _ask(self, what: str, question: Callable[[float], Any]) -> Any:
         deadline_ms = self._clock.elapsed_ms() + self._answer_within_ms
-        quick_failures = 0
+        quick_failures, since = 0, heard(self._options.client)
         while True:
             left_ms = deadline_ms - self._clock.elapsed_ms()
             try:
                 answer = question(max(1000.0, min(left_ms, self._question_ms)) / 1000)
-                listen(self._options.client, answered=True)
+                heard(self._options.client)
                 return answer
             except self._kafka.KafkaException as error:
-                why = listen(self._options.client, answered=False)
+                why = why_silent(self._options.client, since)
                 # What goes by itself is waited for; the rest is asked again a few times.
                 is_passing = passes(error.args[0])
                 quick_failures += not is_passing

@@ -7,7 +7,7 @@ for some seconds. What still looks lost after that is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import TypeAlias
 
 from holdfast.clock import Clock
@@ -100,7 +100,14 @@ def refreshed(fixed: Available, now: Available, doubtful: Set[Partition], since:
     stay = {key for key in topics.partitions if key[0] not in others and (key in ends or key not in doubtful)}
     kept = {key: end for key, end in ends.items() if key[0] not in others}
     later = {key: end for key, end in ends_now.items() if key in wanted}
-    return Topics(sorted(stay | wanted), {**topics.topic_ids, **asked}), {**kept, **later}
+    return Topics(sorted(stay | wanted), with_ids(topics.topic_ids, asked)), {**kept, **later}
+
+
+def with_ids(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Ids by name, where ``now`` is the newer answer. A broker that knows none takes nothing from what is known: of a
+    topic that is deleted and made again while it answers, the id before is all that tells.
+    """
+    return {**before, **{topic: known for topic, known in now.items() if known != _NO_TOPIC_ID or topic not in before}}
 
 
 def differ(before: str | None, now: str) -> bool:

@@ -16,7 +16,17 @@ from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.cluster import Cluster, Topics, listed
-from holdfast.source.kafka.doubt import Available, Doubt, differ, gone, recreated, refreshed, silent, starting_topics
+from holdfast.source.kafka.doubt import (
+    Available,
+    Doubt,
+    differ,
+    gone,
+    recreated,
+    refreshed,
+    silent,
+    starting_topics,
+    with_ids,
+)
 from holdfast.source.kafka.offsets import Range, SourceOffset, ranges_between
 from holdfast.source.kafka.options import SourceOptions
 from holdfast.source.kafka.stalls import StallWatch
@@ -114,8 +124,8 @@ class StreamPlanner:
             ends = dict(begin)
         if limit and self._options.max_offsets_per_trigger is not None:
             ends = limited(begin, ends, self._options.max_offsets_per_trigger)
-        topic_ids = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
-        topic_ids.update(topics.topic_ids)
+        known = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
+        topic_ids = with_ids(known, topics.topic_ids)
         # What is gone is left out with nobody's objection, or `_begin` had raised: that is kept for later starts.
         if ends == since.positions and topic_ids == since.topic_ids and self._gone == since.gone:
             end = since

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
@@ -253,18 +253,25 @@ class _RangeReader:
             raise Unavailable(f"Kafka refused to hand over {self.wanted}: {self._shown(error)}")
         elif code in (self._errors._BAD_MSG, self._errors._BAD_COMPRESSION):
             self._damaged(error)
+            return True
         else:
             self._last_error = self._shown(error)
         return False
 
-    def _damaged(self, error: Any) -> NoReturn:
+    def _damaged(self, error: Any) -> None:
         """Not by which offset: that of a damaged batch may be damaged, too."""
+        if self._consumer.cursor.next_offset >= self.wanted.end:
+            # It is behind this range, all of which was given: for whoever reads the next one.
+            self._consumer.place = None
+            return
         raise Corrupt(
             f"{self.wanted}: what Kafka at {self._options.client['bootstrap.servers']} has from offset"
             f" {self._consumer.cursor.next_offset} on is damaged: {self._shown(error)}. Nothing of it is handed out,"
             " whatever failOnDataLoss says. Where another replica has it whole, let that one lead the partition"
             " (kafka-leader-election.sh) and start the query again. Where none has, delete what is before the next"
-            " whole batch (kafka-delete-records.sh), and go on with failOnDataLoss=false"
+            " whole batch (kafka-delete-records.sh), and go on with failOnDataLoss=false; what is whole before the"
+            f" damage, from offset {self.wanted.start} on, goes with it, unless a batch read up to it (endingOffsets)"
+            " has kept it"
         )
 
     def _out_of_range(self, said: str) -> None:
