@@ -46,6 +46,7 @@ def test_batches_after_it_go_on_from_what_the_visible_output_was_made_from(
 
     run(USERS, USERS)
     assert write_last(sink) > 1
+    check_readers(stream, sink, tmp_path)
     run(USERS[:1])
     run(USERS[:1])
     dies_in.add(4)
@@ -56,3 +57,13 @@ def test_batches_after_it_go_on_from_what_the_visible_output_was_made_from(
     written = hf.FileSink.read(sink.path)
     assert written.num_rows == 4 * len(USERS) + 2
     check_chains(written)
+
+
+def check_readers(stream: FileStream, sink: FailsOnceSparkHasItsState, folder: Path) -> None:
+    """They have the number that each user's last visible row has."""
+    expected = {row["user"]: row["number"] for row in hf.FileSink.read(sink.path).to_pylist()}
+    saved = hf.Savepoint.create(checkpoint=stream.checkpoint, to=folder / "savepoint")
+    with hf.Checkpoint(stream.checkpoint) as opened:
+        for reader in (opened, saved):
+            rows = reader.read("numbers", "last").read_all()
+            assert dict(zip(rows["user"].to_pylist(), rows["value"].to_pylist())) == expected

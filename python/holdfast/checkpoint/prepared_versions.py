@@ -12,10 +12,11 @@ from dataclasses import replace
 from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, StoredHandle
-from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix
+from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix, slot_prefix
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Incompatible, Undecided
 from holdfast.sealed import checksum_of
+from holdfast.storage import FileStore
 
 
 class PreparedVersions:
@@ -60,26 +61,12 @@ class PreparedVersions:
         Incompatible
             It was prepared on another version than ``handle``'s.
         """
-        stored = self._stored(handle.sequence, version_id)
-        if stored is None:
+        found = version_beside(self._context.file_store, self._context.prefix, handle, version_id)
+        if found is None:
             return None
-        data, where, ref, found = stored
-        if (found.parent_id, found.batch_id) != (handle.parent_id or "", handle.batch_id):
-            raise Incompatible(
-                f"{handle.where}: Spark's state has this version of batch {handle.batch_id}, and the output that is "
-                f"visible was made with {where}, on version {found.parent_id or 'none'}. The state in Spark's "
-                "checkpoint is not the one that the output was made from: restore both from one backup"
-            )
+        version, ref, data = found
         self._deltas.keep_copy(ref, data)
-        before = handle.newest.size_bytes if handle.newest is not None else 0
-        return replace(
-            handle,
-            version_id=version_id,
-            newest=ref,
-            delta_bytes=handle.delta_bytes - before + ref.size_bytes,
-            listed=None if handle.listed is None else (*handle.listed[:-1], ref),
-            expiry=found.expiry,
-        )
+        return version
 
     def made_on(self, handle: StoredHandle, batch_id: int, version_id: str | None, run_id: str) -> str | None:
         """The version that the attempts at a batch went on from whose output is visible: ``handle``'s, or one that
@@ -171,14 +158,7 @@ class PreparedVersions:
     def _stored(self, sequence: int, version_id: str) -> tuple[bytes, str, DeltaRef, DeltaIdentity] | None:
         """A delta that is stored under a version's name, where it is, and what it says of itself; None: nothing is."""
         context = self._context
-        name = context.stored(delta_name(sequence, version_id))
-        data = context.file_store.get(name)
-        if data is None:
-            return None
-        where = f"delta {name} in {context.file_store.uri}"
-        ref = DeltaRef(sequence, version_id, len(data), checksum_of(data))
-        decode_delta(data, ref, context.operator, context.slot, where)
-        return data, where, ref, identity_of(data, where)
+        return _stored(context.file_store, context.prefix, (context.operator, context.slot), sequence, version_id)
 
     def _name(self, parent: Handle | None, version_id: str) -> str:
         return self._context.stored(delta_name(_sequence(parent), version_id))
@@ -186,3 +166,42 @@ class PreparedVersions:
 
 def _sequence(parent: Handle | None) -> int:
     return (parent.sequence if parent else 0) + 1
+
+
+def version_beside(
+    store: FileStore, prefix: str, handle: StoredHandle, version_id: str
+) -> tuple[StoredHandle, DeltaRef, bytes] | None:
+    """As :meth:`PreparedVersions.beside`, for who has no slot; with its newest delta. ``prefix``: the operator's."""
+    stored = _stored(store, prefix, (handle.operator, handle.slot), handle.sequence, version_id)
+    if stored is None:
+        return None
+    data, where, ref, found = stored
+    if (found.parent_id, found.batch_id) != (handle.parent_id or "", handle.batch_id):
+        raise Incompatible(
+            f"{handle.where}: Spark's state has this version of batch {handle.batch_id}, and the output that is "
+            f"visible was made with {where}, on version {found.parent_id or 'none'}. The state in Spark's "
+            "checkpoint is not the one that the output was made from: restore both from one backup"
+        )
+    before = handle.newest.size_bytes if handle.newest is not None else 0
+    version = replace(
+        handle,
+        version_id=version_id,
+        newest=ref,
+        delta_bytes=handle.delta_bytes - before + ref.size_bytes,
+        listed=None if handle.listed is None else (*handle.listed[:-1], ref),
+        expiry=found.expiry,
+    )
+    return version, ref, data
+
+
+def _stored(
+    store: FileStore, prefix: str, slot: tuple[str, int], sequence: int, version_id: str
+) -> tuple[bytes, str, DeltaRef, DeltaIdentity] | None:
+    name = f"{slot_prefix(prefix, slot[1])}/{delta_name(sequence, version_id)}"
+    data = store.get(name)
+    if data is None:
+        return None
+    where = f"delta {name} in {store.uri}"
+    ref = DeltaRef(sequence, version_id, len(data), checksum_of(data))
+    decode_delta(data, ref, *slot, where)
+    return data, where, ref, identity_of(data, where)

@@ -89,7 +89,7 @@ class Checkpoint:
     ) -> None:
         store = ReadOnlyStore(open_checkpoint(os.fspath(checkpoint), storage))
         self._spark_reader = SparkItself(os.fspath(checkpoint), spark)
-        self._committed = Committed(store, self._spark_reader.texts, self._begun)
+        self._committed = Committed(store, self._spark_reader.texts, self._begun, lambda: self._state)
         self._found_state = find_state_folder(store, self.query_id, state, storage)  # changed by gc and repair alone
         self._state = ReadOnlyStore(self._found_state)
         self._own = OwnFolder(temporary)
@@ -132,7 +132,7 @@ class Checkpoint:
         return tuple(self._version(batch_id) for batch_id in self._committed.batches())
 
     def at(self, batch_id: int | None = None) -> CommittedState:
-        """What Spark has committed as the state after a batch. Raises as :meth:`read`."""
+        """What is committed as the state after a batch. Raises as :meth:`read`."""
         return self._committed.at(batch_id)
 
     def settle(self) -> None:

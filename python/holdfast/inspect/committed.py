@@ -1,13 +1,15 @@
 """What is committed: the batches that Spark has committed, and the handles that Spark's state has after each.
 
-Committed is what Spark says, and nothing else: files of versions that no committed handle names never happened. Where
-Spark's default provider keeps its state, its files are read here; otherwise Spark reads them. Owner: one thread.
+Committed is what Spark says: files of versions that no committed handle names never happened. But of several attempts
+at a batch Spark may have one that does not count: then it is the one that the batch's commit record names
+(`recorded_versions.py`). Where Spark's default provider keeps its state, its files are read here; otherwise Spark reads
+them. Owner: one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from holdfast.checkpoint.as_of import AsOf, in_force
 from holdfast.checkpoint.expiry import BatchTime
@@ -16,6 +18,7 @@ from holdfast.checkpoint.names import operator_prefix
 from holdfast.checkpoint.ttl_log import declared_ttls
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.recorded_versions import RecordedVersions
 from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
 from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkReader, SparkState, unreadable
 from holdfast.storage import FileStore
@@ -24,13 +27,15 @@ from holdfast.storage import FileStore
 @dataclass(frozen=True)
 class CommittedState:
     """A committed batch, and the handles after it by operator and slot. ``without_state``: how many of Spark's stateful
-    operators have no state yet, of which may be some of ours. ``query_id``: Spark's id of the query.
+    operators have no state yet, of which may be some of ours. ``query_id``: Spark's id of the query. ``passed_over``:
+    what Spark has in place of some of the handles, of attempts that do not count.
     """
 
     batch: CommittedBatch
     handles: dict[str, dict[int, StoredHandle]]
     query_id: str
     without_state: int = 0
+    passed_over: Mapping[str, Mapping[int, StoredHandle]] = field(default_factory=dict)
 
     def as_of(self, operator: str, state_store: FileStore) -> AsOf:
         """The batch's end, as which an operator's versions are read. ``state_store``: has the operators' state.
@@ -58,13 +63,22 @@ class Committed:
     begun
         The names of the query's operators of which a version was committed, each of which is one of Spark's stateful
         operators; by default it is not known where they store them.
+    state_store
+        Gives the store of the operators' state. None: it is not known yet, and handles are as Spark has them until
+        :meth:`that_count` is called.
     """
 
     def __init__(
-        self, store: FileStore, spark_reader: SparkReader | None, begun: Callable[[], Sequence[str]] = tuple
+        self,
+        store: FileStore,
+        spark_reader: SparkReader | None,
+        begun: Callable[[], Sequence[str]] = tuple,
+        state_store: Callable[[], FileStore] | None = None,
     ) -> None:
         self.store = store
         self._begun = begun
+        self._state_store = state_store
+        self._recorded: RecordedVersions | None = None
         self.query_id = spark_query_id(store)
         self._spark_reader = spark_reader
         self._state: SparkState | None = None
@@ -82,7 +96,9 @@ class Committed:
         InvalidRequest
             No such batch is committed and retained; or Spark must read it, and there is no Spark.
         Corrupt
-            Spark's files of it, or a handle, are damaged.
+            Spark's files of it, or a handle, are damaged; or the version that counts is, where Spark has another.
+        Incompatible
+            Spark's checkpoint and the operators' state are not of one query.
         """
         known = self.batches()
         if not known:
@@ -93,8 +109,26 @@ class Committed:
                 f"batch {wanted} is not among the committed batches that {self.store.uri} retains: there are "
                 f"{known[0]} to {known[-1]}"
             )
-        batch = committed_batch(self.store, wanted)
-        return self._state_of(batch)
+        state = self._state_of(committed_batch(self.store, wanted))
+        return state if self._state_store is None else self.that_count(state, self._state_store(), state.handles)
+
+    def recorded(self) -> RecordedVersions:
+        """What commit records name, as they are now."""
+        return RecordedVersions(self.store, self.query_id)
+
+    def that_count(self, state: CommittedState, state_store: FileStore, operators: Iterable[str]) -> CommittedState:
+        """``state``, in these operators with the versions that count. Raises as :meth:`at`."""
+        if self._recorded is None:
+            self._recorded = self.recorded()
+        handles, passed_over = dict(state.handles), dict(state.passed_over)
+        for operator in operators:
+            in_spark = handles[operator]
+            counting = self._recorded.that_count(in_spark, state_store, operator_prefix(self.query_id, operator))
+            handles[operator] = counting
+            other = {slot: handle for slot, handle in in_spark.items() if counting[slot] != handle}
+            if other:
+                passed_over[operator] = other
+        return replace(state, handles=handles, passed_over=passed_over)
 
     def _state_of(self, batch: CommittedBatch) -> CommittedState:
         reason = unreadable(batch.conf)
@@ -108,6 +142,7 @@ class Committed:
             state = SparkState(self.store)  # listed after those were committed: their files are there, or gone
             self._check_complete(state, readable=reason is None)
             self._known, self._state = known, state
+            self._recorded = None  # a record is there before Spark commits its batch
         found: dict[str, dict[int, StoredHandle]] = {}
         without_state = 0
         for operator in self._state.operators():

@@ -133,7 +133,6 @@ class EarlierQuery(Earlier):
 
     def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         query_id = self._committed.query_id
-        found = self._state.handles[name]
         store = self._store(own_store)
         recorded = recorded_operator(store, operator_prefix(query_id, name))
         if recorded is None:
@@ -142,9 +141,10 @@ class EarlierQuery(Earlier):
                 "spark.holdfast.checkpoint.dir: hf.Restore(…, state_dir=…)"
             )
         check_all_begun(self._state, store, query_id, where)
-        batch_id = self._state.batch.batch_id
-        handles = _by_slot(found, recorded, f"{where}, batch {batch_id}, {store.uri}")
-        end = self._state.as_of(name, store)
+        state = self._committed.that_count(self._state, store, [name])
+        batch_id = state.batch.batch_id
+        handles = _by_slot(state.handles[name], recorded, f"{where}, batch {batch_id}, {store.uri}")
+        end = state.as_of(name, store)
         return recorded, VersionsOrigin(
             store=store.uri,
             query_id=query_id,

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from holdfast.checkpoint.handle import Handle, NamedVersion, StoredHandle
 from holdfast.checkpoint.names import (
     FIRST_VERSION,
-    attempt_version_id,
     operator_prefix,
     parse_version,
     query_folder,
@@ -31,8 +30,6 @@ from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
 from holdfast.checkpoint.version_files import VersionFile, named_by, needed
 from holdfast.clock import Ids
-from holdfast.commit.record_log import RecordLog
-from holdfast.commit.timeline import timeline_of
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, Unneeded
@@ -73,7 +70,8 @@ class Collector:
         """What may go, and of which slots nothing may, and why. Changes nothing."""
         states = self._retained()
         claimed = self._claimed()
-        recorded = self._recorded()
+        # Which of both a slot goes on from depends on how long it is quiet, and records are kept (docs/rfcs/0020).
+        in_either = self.committed.recorded().every() | _passed_over(states)
         files: list[Unneeded] = []
         kept: dict[str, str] = {}
         for operator, newest in sorted(states[-1].handles.items()):
@@ -91,7 +89,7 @@ class Collector:
                         for file in self._of_slot(
                             self.slot_of(record, slot), runs, handles, claimed.get((operator, slot), [])
                         )
-                        if not _is_of(file.name, recorded)
+                        if not _is_of(file.name, in_either)
                     ]
                 except _Kept as reason:
                     kept[folder] = str(reason)
@@ -155,25 +153,6 @@ class Collector:
             raise InvalidRequest(f"{self.committed.store.uri} has no committed batch yet; nothing is deleted")
         return found
 
-    def _recorded(self) -> frozenset[str]:
-        """Versions of the attempts that commit records name: Spark's state may have another attempt's in their place,
-        and a slot that goes on from there asks for them (docs/rfcs/0020).
-        """
-        log = RecordLog(self.committed.store, timeline_of(self.committed.store, self.committed.query_id))
-        log.load()
-        named: set[str] = set()
-        for batch_id in log.batches:
-            try:
-                record = log.newest(batch_id)
-            except Corrupt:
-                log.load()
-                if batch_id not in log.batches:
-                    continue  # a query that runs keeps it no longer
-                raise
-            tasks = () if record is None else record.tasks
-            named.update(attempt_version_id(task.run_id, task.task_attempt_id) for task in tasks)
-        return frozenset(named)
-
     def _runs(self, operator: str, newest: dict[int, StoredHandle]) -> Runs:
         """As the run sees them that made the operator's newest version."""
         maker = max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id[:_DIGITS]
@@ -203,6 +182,12 @@ class Collector:
 def _is_of(name: str, version_ids: frozenset[str]) -> bool:
     version = parse_version(name)
     return version is not None and version[1] in version_ids
+
+
+def _passed_over(states: Iterable[CommittedState]) -> frozenset[str]:
+    """Versions that Spark has in place of those that count."""
+    operators = (slots for state in states for slots in state.passed_over.values())
+    return frozenset(handle.version_id for slots in operators for handle in slots.values())
 
 
 class _Kept(Exception):
