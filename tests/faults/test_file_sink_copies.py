@@ -95,9 +95,9 @@ def watched(look: Callable[[str], object]) -> Iterator[None]:
             if not callable(found):
                 return found
 
-            def called(*arguments: object) -> object:
+            def called(*arguments: object, **named: object) -> object:
                 look(name)
-                return found(*arguments)
+                return found(*arguments, **named)
 
             return called
 
