@@ -2,7 +2,8 @@
 
 A running sum. Holdfast folds deltas into bases and uploads snapshots in the background; Spark's maintenance uploads
 snapshots of its stores and deletes old files, once a minute. How many of each there were is counted: a run without any
-says nothing. Rates are of the whole time of all batches, not of a median batch. Keys uniform, or by Zipf's law.
+says nothing. Rates are of the whole time of half of a round's batches, not of a median batch. Keys uniform, or by
+Zipf's law.
 """
 
 from __future__ import annotations
@@ -48,9 +49,19 @@ class Round:
     uploaded: set[str] = field(default_factory=set)
 
     @property
-    def rate(self) -> float:
-        """Rows/s over all of them."""
-        return self.rows * len(self.ms) / sum(self.ms) * 1000
+    def halves(self) -> tuple[list[float], list[float]]:
+        """Times of the batches, of its first and of its second half."""
+        middle = len(self.ms) // 2
+        return self.ms[:middle], self.ms[middle:]
+
+    @property
+    def rates(self) -> list[float]:
+        """Rows/s over each half."""
+        return [self.rate_of(half) for half in self.halves]
+
+    def rate_of(self, ms: list[float]) -> float:
+        """Rows/s over the whole time of some of its batches."""
+        return self.rows * len(ms) / sum(ms) * 1000
 
 
 class LongRuns:
@@ -81,9 +92,10 @@ class LongRuns:
                 found.snapshots += operator.snapshots
         beside = f"{found.folds} folds, {found.snapshots} snapshots, {len(found.uploaded)} of Spark's"
         seconds = time.monotonic() - started
-        print(f"{name:<42} {found.rate:,.0f} rows/s, {len(found.ms)} batches, {seconds:.0f} s, {beside}", flush=True)
+        rate = found.rate_of(found.ms)
+        print(f"{name:<42} {rate:,.0f} rows/s, {len(found.ms)} batches, {seconds:.0f} s, {beside}", flush=True)
         self.rounds.setdefault(name, []).append(found)
-        return found.rate
+        return rate
 
 
 def _look(checkpoint: Path, found: Round) -> None:
@@ -92,12 +104,13 @@ def _look(checkpoint: Path, found: Round) -> None:
         found.uploaded.update(str(path.relative_to(checkpoint)) for path in checkpoint.glob(pattern))
 
 
-def tell(prefix: str, rounds: dict[str, list[Round]], rates: dict[str, list[float]]) -> None:
-    """All figures."""
+def tell(prefix: str, rounds: dict[str, list[Round]]) -> None:
+    """All figures, of two samples a round."""
+    rates = {name: [rate for one in found for rate in one.rates] for name, found in rounds.items()}
     ours = rates.pop("holdfast")
     against(f"{prefix}.vs", ours, by_slug(rates), faster=max, best=at_least(1))
     middle(f"{prefix}.rows_per_s", ours, how=IN_TURNS)
-    p99 = {name: [percentile(one.ms, 99) for one in found] for name, found in rounds.items()}
+    p99 = {name: [percentile(half, 99) for one in found for half in one.halves] for name, found in rounds.items()}
     best = best_of(rates, max)
     ratio(f"{prefix}.p99_vs_best", in_turns(p99["holdfast"], p99[best]), note=f"time ÷ time of {best}")
     mine = rounds["holdfast"]
@@ -124,9 +137,9 @@ def main() -> None:
     with recorded(given, part=given.keys_drawn) as folder:
         spark = start_session(folder)
         runs = LongRuns(spark, folder, given)
-        rates = turns(list(WAYS), given.rounds, runs.once)
+        turns(list(WAYS), given.rounds, runs.once)
         spark.stop()
-        tell(f"long_run.{given.keys_drawn}", runs.rounds, rates)
+        tell(f"long_run.{given.keys_drawn}", runs.rounds)
 
 
 if __name__ == "__main__":
