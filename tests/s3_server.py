@@ -30,9 +30,9 @@ class S3Server:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def bucket(self) -> str:
-        """A new bucket's name."""
-        name = f"test-{uuid.uuid4().hex[:12]}"
+    def bucket(self, kind: str = "") -> str:
+        """A new bucket's name, which ends in ``kind``."""
+        name = f"test-{uuid.uuid4().hex[:12]}{kind}"
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
         urllib.request.urlopen(request, timeout=120).close()
         return name

@@ -1,7 +1,8 @@
 """keyed_sum: a running sum by key, in all the ways that Spark has of keeping it, each with its best settings.
 
 Every way runs in the same JVM, in turns, rounds of opposite order: same rows, same keys, same sink. A round of a way is
-a query with a checkpoint of its own; what counts of it is the median of its measured batches.
+a query with a checkpoint of its own; what counts of it is the median of its measured batches. Where a round takes
+minutes there are fewer rounds, and each batch that is measured counts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ WAYS = {**OURS, **RIVALS}
 SQL = [name for name in FAST if name.startswith("Spark SQL")]
 #: Of these, which may be the best: as it comes, RocksDB is the tuned one with worse settings (keyed_sum.main has all).
 BEST_SQL = ["Spark SQL, RocksDB tuned", "Spark SQL, in memory"]
+#: Rows a batch, at most, of the rounds that do not count: they are there for the JVM to compile.
+FIRST_ROWS, FIRST_ROWS_SLOW = 1_000_000, 100_000
 GOALS = {"apply_in_pandas": at_least(120), "transform_with_state_in_pandas": at_least(180)}
 
 
@@ -37,12 +40,17 @@ class Size:
     measured: int
     warm_up: int
 
+    def by_batches(self, rounds: int) -> Size:
+        """So few rounds, and in these as many batches together as there were rounds."""
+        return replace(self, rounds=rounds, measured=-(-self.rounds // rounds))
+
 
 class Comparison:
     """Queries of one size in one session."""
 
-    def __init__(self, spark: SparkSession, folder: Path, size: Size) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, size: Size, first_rows: int = FIRST_ROWS) -> None:
         self._spark, self._folder, self._size = spark, folder, size
+        self._first = replace(size, rows=min(size.rows, first_rows), measured=1)
 
     def once(self, name: str) -> Batches:
         """One way's round. Keys are drawn by hash, so they come in no order."""
@@ -59,10 +67,14 @@ class Comparison:
         """
         return {name: [rate(one) for one in found] for name, found in self.rounds(*names).items()}
 
+    def rates_of_batches(self, *names: str) -> dict[str, list[float]]:
+        """Rows/s of each way in each batch that is measured."""
+        return {name: [each for one in found for each in one.rows_per_s] for name, found in self.rounds(*names).items()}
+
     def rounds(self, *names: str) -> dict[str, list[Batches]]:
         """The same, whole."""
         for name in names:
-            Comparison(self._spark, self._folder, replace(self._size, measured=1)).once(name)
+            Comparison(self._spark, self._folder, self._first).once(name)
         return turns(names, self._size.rounds, self.once)
 
 
@@ -98,14 +110,14 @@ def cost(name: str, pipe: list[Batches], way: list[Batches], goal: Goal) -> None
 
 def slow_ways(compare: Comparison) -> None:
     """Those that call Python once a key, beside ours: minutes a batch."""
-    rates = compare.rates("holdfast", *SLOW)
+    rates = compare.rates_of_batches("holdfast", *SLOW)
     for name, theirs in by_slug(rates).items():
         ratio(f"keyed_sum.vs_{name}", in_turns(rates["holdfast"], theirs), GOALS.get(name))
 
 
 def many_keys(compare: Comparison, note: str) -> None:
     """Nearly every row a key of its own: the map side combines nothing and the state grows. Over 5M stored keys."""
-    rates = compare.rates("holdfast", *BEST_SQL, "transformWithState, Scala")
+    rates = compare.rates_of_batches("holdfast", *BEST_SQL, "transformWithState, Scala")
     against("keyed_sum.many_keys_vs", rates["holdfast"], by_slug(rates), faster=max, best=at_least(2.5))
     print(f"# {note}")
 
@@ -114,8 +126,8 @@ def grid(spark: SparkSession, folder: Path, rounds: int) -> None:
     """All sizes, against the better of Spark SQL's two best; where its map-side combine wins, the table says so."""
     for rows in GRID_ROWS:
         for keys in GRID_KEYS:
-            measured, warm_up = (1, 1) if rows > 1_000_000 else (3, 2)
-            rates = Comparison(spark, folder, Size(rows, keys, rounds, measured, warm_up)).rates("holdfast", *BEST_SQL)
+            size = Size(rows, keys, rounds, 1, 1 if rows > 1_000_000 else 2).by_batches(2)
+            rates = Comparison(spark, folder, size).rates_of_batches("holdfast", *BEST_SQL)
             best = best_of({name: rates[name] for name in BEST_SQL}, max)
             ratio(grid_name(rows, keys), in_turns(rates["holdfast"], rates[best]), note=f"the better of two: {best}")
 
@@ -123,16 +135,16 @@ def grid(spark: SparkSession, folder: Path, rounds: int) -> None:
 def measure(spark: SparkSession, folder: Path, given: argparse.Namespace) -> None:
     """All parts but the grid, or one."""
     size = Size(1_000_000, 200_000, given.rounds, given.measured, given.warm_up)
-    slow = Size(given.slow_rows, given.slow_rows // 5, given.rounds, 1, 1)
+    slow = Size(given.slow_rows, given.slow_rows // 5, given.rounds, 1, 1).by_batches(3)
     stored = 5_000_000
-    many = Size(1_000_000, 20_000_000, given.rounds, 3, stored // 1_000_000 + 1)
+    many = Size(1_000_000, 20_000_000, given.rounds, 1, stored // 1_000_000 + 1).by_batches(2)
     if given.short:
         size, slow, stored = Size(100_000, 20_000, 2, 2, 1), Size(2_000, 400, 1, 1, 1), 200_000
         many = Size(100_000, 2_000_000, 1, 2, 2)
     if given.only in (None, "main"):
         main_size(Comparison(spark, folder, size))
     if given.only in (None, "slow"):
-        slow_ways(Comparison(spark, folder, slow))
+        slow_ways(Comparison(spark, folder, slow, FIRST_ROWS_SLOW))
     if given.only in (None, "many-keys"):
         note = f"{many.rows:,} rows a batch drawn from {many.keys:,} keys, over {stored:,} of them stored"
         many_keys(Comparison(spark, folder, many), note)

@@ -9,6 +9,7 @@ import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import obstore
 import pytest
 from tests.contract.remote_stores import (
     all_texts,
@@ -159,6 +160,15 @@ def test_a_listing_of_many_pages_is_whole(world):
     assert len(pages) == asked_before + 2, "nor is the page that follows"
     world.store.delete(names)
     assert world.direct.list("") == []
+
+
+def test_a_bucket_that_lists_in_no_order_is_listed_as_a_whole(s3, monkeypatch):
+    """S3's directory buckets know no name to begin after, and give names as they come."""
+    store = open_file_store(f"s3://{s3.bucket('--use1-az4--x-s3')}/a", StorageOptions(endpoint=s3.url))
+    for name in ("1", "2", "3", "below/4"):
+        store.put(name, b"")
+    monkeypatch.setattr(obstore, "list", None)
+    assert store.names("", after="1", before="3") == ["2"]
 
 
 # --- large files -----------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def connect(
     watermark
         By input, as for :func:`keyed`: ``{"orders": ("ts", "10 minutes")}``. The query's watermark is the earliest of
         its inputs' (``spark.sql.streaming.multipleWatermarkPolicy``); an input without one does not hold it back, and
-        one that is broadcast has none.
+        one that is broadcast has none. After a restart it stands until each that has one has had rows.
     late
         As for :func:`keyed`, for all inputs or by input.
 
