@@ -57,8 +57,11 @@ class Oracle:
     def begin(self, time: BatchTime) -> None:
         """What expires is gone for good: it is taken out here and now."""
         self.stamps = {}
+        rows = [latest for state, latest in self.latest.items() if TIMES[state] == "event"]
         for state in STATES:
             ttl, now = self.ttl[state], time.timestamp_ms if TIMES[state] == "processing" else time.watermark_ms
+            if rows and ttl is not None and TIMES[state] == "event":
+                self.latest[state] = max(*rows, self.latest.get(state, START - 99))
             if now is not None and (ttl is not None or state in self.latest):
                 self.latest[state] = max(now, self.latest.get(state, now))
             if ttl is None and state in self.latest:

@@ -396,6 +396,39 @@ def test_rows_of_an_earlier_event_time_make_nothing_older(slot: TtlSlot, first_w
     assert batch(51_999, None, reads=True) == (None, None, None)  # it was looked at, at 50,999
 
 
+@pytest.mark.parametrize(
+    ("before", "watermark_ms"),
+    [(None, 0), (None, 40_000), (TTL(5 * TTL_MS, time="event"), 40_000)],
+    ids=["added before there is a watermark", "added", "added again"],
+)
+def test_a_ttl_of_event_time_that_is_added_knows_what_rows_the_slot_had(slot: TtlSlot, before: Any, watermark_ms: int):
+    """Of another state's TTL, in earlier batches: older rows make what it writes no older."""
+
+    def program(ttl: Any) -> Any:
+        class Both(hf.BatchProcessor):
+            first = hf.ValueState(pa.int64(), ttl=TTL(TTL_MS, time="event"))
+            later = hf.ValueState(pa.int64(), ttl=ttl)
+
+        return Both()
+
+    def batch(ttl: Any, event_ms: int) -> None:
+        processor, time = program(ttl), BatchTime(T, watermark_ms)
+        with slot.batch(lifetimes_of(processor), time) as stamps, bind(processor, USER, slot.store):
+            stamps.advance(event_ms)
+            processor.first.put(["a"], [1])
+            processor.later.put(["a"], [1])
+
+    def look(s: Any) -> tuple[Any, Any]:
+        return s.first.get(["a"])[0].as_py(), s.later.get(["a"])[0].as_py()
+
+    again = TTL(TTL_MS, time="event")
+    batch(before, 41_000)
+    batch(None, 50_000)
+    batch(again, 42_000)
+    assert slot.act(program(again), T, look, watermark_ms=50_999) == (1, 1)
+    assert slot.act(program(again), T, look, watermark_ms=51_000) == (None, None)
+
+
 def test_without_a_watermark_nothing_counts(slot: TtlSlot):
     processor = with_ttl(TTL(TTL_MS, time="event"))
     slot.act(processor, T, put(1), watermark_ms=0)

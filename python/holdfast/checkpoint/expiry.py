@@ -152,6 +152,8 @@ def next_expiry(
     """
     earlier = {state.state_id: state for state in parent}
     declared = {lifetime.state_id: lifetime for lifetime in lifetimes}
+    # Of event time the slot has seen the same in all states, also in those that are declared in this batch first.
+    event_ms = max((state.latest_ms for state in parent if state.time == "event"), default=None)
     found = []
     for state_id in sorted({*earlier, *declared}):
         old, lifetime = earlier.get(state_id), declared.get(state_id)
@@ -161,21 +163,37 @@ def next_expiry(
                 f"{lifetime.time} time now; the times of its entries cannot be compared with it. Go back to "
                 f'time="{old.time}", or give the state a new name'
             )
-        next_one = _next(old, lifetime, time)
+        next_one = _next(old, lifetime, time, event_ms)
         if next_one is not None:
             found.append(next_one)
     return tuple(found)
 
 
-def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry | None:
-    """Of one state; None: it has no TTL, or none that counts yet."""
+def _next(
+    old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime, event_ms: int | None
+) -> StateExpiry | None:
+    """Of one state; None: it has no TTL, or none that counts yet. ``event_ms``: the latest of all states."""
     domain = lifetime.time if lifetime is not None else old.time if old is not None else TTL_TIMES[0]
     now_ms = time.now_ms(domain)
+    seen_ms = event_ms if lifetime is not None and domain == "event" else None
     if old is None:
-        if lifetime is None or now_ms is None:
+        if lifetime is None:
             return None
-        old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+        if now_ms is not None:
+            old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+        elif seen_ms is not None:
+            old = _waiting(lifetime, seen_ms)
+        else:
+            return None
+    if seen_ms is not None:
+        old = replace(old, latest_ms=max(old.latest_ms, seen_ms))
     return gone_on(old, lifetime, time)
+
+
+def _waiting(lifetime: Lifetime, event_ms: int) -> StateExpiry:
+    """Of a state in event time while there is no watermark yet: rows up to this time came."""
+    latest_ms = max(event_ms, NOTHING_EXPIRED + 1)
+    return StateExpiry(lifetime.state_id, "event", lifetime.ttl_ms, NOT_BEGUN, NOTHING_EXPIRED, latest_ms)
 
 
 def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry:
@@ -250,9 +268,7 @@ class BatchStamps:
                 continue
             old = found.get(state_id)
             if old is None:
-                found[state_id] = StateExpiry(
-                    state_id, "event", lifetime.ttl_ms, NOT_BEGUN, NOTHING_EXPIRED, max(event_ms, NOTHING_EXPIRED + 1)
-                )
+                found[state_id] = _waiting(lifetime, event_ms)
             else:
                 found[state_id] = replace(old, latest_ms=max(old.latest_ms, event_ms))
         return tuple(found[state_id] for state_id in sorted(found))
