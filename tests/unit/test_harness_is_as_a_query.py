@@ -114,6 +114,31 @@ def test_nan_is_one_key_of_those_that_came_in() -> None:
         assert list(harness.state("total").values()) == [6]
 
 
+FAR = pa.array([10**15, 3 * 10**17], pa.timestamp("us", "UTC"))  # the second is past the year 9999
+TEXT = pa.array([b"ada", b"\xff"], pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(("key", "keys"), [("at timestamp", FAR), ("user string", TEXT)], ids=["year", "text"])
+def test_a_key_that_has_no_python_value_is_one_in_a_batch_processor(key: str, keys: pa.Array) -> None:
+    """The batch was committed, and then its output lost: the harness listed the keys that came in."""
+
+    class Total(hf.BatchProcessor):
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+            yield batch.set_column(1, "amount", self.total.add(batch, batch["amount"]))
+
+    name = key.split()[0]
+    batch = pa.record_batch({name: keys, "amount": pa.array([1, 2])})
+    with Harness(Total(), name, f"{key}, amount long", f"{key}, amount long") as harness:
+        for n in (1, 2):
+            found = harness.process(batch)
+            assert found["amount"].to_pylist() == [n, 2 * n]
+            assert found[name].combine_chunks().equals(keys)
+        assert harness.replay()["amount"].to_pylist() == [2, 4]
+        assert harness.state("total") == {keys[0].as_py(): 2}
+
+
 def test_what_pandas_has_no_value_of_is_null() -> None:
     """A column of integers was refused for its NaN, and of doubles a processor got NaN where a query has null."""
     schema = "user string, n long, x double, at timestamp, tags array<string>"

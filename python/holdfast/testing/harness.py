@@ -340,7 +340,8 @@ class Harness:
         name
             Of the state.
         key
-            The key columns' values. Without them: of all keys that came in. States that belong to no key take none.
+            The key columns' values. Without them: of all keys that came in, but those that have no Python value (a year
+            past 9999). States that belong to no key take none.
 
         Returns
         -------
