@@ -25,6 +25,16 @@ def at(minutes: float) -> datetime:
     return START + minutes * MINUTE
 
 
+class Lists(hf.KeyedProcessor):
+    far = hf.Timers("processing")
+
+    def process(self, key: Any, rows: Any, ctx: hf.Context) -> None:
+        self.far.list()
+
+    def on_timer(self, key: Any, time: datetime, namespace: str, ctx: hf.Context) -> None:
+        raise AssertionError("there is no such time")
+
+
 def minutes(time: datetime) -> int:
     return (time - START) // MINUTE
 
@@ -553,3 +563,22 @@ def _key_columns() -> Any:
     from holdfast.state.columns import KeyColumns
 
     return KeyColumns(USER)
+
+
+@pytest.mark.parametrize(("microseconds", "asks"), [(3 * 10**17, True), (-(10**17), True), (-(10**17), False)])
+def test_a_time_that_python_does_not_know_is_named(microseconds: int, asks: bool) -> None:
+    """Past 9999, or before the year 1: a BatchProcessor sets it, and the program becomes a KeyedProcessor."""
+
+    class Far(hf.BatchProcessor):
+        far = hf.Timers("processing")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.far.register(batch, pa.array([microseconds], pa.timestamp("us", "UTC")))
+
+    store = make_store()
+    with bind(Far(), FIRED, store) as bound:
+        for _ in bound.process(purchases(["ada"], [1]), ctx()):
+            pass
+    message = f"timers 'far', times: {microseconds} microseconds since 1970 have no Python value.*BatchProcessor"
+    with pytest.raises(hf.InvalidRequest, match=message):
+        run_batch(Lists(), store, ctx(2), *([("ada", 2)] if asks else []))
