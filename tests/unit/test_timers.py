@@ -175,6 +175,17 @@ def test_a_timer_that_is_set_again_while_it_fires_fires_in_its_place_until_it_is
         assert table.next_due() == int(at(9).timestamp() * 1e6)
 
 
+def test_a_timer_that_is_set_while_others_fire_is_in_order_with_those_of_its_own_key():
+    class Sets(Alarms):
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Iterator[Any]:
+            if time == at(1):
+                self.due.register(at(2))
+            yield from super().on_timer(key, time, namespace, ctx)
+
+    fired = run_batch(Sets(), make_store(), ctx(watermark=9), ("a", 1), ("a", 5), ("b", 3))
+    assert [row[:2] for row in fired] == [("a", 1), ("b", 3), ("a", 2), ("a", 5)]  # Flink: a 1, a 2, b 3, a 5
+
+
 @pytest.mark.parametrize("chunk", [1, 64])
 def test_rows_and_timers_of_a_slot_are_never_at_work_at_once(monkeypatch: pytest.MonkeyPatch, chunk: int):
     """Not even between the rows that a call gives: each runs to its end, in one thread, before the next begins."""
