@@ -119,6 +119,11 @@ EXPIRY = (
     StateExpiry(1, "event", None, 1_600_000_000_000, -5, 1_600_000_000_000),
 )
 TTL = replace(HANDLE, expiry=EXPIRY)
+# TTLs that were away and came back, the second before there was a watermark.
+FLOOR = (
+    replace(EXPIRY[0], floor_ms=1_700_000_000_500),
+    replace(EXPIRY[1], ttl_ms=86_400_000, floor_ms=(1 << 63) - 1),
+)
 FIRST = replace(BEGUN, deltas=(), version_id=VERSIONS[9], parent_id=None, sequence=9, batch_id=-1, expiry=EXPIRY)
 IDENTITY = DeltaIdentity("totals per/user ü", 7, VERSIONS[11], VERSIONS[10], 11, 10, lineage=None)
 SCHEMA = IDENTITY.schema()
@@ -167,6 +172,24 @@ def test_handle_with_all_that_it_may_have():
     assert TTL.to_text().encode() == golden("handle_expiry_v4.json")
     assert StoredHandle.from_text(golden("handle_origin_v4.json").decode()).whole() == FIRST
     assert FIRST.to_text().encode() == golden("handle_origin_v4.json")
+
+
+def test_handle_with_the_floor_of_a_ttl_that_came_back():
+    """Version 5, which earlier versions refuse: by the stamps alone they would take what is alive."""
+    floored = replace(HANDLE, expiry=FLOOR)
+    assert StoredHandle.from_text(golden("handle_floor_v5.json").decode()).whole(HANDLE.deltas[:-1]) == floored
+    assert floored.to_text().encode() == golden("handle_floor_v5.json")
+    listed = replace(floored, lists_deltas=True)
+    assert StoredHandle.from_text(listed.to_text()).whole() == listed and '"version":5,' in listed.to_text()
+
+
+@pytest.mark.parametrize("floor", [(None,), ("7",), (True,), (1 << 63,), (-5,), (7, 7)])
+def test_a_floor_that_is_none_is_refused(floor):
+    row = EXPIRY[1].to_row()
+    with pytest.raises((ValueError, TypeError)):
+        StateExpiry.from_row([*row, *floor])
+    with pytest.raises((ValueError, TypeError)):
+        StateExpiry.from_row([*row[:2], 86_400_000, *row[3:], *floor])
 
 
 def test_handle_with_expiry():
@@ -248,6 +271,19 @@ def test_delta_with_lineage():
     ref, data = DeltaRef(11, VERSIONS[11], *DELTA_V3), golden("delta_none_v3.arrow")
     assert identity_of(data, "golden") == identity
     assert open_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden").lineage() == LINEAGE
+    read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
+    assert identity.schema().metadata == pa.ipc.open_file(data).schema.metadata
+
+
+DELTA_V4 = (3090, "0d3cfb29dfb8389c")
+
+
+def test_delta_with_the_floor_of_a_ttl_that_came_back():
+    """Version 4."""
+    identity = replace(IDENTITY, expiry=FLOOR, lineage=LINEAGE)
+    ref, data = DeltaRef(11, VERSIONS[11], *DELTA_V4), golden("delta_none_v4.arrow")
+    assert identity_of(data, "golden") == identity
     read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
     assert identity.schema().metadata == pa.ipc.open_file(data).schema.metadata

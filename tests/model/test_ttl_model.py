@@ -51,25 +51,40 @@ class Oracle:
         self.since: dict[int, int] = {}
         self.stamps: dict[int, int] = {}
         self.latest: dict[int, int] = {}
+        self.away: set[int] = set()  # states whose TTL was taken away
         self.ordinal = 0
 
     def begin(self, time: BatchTime) -> None:
         """What expires is gone for good: it is taken out here and now."""
         self.stamps = {}
+        rows = [latest for state, latest in self.latest.items() if TIMES[state] == "event"]
         for state in STATES:
             ttl, now = self.ttl[state], time.timestamp_ms if TIMES[state] == "processing" else time.watermark_ms
-            if ttl is not None and now is not None:
-                self.since.setdefault(state, now)
-                cutoff = now - now % self.step[state] - ttl
-                self.cutoff[state] = max(self.cutoff.get(state, cutoff), cutoff)
+            if rows and ttl is not None and TIMES[state] == "event":
+                self.latest[state] = max(*rows, self.latest.get(state, START - 99))
             if now is not None and (ttl is not None or state in self.latest):
                 self.latest[state] = max(now, self.latest.get(state, now))
+            if ttl is None and state in self.latest:
+                self.away.add(state)
+            if ttl is not None and now is not None:
+                self.since.setdefault(state, now)
+                if state in self.away:
+                    self.come_back(state)
+                cutoff = now - now % self.step[state] - ttl
+                self.cutoff[state] = max(self.cutoff.get(state, cutoff), cutoff)
             if state in self.latest:
                 self.stamps[state] = self.latest[state]
         for place, (_, stamp) in list(self.entries.items()):
             state = place[0]
             if state in self.cutoff and (self.since[state] if stamp is None else stamp) <= self.cutoff[state]:
                 del self.entries[place]
+
+    def come_back(self, state: int) -> None:
+        """The state has a TTL again: what was written earlier counts as written now."""
+        self.away.discard(state)
+        for place, entry in self.entries.items():
+            if place[0] == state:
+                entry[1] = max(self.since[state] if entry[1] is None else entry[1], self.latest[state])
 
     def advance(self, event: int) -> None:
         """Rows of an event time are next. Later batches know of them: rows come in any order."""

@@ -89,7 +89,7 @@ def test_what_is_no_handle_is_corrupt(text):
 
 def test_a_newer_version_says_to_upgrade():
     with pytest.raises(Incompatible, match="Upgrade"):
-        StoredHandle.from_text(seal("holdfast.handle", 5, {}))
+        StoredHandle.from_text(seal("holdfast.handle", 6, {}))
 
 
 def test_another_sealed_document_is_no_handle():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -112,6 +113,61 @@ def test_nan_is_one_key_of_those_that_came_in() -> None:
         for _ in range(2):
             harness.process([{"at": float("nan"), "amount": 1}, {"at": float("nan"), "amount": 2}])
         assert list(harness.state("total").values()) == [6]
+
+
+def test_times_are_whole_milliseconds_whoever_counts_them() -> None:
+    """A float came as far as the core, and an integer of numpy's as far as a handle, which is JSON."""
+
+    class Seen(Echo):
+        seen = hf.ValueState(pa.int64(), ttl=hf.TTL("1 h", time="event"))
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+            self.seen.put(batch, 1)
+            yield batch
+
+    schema, noon_ms = "user string, at timestamp", 1_800_014_400_000
+    with Harness(Seen(), "user", schema, schema, event_time="at") as harness:
+        before = (harness.watermark_ms, harness.timestamp_ms)
+        wrong: tuple[Any, ...] = (float(noon_ms), np.float64(noon_ms), str(noon_ms), None, datetime.now(UTC))
+        for value in wrong:
+            with pytest.raises(hf.InvalidRequest, match=r"watermark_ms: expected whole milliseconds, an int, found"):
+                harness.watermark_ms = value
+            with pytest.raises(hf.InvalidRequest, match=r"timestamp_ms: expected whole milliseconds, an int, found"):
+                harness.timestamp_ms = value
+            with pytest.raises(hf.InvalidRequest, match=r"advance: expected whole milliseconds, an int, found"):
+                harness.advance(value)
+        assert (harness.watermark_ms, harness.timestamp_ms) == before
+        counted: Any = np.int64(noon_ms)
+        harness.watermark_ms = harness.timestamp_ms = counted
+        harness.advance(np.int32(5))  # type: ignore[arg-type]
+        harness.process([{"user": "ada", "at": datetime(2027, 1, 15, 12, tzinfo=UTC)}])
+        assert harness.state("seen") == {"ada": 1}
+        assert repr((harness.watermark_ms, harness.timestamp_ms)) == repr((noon_ms, noon_ms + 5))
+
+
+FAR = pa.array([10**15, 3 * 10**17], pa.timestamp("us", "UTC"))  # the second is past the year 9999
+TEXT = pa.array([b"ada", b"\xff"], pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(("key", "keys"), [("at timestamp", FAR), ("user string", TEXT)], ids=["year", "text"])
+def test_a_key_that_has_no_python_value_is_one_in_a_batch_processor(key: str, keys: pa.Array) -> None:
+    """The batch was committed, and then its output lost: the harness listed the keys that came in."""
+
+    class Total(hf.BatchProcessor):
+        total = hf.ReducingState(pa.int64(), "sum")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Iterator[pa.RecordBatch]:
+            yield batch.set_column(1, "amount", self.total.add(batch, batch["amount"]))
+
+    name = key.split()[0]
+    batch = pa.record_batch({name: keys, "amount": pa.array([1, 2])})
+    with Harness(Total(), name, f"{key}, amount long", f"{key}, amount long") as harness:
+        for n in (1, 2):
+            found = harness.process(batch)
+            assert found["amount"].to_pylist() == [n, 2 * n]
+            assert found[name].combine_chunks().equals(keys)
+        assert harness.replay()["amount"].to_pylist() == [2, 4]
+        assert harness.state("total") == {keys[0].as_py(): 2}
 
 
 def test_what_pandas_has_no_value_of_is_null() -> None:

@@ -232,6 +232,30 @@ def test_entries_of_a_slot_that_saw_no_batch_with_the_ttl_age_from_the_newest_sl
     assert carried(entries(1, None, None), (), merged, "here")["value"].to_pylist() == [stamped(100)] * 2
 
 
+def test_entries_of_a_slot_whose_ttl_came_back_have_the_stamp_from_which_they_count() -> None:
+    back, gone_on = (replace(expiry(20, since=30), floor_ms=70),), (expiry(50, since=40),)
+    merged = merged_expiry([back, gone_on], "here")
+    assert merged == (expiry(20, since=40),)
+    rows = entries(1, 20, 21, 70, 71, None)
+    assert carried(rows, back, merged, "here")["value"].to_pylist() == [*map(stamped, (70, 70, 71, 70))]
+    assert carried(rows, gone_on, merged, "here")["value"].to_pylist() == [stamped(70), stamped(71)]
+
+
+def test_entries_of_a_slot_that_saw_its_ttl_go_and_not_come_back_count_from_the_newest_slot() -> None:
+    away, back = (expiry(20, latest=30, ttl=None),), (expiry(50),)
+    merged = merged_expiry([away, back], "here")
+    assert merged == (expiry(20),)
+    assert carried(entries(1, 20, 21), away, merged, "here")["value"].to_pylist() == [stamped(100)]
+    assert carried(entries(1, 20, 21), away, merged_expiry([away], "here"), "here") == entries(1, 20, 21).slice(1)
+
+
+def test_a_ttl_that_came_back_before_there_was_a_watermark_still_waits_for_one() -> None:
+    waiting = (replace(expiry(20), time="event", floor_ms=(1 << 63) - 1),)
+    merged = merged_expiry([waiting, (replace(expiry(10), time="event"),)], "here")
+    assert merged == (replace(waiting[0], cutoff_ms=10),)
+    assert carried(entries(1, 21, 99), waiting, merged, "here") == entries(1, 21, 99)
+
+
 def test_entries_whose_time_has_not_begun_in_any_slot_do_not_age_yet() -> None:
     waiting = tuple(replace(one, time="event") for one in (expiry(NOTHING_EXPIRED, since=(1 << 63) - 1),))
     merged = merged_expiry([waiting, ()], "here")

@@ -64,10 +64,10 @@ def program(ttl: hf.TTL | None, seen_before: list[int | None]) -> hf.KeyedProces
     return Once()
 
 
-def in_slot(record: OperatorRecord, slot: int) -> str:
-    """A user of that slot."""
+def in_slot(record: OperatorRecord, slot: int, first: int = 0) -> str:
+    """A user of that slot. ``first``: users of lower numbers are left out."""
     codec = _core.KeyCodec(record.key_schema, null_keys=False)
-    for number in range(1000):
+    for number in range(first, 1000):
         user = f"user-{number}"
         groups = codec.key_groups(pa.record_batch({"user": pa.array([user])}), record.max_parallelism)
         if _core.slot_of(pa.array(groups)[0].as_py(), record.max_parallelism, record.slots) == slot:
@@ -248,6 +248,35 @@ def test_a_query_begins_with_what_the_slots_next_batch_sees(case: Case, tmp_path
     with first_versions(record, tmp_path) as checkpoint:
         assert case.finds(checkpoint) == case.alive
     assert case.driver.sees(ADA, case.passed_ms) == case.alive
+
+
+@pytest.mark.parametrize("has_rows", [True, False], ids=["with rows since", "without"])
+def test_what_is_alive_where_a_ttl_comes_back_counts_from_then(by_events: bool, has_rows: bool, tmp_path: Path) -> None:
+    """For readers, savepoints and who begins with it, as in the slot's next batch: ``has_rows`` of another key."""
+    driver = Driver(tmp_path / "query", timed(SHORT, by_events), by_events)
+    ada = driver.users[ADA]
+    driver.batch(60_000, ADA)
+    driver.start(None)
+    driver.users[ADA] = in_slot(driver.record, ADA, int(ada.partition("-")[2]) + 1)
+    driver.batch(120_000, ADA)
+    driver.start(timed(LONG, by_events))
+    first = driver.batch(1000 * HOUR_MS, *([ADA] if has_rows else []))
+    last = driver.batch(1168 * HOUR_MS - 1)
+    over = driver.batch(1168 * HOUR_MS)
+    for batch_id, alive in ((first, True), (last, True), (over, not has_rows)):
+        with hf.Checkpoint(driver.checkpoint) as checkpoint:
+            assert (ada in found(checkpoint, batch_id=batch_id)) == alive
+        for form in FORMATS:
+            to = tmp_path / f"{form}-{batch_id}"
+            saved = hf.Savepoint.create(checkpoint=driver.checkpoint, to=to, batch_id=batch_id, format=form)
+            assert (ada in found(saved)) == alive
+            with first_versions(begun(to, NAME, slots=3), tmp_path / f"of-{form}-{batch_id}") as checkpoint:
+                rows = checkpoint.read(NAME, STATE).read_all().to_pylist()
+            expires = [row["expiry"].timestamp() * 1000 - NOON_MS for row in rows if row["user"] == ada]
+            begins_ms = {first: 1000 * HOUR_MS, last: (1000 if has_rows else 1168) * HOUR_MS - (not has_rows)}
+            assert expires == ([begins_ms.get(batch_id, 1168 * HOUR_MS) + 168 * HOUR_MS] if alive else [])
+    driver.users[ADA] = ada
+    assert driver.sees(ADA, 1168 * HOUR_MS) == (not has_rows)
 
 
 # --- what the operator notes

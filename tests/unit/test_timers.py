@@ -25,6 +25,16 @@ def at(minutes: float) -> datetime:
     return START + minutes * MINUTE
 
 
+class Lists(hf.KeyedProcessor):
+    far = hf.Timers("processing")
+
+    def process(self, key: Any, rows: Any, ctx: hf.Context) -> None:
+        self.far.list()
+
+    def on_timer(self, key: Any, time: datetime, namespace: str, ctx: hf.Context) -> None:
+        raise AssertionError("there is no such time")
+
+
 def minutes(time: datetime) -> int:
     return (time - START) // MINUTE
 
@@ -163,6 +173,17 @@ def test_a_timer_that_is_set_again_while_it_fires_fires_in_its_place_until_it_is
         [] = list(bound.finish(ctx(2, watermark=8)))
         table = store.timers(0x8000)
         assert table.next_due() == int(at(9).timestamp() * 1e6)
+
+
+def test_a_timer_that_is_set_while_others_fire_is_in_order_with_those_of_its_own_key():
+    class Sets(Alarms):
+        def on_timer(self, key: tuple[Any, ...], time: datetime, namespace: str, ctx: hf.Context) -> Iterator[Any]:
+            if time == at(1):
+                self.due.register(at(2))
+            yield from super().on_timer(key, time, namespace, ctx)
+
+    fired = run_batch(Sets(), make_store(), ctx(watermark=9), ("a", 1), ("a", 5), ("b", 3))
+    assert [row[:2] for row in fired] == [("a", 1), ("b", 3), ("a", 2), ("a", 5)]  # Flink: a 1, a 2, b 3, a 5
 
 
 @pytest.mark.parametrize("chunk", [1, 64])
@@ -553,3 +574,22 @@ def _key_columns() -> Any:
     from holdfast.state.columns import KeyColumns
 
     return KeyColumns(USER)
+
+
+@pytest.mark.parametrize(("microseconds", "asks"), [(3 * 10**17, True), (-(10**17), True), (-(10**17), False)])
+def test_a_time_that_python_does_not_know_is_named(microseconds: int, asks: bool) -> None:
+    """Past 9999, or before the year 1: a BatchProcessor sets it, and the program becomes a KeyedProcessor."""
+
+    class Far(hf.BatchProcessor):
+        far = hf.Timers("processing")
+
+        def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
+            self.far.register(batch, pa.array([microseconds], pa.timestamp("us", "UTC")))
+
+    store = make_store()
+    with bind(Far(), FIRED, store) as bound:
+        for _ in bound.process(purchases(["ada"], [1]), ctx()):
+            pass
+    message = f"timers 'far', times: {microseconds} microseconds since 1970 have no Python value.*BatchProcessor"
+    with pytest.raises(hf.InvalidRequest, match=message):
+        run_batch(Lists(), store, ctx(2), *([("ada", 2)] if asks else []))

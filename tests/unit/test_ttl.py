@@ -293,7 +293,46 @@ def test_a_ttl_that_is_taken_away_brings_nothing_back_and_keeps_the_rest(slot: T
     assert slot.act(with_ttl(None), T + 1_000_000, got) == (None, [2])
     slot.act(with_ttl(None), T + 1_000_000, put(3))
     assert slot.act(with_ttl(None), T + 9_000_000, got) == (3, [2, 3])
-    assert slot.act(with_ttl(TTL_MS), T + 9_000_000, got) == (None, [])
+    assert slot.act(with_ttl(TTL_MS), T + 9_000_000, got) == (3, [2, 3])  # counts from here
+    assert slot.act(with_ttl(TTL_MS), T + 9_000_999, got) == (3, [2, 3])
+    assert slot.act(with_ttl(TTL_MS), T + 9_001_000, got) == (None, [])
+
+
+def test_a_ttl_that_comes_back_counts_from_its_first_batch(slot: TtlSlot):
+    slot.act(with_ttl(None), T, put(0))
+    slot.act(with_ttl(TTL_MS), T, lambda s: None)
+    slot.act(with_ttl(TTL_MS), T + 1_000, lambda s: None)  # 0 is gone
+    slot.act(with_ttl(TTL_MS), T + 1_000, put(1))
+    slot.act(with_ttl(None), T + 1_500, lambda s: s.items.add(["a"], [2]))
+    slot.act(with_ttl(3 * TTL_MS), T + 90_000, lambda s: None)  # it is back, and nobody looks
+    slot.act(with_ttl(3 * TTL_MS), T + 92_000, lambda s: s.items.add(["a"], [3]))
+    slot.act(with_ttl(None), T + 92_100, lambda s: None)
+    slot.act(with_ttl(2 * TTL_MS), T + 92_500, lambda s: None)  # and once more
+    slot.act(with_ttl(2 * TTL_MS), T + 93_500, lambda s: s.items.add(["a"], [4]))
+    slot.store.evict_clean()
+    assert slot.act(with_ttl(2 * TTL_MS), T + 94_499, got) == (1, [1, 2, 3, 4])
+    assert slot.act(with_ttl(2 * TTL_MS), T + 94_500, got) == (None, [4])
+    assert slot.expiry[0].floor_ms is None
+    assert slot.act(with_ttl(2 * TTL_MS), T + 95_500, got) == (None, [])
+
+
+def test_a_clock_that_went_back_takes_nothing_early_where_a_ttl_comes_back(slot: TtlSlot):
+    slot.act(with_ttl(TTL_MS), T, put(1))
+    slot.act(with_ttl(None), T + 50_000, lambda s: None)
+    slot.act(with_ttl(TTL_MS), T + 10, lambda s: s.items.add(["a"], [2]))  # what it writes has the latest stamp too
+    assert slot.act(with_ttl(TTL_MS), T + 50_999, got) == (1, [1, 2])
+    assert slot.act(with_ttl(TTL_MS), T + 51_000, got) == (None, [])
+
+
+def test_a_ttl_that_comes_back_before_there_is_a_watermark_counts_from_the_first(slot: TtlSlot):
+    """As in a query that began with an earlier one's state."""
+    processor = with_ttl(TTL(TTL_MS, time="event"))
+    slot.act(processor, T, put(1), watermark_ms=T)
+    slot.act(with_ttl(None), T, put(2), watermark_ms=T + 10)
+    slot.act(processor, T, lambda s: None, watermark_ms=0)
+    assert slot.act(processor, T, got, watermark_ms=T + 50_000) == (2, [1, 2])  # counts from here
+    assert slot.act(processor, T, got, watermark_ms=T + 50_999) == (2, [1, 2])
+    assert slot.act(processor, T, got, watermark_ms=T + 51_000) == (None, [])
 
 
 def test_until_cleaned_gives_out_until_a_time_that_a_replay_knows(slot: TtlSlot):
@@ -355,6 +394,39 @@ def test_rows_of_an_earlier_event_time_make_nothing_older(slot: TtlSlot, first_w
     assert batch(45_000, None) == (1, 3, 1)
     assert batch(50_999, 46_000, reads=True) == (1, 3, 1)
     assert batch(51_999, None, reads=True) == (None, None, None)  # it was looked at, at 50,999
+
+
+@pytest.mark.parametrize(
+    ("before", "watermark_ms"),
+    [(None, 0), (None, 40_000), (TTL(5 * TTL_MS, time="event"), 40_000)],
+    ids=["added before there is a watermark", "added", "added again"],
+)
+def test_a_ttl_of_event_time_that_is_added_knows_what_rows_the_slot_had(slot: TtlSlot, before: Any, watermark_ms: int):
+    """Of another state's TTL, in earlier batches: older rows make what it writes no older."""
+
+    def program(ttl: Any) -> Any:
+        class Both(hf.BatchProcessor):
+            first = hf.ValueState(pa.int64(), ttl=TTL(TTL_MS, time="event"))
+            later = hf.ValueState(pa.int64(), ttl=ttl)
+
+        return Both()
+
+    def batch(ttl: Any, event_ms: int) -> None:
+        processor, time = program(ttl), BatchTime(T, watermark_ms)
+        with slot.batch(lifetimes_of(processor), time) as stamps, bind(processor, USER, slot.store):
+            stamps.advance(event_ms)
+            processor.first.put(["a"], [1])
+            processor.later.put(["a"], [1])
+
+    def look(s: Any) -> tuple[Any, Any]:
+        return s.first.get(["a"])[0].as_py(), s.later.get(["a"])[0].as_py()
+
+    again = TTL(TTL_MS, time="event")
+    batch(before, 41_000)
+    batch(None, 50_000)
+    batch(again, 42_000)
+    assert slot.act(program(again), T, look, watermark_ms=50_999) == (1, 1)
+    assert slot.act(program(again), T, look, watermark_ms=51_000) == (None, None)
 
 
 def test_without_a_watermark_nothing_counts(slot: TtlSlot):

@@ -335,7 +335,7 @@ def test_a_newer_delta_says_to_upgrade(tmp_path: Path) -> None:
     driver = SlotDriver(tmp_path, settings=QUIET)
     driver.play_some(driver.process(), 6)
     assert driver.handle is not None
-    newer = rewritten(driver, driver.handle, lambda metadata: metadata.update({"holdfast.version": "4"}))
+    newer = rewritten(driver, driver.handle, lambda metadata: metadata.update({"holdfast.version": "5"}))
     with pytest.raises(Incompatible, match="Upgrade"):
         driver.process(local="fresh").state.whole(newer.stored())
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.checkpoint.delta_file import DELTA_SCHEMA
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import NOT_BEGUN, NOTHING_EXPIRED, StateExpiry
 from holdfast.errors import Corrupt, Incompatible
 
 _STAMPED = 0x80
@@ -45,6 +45,7 @@ def merged_expiry(versions: Sequence[Expiry], where: str) -> Expiry:
                 "others; its entries cannot be put together. Let the earlier query run until all of its slots had rows"
             )
         ttls = [state.ttl_ms for state in found if state.ttl_ms is not None]
+        not_begun = any(state.floor_ms == NOT_BEGUN for state in found)
         merged.append(
             replace(
                 found[0],
@@ -52,6 +53,7 @@ def merged_expiry(versions: Sequence[Expiry], where: str) -> Expiry:
                 since_ms=max(state.since_ms for state in found),
                 cutoff_ms=min(state.cutoff_ms for state in found),
                 latest_ms=max(state.latest_ms for state in found),
+                floor_ms=NOT_BEGUN if not_begun else None,  # others are in the stamps from here on
             )
         )
     return tuple(merged)
@@ -83,14 +85,28 @@ def carried(batch: pa.RecordBatch, own: Expiry, merged: Expiry, where: str) -> p
         stamps, stamped = _stamps(values, rows, unstamped_ms, where)
         if before:
             kept[rows] = stamps > before.cutoff_ms
+        floor_ms = _floor(before, state)
+        anew = stamps < floor_ms
         if unstamped_ms != state.since_ms:
-            for row in rows[~stamped & kept[rows]].tolist():
-                value = values[row].as_py()
-                restamped[row] = bytes([value[0] | _STAMPED]) + _STAMP.pack(unstamped_ms) + value[1:]
+            anew |= ~stamped
+        for at in np.flatnonzero(anew & kept[rows]).tolist():
+            row = int(rows[at])
+            value = values[row].as_py()
+            rest = value[_STAMPED_BYTES:] if stamped[at] else value[1:]
+            restamped[row] = bytes([value[0] | _STAMPED]) + _STAMP.pack(max(int(stamps[at]), floor_ms)) + rest
     if restamped:
         values = [restamped.get(row, value) for row, value in enumerate(batch["value"].to_pylist())]
         batch = pa.RecordBatch.from_arrays([*batch.columns[:3], pa.array(values, pa.binary())], schema=DELTA_SCHEMA)
     return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _floor(own: StateExpiry | None, merged: StateExpiry) -> int:
+    """The least stamp that entries of a slot count by; below all where the TTL did not come back since."""
+    if own is None:
+        return NOTHING_EXPIRED
+    if own.ttl_ms is None and merged.ttl_ms is not None:
+        return merged.latest_ms  # it came back in slots that had rows since
+    return NOTHING_EXPIRED if own.floor_ms in (None, NOT_BEGUN) else own.floor_ms
 
 
 def _stamps(

@@ -21,7 +21,9 @@ from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
 
 FORMAT = "delta"
-VERSION = 3
+VERSION = 4
+# Without the floor of a state whose TTL came back: of most deltas.
+_VERSION_WITHOUT_FLOOR = 3
 _VERSION_WITHOUT_LINEAGE = 2
 _FIELDS = (
     pa.field("key_group", pa.uint16(), nullable=False),
@@ -56,8 +58,10 @@ class DeltaIdentity:
     lineage: tuple[DeltaRef, ...] | None = ()
 
     def schema(self) -> pa.Schema:
-        """That of a file, which is always written as the newest version."""
-        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(VERSION)}
+        """That of a file, which is written as the newest version that has all its fields."""
+        with_floor = any(state.floor_ms is not None for state in self.expiry)
+        version = VERSION if with_floor else _VERSION_WITHOUT_FLOOR
+        metadata = {"holdfast.format": FORMAT, "holdfast.version": str(version)}
         metadata.update((f"holdfast.{name}", str(getattr(self, name))) for name in _IDENTITY)
         if self.expiry:
             rows = [state.to_row() for state in self.expiry]

@@ -19,8 +19,11 @@ from holdfast.errors import Incompatible
 _MERGES = 4
 _DAY_MS = 86_400_000
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_FIELDS_WITHOUT_FLOOR = 6
 #: Below all cutoffs.
 NOTHING_EXPIRED = _INT64_MIN + 1
+#: As a time from which something counts: in event time there was no watermark yet since.
+NOT_BEGUN = _INT64_MAX
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class StateExpiry:
 
     ``ttl_ms`` None: the state has a TTL no longer; what had expired stays gone. ``since_ms``: the stamp of entries
     that have none, which are older than the TTL. ``latest_ms``: the latest time so far, of a batch or, in event time,
-    of a row.
+    of a row. ``floor_ms``: only where the TTL was away and came back, the least stamp that counts: what is alive then
+    lives on as if it was written then. It is there until the cutoff has come to it.
     """
 
     state_id: int
@@ -88,20 +92,23 @@ class StateExpiry:
     since_ms: int
     cutoff_ms: int
     latest_ms: int
+    floor_ms: int | None = None
 
     @property
     def counts(self) -> bool:
         """Whether its time has begun. In event time it has not as long as there were rows and no watermark."""
-        return self.since_ms < _INT64_MAX
+        return self.since_ms < NOT_BEGUN
 
     def to_row(self) -> list[Any]:
-        return [self.state_id, self.time, self.ttl_ms, self.since_ms, self.cutoff_ms, self.latest_ms]
+        row = [self.state_id, self.time, self.ttl_ms, self.since_ms, self.cutoff_ms, self.latest_ms]
+        return row if self.floor_ms is None else [*row, self.floor_ms]
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> StateExpiry:
         """ValueError, or TypeError, for what is no such row."""
         made = cls(*row)
-        times = (made.since_ms, made.cutoff_ms, made.latest_ms, *(() if made.ttl_ms is None else (made.ttl_ms,)))
+        ttl_ms = () if made.ttl_ms is None else (made.ttl_ms,)
+        times = (made.since_ms, made.cutoff_ms, made.latest_ms, *ttl_ms, *row[_FIELDS_WITHOUT_FLOOR:])
         numbers = [made.state_id, *times]
         if (
             made.time not in TTL_TIMES
@@ -109,6 +116,7 @@ class StateExpiry:
             or not 0 <= made.state_id <= 0xFFFF
             or not all(_INT64_MIN < time <= _INT64_MAX for time in times)
             or not made.cutoff_ms < made.latest_ms
+            or (made.floor_ms is not None and (made.ttl_ms is None or made.floor_ms <= made.cutoff_ms))
         ):
             raise ValueError(f"{row!r} does not say how far a state has expired")
         return made
@@ -144,6 +152,8 @@ def next_expiry(
     """
     earlier = {state.state_id: state for state in parent}
     declared = {lifetime.state_id: lifetime for lifetime in lifetimes}
+    # Of event time the slot has seen the same in all states, also in those that are declared in this batch first.
+    event_ms = max((state.latest_ms for state in parent if state.time == "event"), default=None)
     found = []
     for state_id in sorted({*earlier, *declared}):
         old, lifetime = earlier.get(state_id), declared.get(state_id)
@@ -153,33 +163,62 @@ def next_expiry(
                 f"{lifetime.time} time now; the times of its entries cannot be compared with it. Go back to "
                 f'time="{old.time}", or give the state a new name'
             )
-        next_one = _next(old, lifetime, time)
+        next_one = _next(old, lifetime, time, event_ms)
         if next_one is not None:
             found.append(next_one)
     return tuple(found)
 
 
-def _next(old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry | None:
-    """Of one state; None: it has no TTL, or none that counts yet."""
+def _next(
+    old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime, event_ms: int | None
+) -> StateExpiry | None:
+    """Of one state; None: it has no TTL, or none that counts yet. ``event_ms``: the latest of all states."""
     domain = lifetime.time if lifetime is not None else old.time if old is not None else TTL_TIMES[0]
     now_ms = time.now_ms(domain)
+    seen_ms = event_ms if lifetime is not None and domain == "event" else None
     if old is None:
-        if lifetime is None or now_ms is None:
+        if lifetime is None:
             return None
-        old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+        if now_ms is not None:
+            old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
+        elif seen_ms is not None:
+            old = _waiting(lifetime, seen_ms)
+        else:
+            return None
+    if seen_ms is not None:
+        old = replace(old, latest_ms=max(old.latest_ms, seen_ms))
     return gone_on(old, lifetime, time)
 
 
+def _waiting(lifetime: Lifetime, event_ms: int) -> StateExpiry:
+    """Of a state in event time while there is no watermark yet: rows up to this time came."""
+    latest_ms = max(event_ms, NOTHING_EXPIRED + 1)
+    return StateExpiry(lifetime.state_id, "event", lifetime.ttl_ms, NOT_BEGUN, NOTHING_EXPIRED, latest_ms)
+
+
 def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry:
-    """How far a state has expired in a batch of this time; ``lifetime`` None: it is declared without a TTL."""
+    """How far a state has expired in a batch of this time; ``lifetime`` None: it is declared without a TTL.
+
+    Where the TTL comes back, the floor is what the batch stamps its writes with. As long as all that is alive counts
+    from there, the cutoff stays: it would take what was written while there was no TTL.
+    """
     now_ms = time.now_ms(old.time)
     if now_ms is not None:
         since_ms = old.since_ms if old.counts or lifetime is None else now_ms
         old = replace(old, since_ms=since_ms, latest_ms=max(old.latest_ms, now_ms))
     if lifetime is None:
-        return replace(old, ttl_ms=None)
-    cutoff_ms = old.cutoff_ms if now_ms is None else max(old.cutoff_ms, lifetime.cutoff_ms(now_ms))
-    return replace(old, ttl_ms=lifetime.ttl_ms, cutoff_ms=cutoff_ms)
+        return replace(old, ttl_ms=None, floor_ms=None)
+    floor_ms = NOT_BEGUN if old.ttl_ms is None else old.floor_ms
+    if now_ms is None:
+        return replace(old, ttl_ms=lifetime.ttl_ms, floor_ms=floor_ms)
+    if floor_ms == NOT_BEGUN:
+        floor_ms = old.latest_ms
+    cutoff_ms = lifetime.cutoff_ms(now_ms)
+    if floor_ms is not None and cutoff_ms < floor_ms:
+        cutoff_ms = old.cutoff_ms
+    else:
+        floor_ms = None
+    return replace(old, ttl_ms=lifetime.ttl_ms, cutoff_ms=max(old.cutoff_ms, cutoff_ms), floor_ms=floor_ms)
 
 
 def show(store: Store, expiry: Iterable[StateExpiry]) -> None:
@@ -229,9 +268,7 @@ class BatchStamps:
                 continue
             old = found.get(state_id)
             if old is None:
-                found[state_id] = StateExpiry(
-                    state_id, "event", lifetime.ttl_ms, _INT64_MAX, NOTHING_EXPIRED, max(event_ms, NOTHING_EXPIRED + 1)
-                )
+                found[state_id] = _waiting(lifetime, event_ms)
             else:
                 found[state_id] = replace(old, latest_ms=max(old.latest_ms, event_ms))
         return tuple(found[state_id] for state_id in sorted(found))

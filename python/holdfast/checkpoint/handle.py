@@ -22,7 +22,9 @@ from holdfast.errors import Corrupt, InternalError
 from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
 
 FORMAT = "holdfast.handle"
-VERSION = 4
+VERSION = 5
+# Without the floor of a state whose TTL came back: of most handles.
+_VERSION_WITHOUT_FLOOR = 4
 # Of handles that list all deltas: those of earlier versions of Holdfast, and their like.
 _VERSION_WITH_LIST = 3
 _VERSION_WITHOUT_ORIGIN = 2
@@ -189,11 +191,13 @@ class StoredHandle(NamedVersion):
         return handle
 
     def to_text(self) -> str:
+        with_floor = any(state.floor_ms is not None for state in self.expiry)
         if self.listed is None:
-            return seal(FORMAT, VERSION, _fields(self))
+            return seal(FORMAT, VERSION if with_floor else _VERSION_WITHOUT_FLOOR, _fields(self))
         # As the version wrote it that wrote the first of these: a copy is the same text.
         without_origin = _VERSION_WITHOUT_ORIGIN if self.expiry else _VERSION_WITHOUT_EXPIRY
-        return seal(FORMAT, _VERSION_WITH_LIST if self.origin else without_origin, _fields_with_list(self, self.listed))
+        version = _VERSION_WITH_LIST if self.origin else without_origin
+        return seal(FORMAT, VERSION if with_floor else version, _fields_with_list(self, self.listed))
 
     @classmethod
     def from_text(cls, text: str) -> StoredHandle:

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast import _core
 from holdfast.checkpoint.as_of import AsOf, expiry_of
+from holdfast.checkpoint.expiry import NOT_BEGUN
 from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.saved_operator import columns_of
@@ -59,9 +61,8 @@ class StateRows:
                 since_ms=expiry.since_ms if expiry else None,
             )
         )
-        rows = rows_of(
-            decoded, self.columns, ttl_ms=self._ttl_ms, since_ms=expiry.since_ms if expiry else None, slot=self._slot
-        )
+        decoded, since_ms = self._from_floor(decoded)
+        rows = rows_of(decoded, self.columns, ttl_ms=self._ttl_ms, since_ms=since_ms, slot=self._slot)
         names = self.columns.names
         if "position" in names and rows.num_rows:
             rows = _with(rows, names["position"], self._positions(decoded))
@@ -70,6 +71,17 @@ class StateRows:
             rows = _with(rows, names["value"], result_of(gathered, self._state.function))
         schema = self.columns.schema
         return pa.RecordBatch.from_arrays([as_type(rows.column(f.name), f.type) for f in schema], schema=schema)
+
+    def _from_floor(self, decoded: pa.RecordBatch) -> tuple[pa.RecordBatch, int | None]:
+        """With the stamps that count, and that of entries without one; None: when they expire is not known yet."""
+        expiry = self._expiry
+        if expiry is None or expiry.floor_ms is None:
+            return decoded, expiry.since_ms if expiry else None
+        stamps = decoded.column("stamp")
+        if expiry.floor_ms == NOT_BEGUN:
+            return _with(decoded, "stamp", pa.nulls(len(stamps), stamps.type)), None
+        stamps = pc.max_element_wise(stamps, pa.scalar(expiry.floor_ms, stamps.type), skip_nulls=False)
+        return _with(decoded, "stamp", stamps), max(expiry.since_ms, expiry.floor_ms)
 
     def _positions(self, decoded: pa.RecordBatch) -> pa.Array:
         """Places in lists, which may go on from the batch before."""

@@ -169,11 +169,11 @@ class KeyedDriver:
         on_timer = self._processor.on_timer
         ctx.timers = declared[0]
         if len(declared) == 1:
-            return lambda index, key: on_timer(key, time_of(at[index]), named[index], ctx)
+            return lambda index, key: on_timer(key, time_of(at[index], declared[0]), named[index], ctx)
 
         def call(index: int, key: tuple[Any, ...]) -> Produced:
             ctx.timers = declared[index]
-            return on_timer(key, time_of(at[index]), named[index], ctx)
+            return on_timer(key, time_of(at[index], declared[index]), named[index], ctx)
 
         return call
 

@@ -146,6 +146,11 @@ class KeyedTimers(KeyedState):
         """The current key's timers that have not fired: (time, namespace), in order of time.
 
         Reads all timers that are stored near the key's: for some keys, not for each.
+
+        Raises
+        ------
+        InvalidRequest
+            A time that Python has no value for, which a BatchProcessor set: a year past 9999.
         """
         index = self._index()
         [found] = self._read(self._table.list, self._scope.current())
@@ -153,7 +158,7 @@ class KeyedTimers(KeyedState):
         for (changed, time, namespace), is_set in self._changes.items():
             if changed == index:
                 (timers.add if is_set else timers.discard)((time, namespace))
-        return [(time_of(time), namespace) for time, namespace in sorted(timers)]
+        return [(time_of(time, self.name), namespace) for time, namespace in sorted(timers)]
 
     def take_due(self, until: int, limit: int) -> pa.StructArray:
         """The first timers up to a time, taken out: key (a struct), time, namespace. For whoever fires them."""
@@ -266,6 +271,12 @@ def core_keys(keys: pa.StructArray) -> CoreKeys:
     return columns[0] if len(columns) == 1 else pa.RecordBatch.from_arrays(columns, names=keys.type.names)
 
 
-def time_of(microseconds: int) -> dt.datetime:
-    """A time of the core's as users see it."""
-    return _EPOCH + microseconds * _MICROSECOND
+def time_of(microseconds: int, timers: str) -> dt.datetime:
+    """A time of the core's as users see it; InvalidRequest, which names the timers, where Python has none."""
+    try:
+        return _EPOCH + microseconds * _MICROSECOND
+    except OverflowError as error:
+        raise InvalidRequest(
+            f"timers {timers!r}, times: {microseconds} microseconds since 1970 have no Python value ({error}); use "
+            "them in arrays, in a BatchProcessor"
+        ) from None

@@ -8,6 +8,7 @@ handle of the last committed version. Owner: one thread.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import shutil
 import tempfile
@@ -57,7 +58,7 @@ from holdfast.state import (
     declared_states,
 )
 from holdfast.state.columns import KeyColumns
-from holdfast.state.python_values import python_of
+from holdfast.state.python_values import python_of, shown
 from holdfast.storage import HARNESS, open_file_store
 from holdfast.testing.inputs import HarnessInputs, NumberedRows
 from holdfast.testing.rows import Rows, schema_of
@@ -310,13 +311,14 @@ class Harness:
 
     @timestamp_ms.setter
     def timestamp_ms(self, value: int) -> None:
+        value = _milliseconds("timestamp_ms", value)
         if value < self._timestamp_ms:
             raise InvalidRequest(f"timestamp_ms is {self._timestamp_ms} and cannot go back to {value}; see restore()")
         self._timestamp_ms = value
 
     def advance(self, milliseconds: int) -> None:
         """Moves the next batch's time on."""
-        self.timestamp_ms = self._timestamp_ms + milliseconds
+        self.timestamp_ms = self._timestamp_ms + _milliseconds("advance", milliseconds)
 
     @property
     def watermark_ms(self) -> int | None:
@@ -327,6 +329,7 @@ class Harness:
 
     @watermark_ms.setter
     def watermark_ms(self, value: int) -> None:
+        value = _milliseconds("watermark_ms", value)
         if self._watermark_ms is not None and value < self._watermark_ms:
             raise InvalidRequest(f"watermark_ms is {self._watermark_ms} and cannot go back to {value}; see restore()")
         self._watermark_ms = value
@@ -340,7 +343,8 @@ class Harness:
         name
             Of the state.
         key
-            The key columns' values. Without them: of all keys that came in. States that belong to no key take none.
+            The key columns' values. Without them: of all keys that came in, but those that have no Python value (a year
+            past 9999). States that belong to no key take none.
 
         Returns
         -------
@@ -473,6 +477,13 @@ class Harness:
             settings=self._settings,
             background=self._background,
         )
+
+
+def _milliseconds(what: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidRequest(f"{what}: expected whole milliseconds, an int, found {shown(value)}") from None
 
 
 def _map(entries: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -101,13 +102,19 @@ class HarnessInputs:
                 check_keys(codec, keys_of(rows, plan.key_columns, self.key_schema), max_parallelism)
 
     def keys(self, columns: KeyColumns, batches: Iterable[NumberedRows]) -> list[tuple[Any, ...]]:
-        """The keys of rows, as Python values."""
+        """The keys of rows, as Python values; without those that have none, which a BatchProcessor does not ask for."""
         found: list[tuple[Any, ...]] = []
         for number, rows in batches:
             if self.plans[number].met.broadcast:
                 continue
             columns.look_for(self.plans[number].key_columns)
-            found += columns.tuples(columns.of(rows))
+            keys = columns.of(rows)
+            try:
+                found += columns.tuples(keys)
+            except InvalidRequest:
+                for row in range(len(rows)):
+                    with suppress(InvalidRequest):
+                        found += columns.tuples(keys.slice(row, 1))
         columns.forget()
         return found
 
