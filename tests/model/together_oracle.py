@@ -79,6 +79,7 @@ class Oracle:
         #: Of states with a TTL: when it began to count, and the latest time so far, of a batch or of a row.
         self.since: dict[str, int] = {}
         self.latest: dict[str, int] = {}
+        self.away: set[str] = set()  # states whose TTL was taken away
         self.timers: dict[str, set[tuple[int, str, str]]] = {kind: set() for kind in TIMERS}
         self.rules: dict[str, int] = {}
         self.odd: list[int] = []
@@ -131,12 +132,19 @@ class Oracle:
     def _expire(self, now: Mapping[str, int | None]) -> None:
         """What has expired is taken out here and now, and never comes back."""
         self._stamps = {}
+        seen = [latest for state, latest in self.latest.items() if self._program.times[state] == "event"]
         for state in KEPT:
             life, time = self.lives[state], now[self._program.times[state]]
+            if seen and life.ttl_ms is not None and self._program.times[state] == "event":
+                self.latest[state] = max(*seen, self.latest.get(state, seen[0]))
             if life.ttl_ms is not None and time is not None:
                 self.since.setdefault(state, time)
             if time is not None and state in {*self.since, *self.latest}:
                 self.latest[state] = max(time, self.latest.get(state, time))
+            if life.ttl_ms is None and state in self.latest:
+                self.away.add(state)
+            elif life.ttl_ms is not None and time is not None and state in self.away:
+                self._come_back(state)
             if state in self.latest:
                 self._stamps[state] = self.latest[state]
             if life.ttl_ms is not None and time is not None:
@@ -145,6 +153,13 @@ class Oracle:
                     written = self.since[state] if stamp is None else stamp
                     if place[0] == state and reached - written >= life.ttl_ms:
                         del self.entries[place]
+
+    def _come_back(self, state: str) -> None:
+        """It has a TTL again: what was written earlier counts as written now."""
+        self.away.discard(state)
+        for place, entry in self.entries.items():
+            if place[0] == state:
+                entry[1] = max(self.since[state] if entry[1] is None else entry[1], self.latest[state])
 
     def _advance(self, times: Sequence[int]) -> None:
         for state in KEPT:

@@ -23,7 +23,6 @@ import holdfast as hf
 from holdfast.checkpoint import (
     VersionsOrigin,
     operator_prefix,
-    process_background,
     recorded_operator,
 )
 from holdfast.checkpoint.continued import continued
@@ -70,7 +69,7 @@ class Recorded:
                 self.handles.append(handle)
                 self.spark.commit(batch_id, [handle.to_text()], watermark_ms=batch_id * 1000)
                 if settled:
-                    assert process_background().drain(240)
+                    assert harness._background.drain(240)
 
     def open(self) -> hf.Checkpoint:
         return hf.Checkpoint(self.folder / "checkpoint")
