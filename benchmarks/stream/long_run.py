@@ -69,9 +69,8 @@ class LongRuns:
 
     def __init__(self, spark: SparkSession, folder: Path, given: argparse.Namespace) -> None:
         self._spark, self._folder, self._given = spark, folder, given
-        self.rounds: dict[str, list[Round]] = {}
 
-    def once(self, name: str) -> float:
+    def once(self, name: str) -> Round:
         """One way's round, from an empty state."""
         given, way = self._given, WAYS[name]
         checkpoint = self._folder / f"checkpoint-{uuid.uuid4().hex}"
@@ -92,10 +91,11 @@ class LongRuns:
                 found.snapshots += operator.snapshots
         beside = f"{found.folds} folds, {found.snapshots} snapshots, {len(found.uploaded)} of Spark's"
         seconds = time.monotonic() - started
-        rate = found.rate_of(found.ms)
-        print(f"{name:<42} {rate:,.0f} rows/s, {len(found.ms)} batches, {seconds:.0f} s, {beside}", flush=True)
-        self.rounds.setdefault(name, []).append(found)
-        return rate
+        print(
+            f"{name:<42} {found.rate_of(found.ms):,.0f} rows/s, {len(found.ms)} batches, {seconds:.0f} s, {beside}",
+            flush=True,
+        )
+        return found
 
 
 def _look(checkpoint: Path, found: Round) -> None:
@@ -137,9 +137,9 @@ def main() -> None:
     with recorded(given, part=given.keys_drawn) as folder:
         spark = start_session(folder)
         runs = LongRuns(spark, folder, given)
-        turns(list(WAYS), given.rounds, runs.once)
+        rounds = turns(list(WAYS), given.rounds, runs.once)
         spark.stop()
-        tell(f"long_run.{given.keys_drawn}", runs.rounds)
+        tell(f"long_run.{given.keys_drawn}", rounds)
 
 
 if __name__ == "__main__":

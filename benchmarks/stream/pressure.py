@@ -31,7 +31,11 @@ MIB = 1 << 20
 WARM_UP = 4
 HEAP_MIB = 1024
 #: What a container of this size is given: with the defaults two tasks may hold more than all of it.
-MEMORY = {"memory.cache.max": "64 MiB", "memory.batch.max": "96 MiB", "memory.spool.max": "32 MiB"}
+MEMORY = {
+    "spark.holdfast.memory.cache.max": "64 MiB",
+    "spark.holdfast.memory.batch.max": "96 MiB",
+    "spark.holdfast.memory.spool.max": "32 MiB",
+}
 #: The rivals by the end of their figures' names.
 RIVALS = {"spark_sql_tuned": SPARK, "scala_transform_with_state": SCALA}
 ENGINES = {"holdfast": OURS["holdfast"], **RIVALS}
@@ -62,7 +66,7 @@ def run_engine(folder: Path, engine: str, size: Size, batches: int) -> None:
     """The role of the child process: so many batches more; prints the number and the milliseconds of each."""
     spark = start_session(folder, scala=True, spark__driver__memory=f"{HEAP_MIB}m")
     way = ENGINES[engine]
-    with configured(spark, {**_memory_settings(), **way.conf}):
+    with configured(spark, {**MEMORY, **way.conf}):
         writer = way.build(size.stream().of(spark)).writeStream.format("noop").outputMode(way.output_mode)
         query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         while len(query.recentProgress) < batches:
@@ -149,14 +153,10 @@ def promised_bytes() -> int:
     """What docs/guide/operators.md, Memory, allows two tasks, each with a worker for its slot and one that packs, and
     the heap of the JVM. Nothing of it for the interpreters, or for what the JVM has beside its heap.
     """
-    settings = Settings.from_mapping({**_memory_settings(), "spark.holdfast.checkpoint.dir": "unused"})
+    settings = Settings.from_mapping({**MEMORY, "spark.holdfast.checkpoint.dir": "unused"})
     arrow_bytes = 4 * 32 * MIB
     slot = 2 * settings.batch_memory_max_bytes + settings.spool_memory_max_bytes + settings.cache_memory_max_bytes
     return HEAP_MIB * MIB + 2 * (slot + arrow_bytes) + 2 * (3 * settings.pack_memory_max_bytes + arrow_bytes)
-
-
-def _memory_settings() -> dict[str, str]:
-    return {f"spark.holdfast.{name}": size for name, size in MEMORY.items()}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast._core import xxh64_file
 from holdfast.checkpoint import delta_lineage
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import StateExpiry, has_floor
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.sealed import CHECKSUM_DIGITS, checksum_of
@@ -59,7 +59,7 @@ class DeltaIdentity:
 
     def schema(self) -> pa.Schema:
         """That of a file, which is written as the newest version that has all its fields."""
-        with_floor = any(state.floor_ms is not None for state in self.expiry)
+        with_floor = has_floor(self.expiry)
         version = VERSION if with_floor else _VERSION_WITHOUT_FLOOR
         metadata = {"holdfast.format": FORMAT, "holdfast.version": str(version)}
         metadata.update((f"holdfast.{name}", str(getattr(self, name))) for name in _IDENTITY)

@@ -221,6 +221,11 @@ def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime) -> Sta
     return replace(old, ttl_ms=lifetime.ttl_ms, cutoff_ms=max(old.cutoff_ms, cutoff_ms), floor_ms=floor_ms)
 
 
+def has_floor(expiry: Iterable[StateExpiry]) -> bool:
+    """Whether a version needs the formats that have floors."""
+    return any(state.floor_ms is not None for state in expiry)
+
+
 def show(store: Store, expiry: Iterable[StateExpiry]) -> None:
     """Has a store that stands at a version give out what is alive in it. What a batch sees, `BatchStamps` says."""
     for state in (one for one in expiry if one.counts):

@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import index
 from typing import Any, NamedTuple
 
-from holdfast.checkpoint.expiry import StateExpiry
+from holdfast.checkpoint.expiry import StateExpiry, has_floor
 from holdfast.checkpoint.names import manifest_name
 from holdfast.errors import Corrupt, InternalError
 from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
@@ -191,7 +191,7 @@ class StoredHandle(NamedVersion):
         return handle
 
     def to_text(self) -> str:
-        with_floor = any(state.floor_ms is not None for state in self.expiry)
+        with_floor = has_floor(self.expiry)
         if self.listed is None:
             return seal(FORMAT, VERSION if with_floor else _VERSION_WITHOUT_FLOOR, _fields(self))
         # As the version wrote it that wrote the first of these: a copy is the same text.

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from holdfast._core import xxh64
 
 _SEQUENCE_DIGITS = 12
+_RUN_DIGITS = 16
 #: In a slot's folder: the handle of the first version of a generation that has an origin.
 FIRST_VERSION = "origin.json"
 #: In an operator's folder: since which batch all slots of such a generation have a handle.
@@ -111,7 +112,12 @@ def run_delta_prefix(sequence: int, run_id: str) -> str:
 
 def run_digits(run_id: str) -> str:
     """What the ids of all versions that a run prepared begin with."""
-    return f"{xxh64(run_id.encode()):016x}"
+    return f"{xxh64(run_id.encode()):0{_RUN_DIGITS}x}"
+
+
+def maker_of(version_id: str) -> str:
+    """The :func:`run_digits` of the run that prepared a version."""
+    return version_id[:_RUN_DIGITS]
 
 
 def delta_name(sequence: int, version_id: str) -> str:

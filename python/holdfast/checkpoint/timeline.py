@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint.delta_file import DeltaIdentity, identity_of
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.names import delta_name, parse_version, run_digits
+from holdfast.checkpoint.names import delta_name, maker_of, parse_version, run_digits
 from holdfast.checkpoint.runs import Alive, Runs
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, Fenced, Incompatible
 from holdfast.storage import StoredFile
 
-_DIGITS = 16
 #: Deltas of other runs, newest first, whose parents are looked at. More are left by nothing but a query that fails
 #: again and again at one batch; and a timeline that is alive is among the newest.
 _READ_MAX = 8
@@ -36,7 +35,7 @@ class Foreign:
 
     @property
     def digits(self) -> str:
-        return self.version_id[:_DIGITS]
+        return maker_of(self.version_id)
 
 
 class Timeline:
@@ -180,7 +179,7 @@ class Timeline:
         """Others' versions from before this do not count: the run that made the handle's version knew of them."""
         if handle is None:
             return 0
-        maker = self._runs.by_digits(handle.version_id[:_DIGITS])
+        maker = self._runs.by_digits(maker_of(handle.version_id))
         if maker is not None:
             return maker.registered_ms
         own = (handle.sequence, handle.version_id)
@@ -196,7 +195,7 @@ class Timeline:
             versions = handle.versions if handle else {}
             start, sequence = (handle.start, handle.sequence) if handle else (0, 0)
         ignored = self._runs.own_digits | self._abandoned
-        maker = handle.version_id[:_DIGITS] if handle else ""
+        maker = maker_of(handle.version_id) if handle else ""
         found: list[Foreign] = []
         unclear: list[tuple[int, Foreign]] = []
         for file in listed:
@@ -229,7 +228,7 @@ class Timeline:
             and (version := parse_version(file.name)) is not None
             and handle.start < version[0] <= handle.sequence + 1
             and versions.get(version[0]) != version[1]
-            and version[1][:_DIGITS] in mine
+            and maker_of(version[1]) in mine
         }
         for one in sorted(others.values(), key=lambda other: other.sequence, reverse=True)[:_READ_MAX]:
             made = self._identity_of(one)

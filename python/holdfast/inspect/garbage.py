@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from holdfast.checkpoint.handle import Handle, NamedVersion, StoredHandle
 from holdfast.checkpoint.names import (
     FIRST_VERSION,
+    maker_of,
     operator_prefix,
     parse_version,
     query_folder,
@@ -39,7 +40,6 @@ from holdfast.storage import FileStore, StoredFile
 #: Younger files may belong to somebody who is at work; no caller may choose less.
 AGE_MS_MIN = 3_600_000
 _DELETE_AT_ONCE = 500
-_DIGITS = 16
 #: In a query's folder, of files that tell the time by the store's clock and go at once.
 _TIME = "gc-time-"
 
@@ -106,7 +106,7 @@ class Collector:
             StoredFile(file.name[len(folder) :], file.size_bytes, file.modified_ms) for file in self.store.list(folder)
         ]
         newest = _whole(slot, handles[-1], own)
-        settings = replace(slot.context.settings, abandoned_runs=(*self.abandoned, newest.version_id[:_DIGITS]))
+        settings = replace(slot.context.settings, abandoned_runs=(*self.abandoned, maker_of(newest.version_id)))
         others = Timeline(replace(slot.context, settings=settings), runs).others(newest, own)
         if others:
             raise _Kept(
@@ -155,7 +155,7 @@ class Collector:
 
     def _runs(self, operator: str, newest: dict[int, StoredHandle]) -> Runs:
         """As the run sees them that made the operator's newest version."""
-        maker = max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id[:_DIGITS]
+        maker = maker_of(max(newest.values(), key=lambda handle: (handle.batch_id, handle.sequence)).version_id)
         return Runs.seen_from(self.store, operator_prefix(self.committed.query_id, operator), operator, maker)
 
     def _claimed(self) -> dict[tuple[str, int], list[StoredHandle]]:

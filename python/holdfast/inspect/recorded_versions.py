@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 
 from holdfast.checkpoint.handle import StoredHandle
-from holdfast.checkpoint.names import attempt_version_id, delta_name, parse_version, slot_prefix
+from holdfast.checkpoint.names import attempt_version_id, delta_name, maker_of, parse_version, slot_prefix
 from holdfast.checkpoint.prepared_versions import version_beside
 from holdfast.commit.record import CommitRecord
 from holdfast.commit.record_log import RecordLog, query_prefix
@@ -21,8 +21,6 @@ from holdfast.storage import FileStore, run_parallel
 
 #: Slots that are looked at side by side.
 _THREADS = 16
-#: Of a version's id: those of its run.
-_RUN_DIGITS = 16
 
 
 class RecordedVersions:
@@ -97,7 +95,7 @@ class RecordedVersions:
         if is_gone or not recorded or not self._newest or handle.batch_id not in self._newest.doubted:
             return None
         known = {id for _, id in there} | {one.version_id for one in slots.values()}
-        of_run = {id for id in known if id[:_RUN_DIGITS] == handle.version_id[:_RUN_DIGITS]}
+        of_run = {id for id in known if maker_of(id) == maker_of(handle.version_id)}
         if not any(of_run & versions for versions in self._newest_first()):
             return None  # the operator's tasks are not the sink's: which attempt counts is not recorded
         named = delta_name(handle.sequence, "<version>")

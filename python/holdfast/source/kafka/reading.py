@@ -260,9 +260,7 @@ class _RangeReader:
 
     def _damaged(self, error: Any) -> None:
         """Not by which offset: that of a damaged batch may be damaged, too."""
-        if self._consumer.cursor.next_offset >= self.wanted.end:
-            # It is behind this range, all of which was given: for whoever reads the next one.
-            self._consumer.place = None
+        if self._is_behind():
             return
         raise Corrupt(
             f"{self.wanted}: what Kafka at {self._options.client['bootstrap.servers']} has from offset"
@@ -290,9 +288,7 @@ class _RangeReader:
                 f" leader took over that did not have all of it. Records from {truncated[1]} on that were handed out"
                 " are gone from the log, and others may stand in their place, which are not read"
             )
-        if missing >= wanted.end:
-            # All of this range was given; whoever reads the next one asks anew.
-            consumer.place = None
+        if self._is_behind():
             return
         place = confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
         first, last = consumer.client.get_watermark_offsets(place, timeout=30.0, cached=False)
@@ -314,6 +310,13 @@ class _RangeReader:
         else:
             consumer.cursor.skip_to(wanted.end)
             consumer.place = None
+
+    def _is_behind(self) -> bool:
+        """Whether an error is of what comes after this range, all of which was given: for who reads the next one."""
+        if self._consumer.cursor.next_offset < self.wanted.end:
+            return False
+        self._consumer.place = None
+        return True
 
     def _is_in_doubt(self) -> bool:
         """Whether a log's end may be that of a leader that was asleep, or does not know yet what it has. (Its start
