@@ -19,7 +19,7 @@ from tests.kafka_reading import read_committed
 
 from holdfast.commit.sink import SinkTask
 from holdfast.commit.timeline import Fork
-from holdfast.errors import Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
+from holdfast.errors import Corrupt, Fenced, Incompatible, InvalidRequest, Unavailable, Undecided
 from holdfast.kafka.partition_log import Ending, PartitionLog
 from holdfast.kafka.transactional_ids import EPOCH_RING
 from holdfast.kafka.transactions import Transactions
@@ -125,6 +125,37 @@ def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(ma
     query.run_to_the_end()
     assert crashes(query.ends) == 3
     query.check()
+
+
+def test_a_witness_that_the_brokers_disk_has_changed_stops_the_start_and_nothing_is_written(
+    make: MakeQuery, kafka: KafkaWorld
+) -> None:
+    """Killed after its commit; the next start looks whether it was one, and the broker sends what its disk has."""
+    query = make()
+    query.strike("after_commit", query.crash)
+    query.start()
+    seen = batches_in(query)
+    own = query.query_id.encode()
+    [log] = [path for path in kafka.broker.data.rglob("holdfast-witness-*/*.log") if own in path.read_bytes()]
+    at = log.read_bytes().rindex(own)
+    flip(log, at)
+    try:
+        end = query.start()
+        assert isinstance(end, Corrupt), repr(end)
+        assert "holdfast-witness-" in str(end) and "kafka-leader-election.sh" in str(end)
+        assert batches_in(query) == seen
+    finally:
+        flip(log, at)
+    query.run_to_the_end()
+    query.check()
+
+
+def flip(log: Path, at: int) -> None:
+    with log.open("r+b") as file:
+        file.seek(at)
+        [before] = file.read(1)
+        file.seek(at)
+        file.write(bytes([before ^ 1]))
 
 
 def test_a_topic_that_is_deleted_before_the_commit_is_not_taken_for_written(make: MakeQuery, kafka: KafkaWorld) -> None:
