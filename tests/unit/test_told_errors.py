@@ -251,6 +251,83 @@ def test_an_executor_that_was_lost_is_unavailable() -> None:
     )
 
 
+SHUFFLE_LOST = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job aborted due to stage \
+failure: ShuffleMapStage 20 (start at <unknown>:0) has {often}: 4. Most recent failure reason:
+org.apache.spark.shuffle.{fetch}
+\tat org.apache.spark.errors.SparkCoreErrors$.fetchFailedError(SparkCoreErrors.scala:437)
+Driver stacktrace: SQLSTATE: XXKST"""
+SHUT_DOWN = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job 12 cancelled because \
+SparkContext was shut down SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
+@pytest.mark.parametrize(
+    "often",
+    ["failed the maximum allowable number of times", "exceeded the maximum allowable total stage attempts"],
+)
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        "FetchFailedException: Connection reset by peer: /10.0.0.7:35001",
+        "MetadataFetchFailedException: Missing an output location for shuffle 9 partition 1",
+    ],
+)
+def test_executors_that_took_along_what_they_had_shuffled_are_unavailable(often: str, fetch: str) -> None:
+    found = plain_error(RuntimeError(SHUFFLE_LOST.format(often=often, fetch=fetch)))
+    assert type(found) is hf.Unavailable
+    assert f"org.apache.spark.shuffle.{fetch}. Start the program again" in str(found)
+    assert "spark.executor.memoryOverhead" in str(found)
+    assert len(str(found).splitlines()) == 1
+
+
+def test_a_stage_that_failed_for_another_reason_is_no_lost_executor() -> None:
+    told = SHUFFLE_LOST.format(often="failed the maximum allowable number of times", fetch="Refused: no")
+    assert plain_error(RuntimeError(told)) is None
+
+
+def test_a_spark_that_was_shut_down_in_a_batch_is_unavailable() -> None:
+    found = plain_error(RuntimeError(SHUT_DOWN))
+    assert type(found) is hf.Unavailable
+    assert "Spark was shut down in the middle of a batch" in str(found)
+
+
+def test_who_lost_a_worker_or_an_executor_is_told_of_the_containers_memory() -> None:
+    for text in (CRASHED.format(said=""), EXECUTOR_LOST):
+        found = str(plain_error(RuntimeError(text)))
+        assert "spark.executor.memoryOverhead, or lower spark.holdfast.memory.*" in found
+
+
+IN_FOREACH = FOREACH.partition("pyspark.errors")[0] + (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o77.collectToPython.\n"
+    ": org.apache.spark.SparkException: {told}\n\n SQLSTATE: 39000 SQLSTATE: XXKST\n=== Streaming Query ==="
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CRASHED.format(said=""),
+        EXECUTOR_LOST,
+        SHUFFLE_LOST.format(often="failed the maximum allowable number of times", fetch="FetchFailedException: gone"),
+        SHUT_DOWN,
+    ],
+    ids=["worker", "executor", "shuffle", "all of Spark"],
+)
+def test_what_was_lost_in_a_batch_of_foreach_is_unavailable_too(text: str) -> None:
+    """`hf.write_exactly_once` told it as an exception of the user's own code, py4j's."""
+    _, _, told = text.partition("with exception: ")
+    found = plain_error(RuntimeError(IN_FOREACH.format(told=told)))
+    assert type(found) is hf.Unavailable
+    assert str(found) == str(plain_error(RuntimeError(text)))
+
+
+def test_what_the_jvm_says_of_something_else_in_foreach_stays_what_it_is() -> None:
+    found = plain_error(RuntimeError(IN_FOREACH.format(told="the disk is full")))
+    assert type(found) is not hf.Unavailable
+    assert "py4j.protocol.Py4JJavaError" in str(found)
+    assert "the disk is full" in str(found)
+
+
 def test_an_exception_that_only_speaks_of_a_crash_is_that_exception() -> None:
     users = USERS.replace("'b'", "'Python worker exited unexpectedly (crashed)'")
     assert "KeyError" in str(plain_error(RuntimeError(SPARKS_OWN.format(told=users))))

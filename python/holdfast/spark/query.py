@@ -419,7 +419,9 @@ def plain_error(error: Exception) -> Exception | None:
         return gone
     text = str(error)
     told = told_error(text)
-    plain = lost_process(text) if told is None else told.as_holdfast() or failed(told)
+    plain: Exception | None = lost_process(text) if told is None or told.is_carrier else None
+    if plain is None and told is not None:
+        plain = told.as_holdfast() or failed(told)
     if plain is not None:
         _LOGGER.info("A query ended, of which Spark says: %s", error)
     return plain
