@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import traceback
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import holdfast as hf
@@ -165,6 +167,69 @@ def test_every_class_comes_back_where_spark_hides_tracebacks(name: str, text: st
     assert type(error) is getattr(hf, name)
     assert str(error) == f"{MESSAGE}\nwhile Failing ran operator 'totals'"
     assert told.place == told.frames == ""
+
+
+def _with_locals(error: Exception, held: object, held_outside: object) -> str:
+    """The traceback of an error, as pyspark tells it with the locals of each frame."""
+
+    def process(held: object) -> None:
+        raise error
+
+    def main(infile: object) -> None:
+        process(held)
+
+    try:
+        main(held_outside)
+    except type(error) as caught:
+        told = traceback.TracebackException(
+            type(caught), caught, caught.__traceback__, compact=True, capture_locals=True
+        )
+        return "".join(told.format())
+    raise AssertionError
+
+
+HELD = {
+    "a number": 7,
+    "a DataFrame": pd.DataFrame({"slot": [1, 2], "blob": [b"x", None]}),
+    "a batch": pa.record_batch({"user": ["a"]}),
+    "a table": pa.table({"user": ["a", "b"]}),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+@pytest.mark.parametrize("outside", HELD)
+@pytest.mark.parametrize("inside", HELD)
+def test_an_error_of_holdfast_comes_back_whole_where_spark_tells_locals(inside: str, outside: str, text: str) -> None:
+    """spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled: its class was lost, or became a column's name."""
+    told = told_error(text.format(told=_with_locals(hf.Incompatible(MESSAGE), HELD[inside], HELD[outside])))
+    assert told is not None
+    error = told.as_holdfast()
+    assert type(error) is hf.Incompatible
+    message, _, place = str(error).rpartition("\nat ")
+    assert message == MESSAGE
+    assert place.startswith(__file__)
+    assert place.endswith("in process")
+
+
+@pytest.mark.parametrize("inside", HELD)
+def test_where_spark_tells_locals_an_error_that_led_to_another_is_not_told_for_it(inside: str) -> None:
+    first, second = (
+        _with_locals(error, HELD[inside], HELD["a DataFrame"]) for error in (hf.Corrupt("damaged"), hf.Fenced("by one"))
+    )
+    between = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    told = told_error(SPARKS_OWN.format(told=f"{first}{between}{second}"))
+    assert told is not None
+    assert type(told.as_holdfast()) is hf.Fenced
+    assert told.message == "by one"
+
+
+@pytest.mark.parametrize("outside", HELD)
+@pytest.mark.parametrize("inside", HELD)
+def test_an_error_of_the_users_loses_no_word_where_spark_tells_locals(inside: str, outside: str) -> None:
+    text = SPARKS_OWN.format(told=_with_locals(KeyError("b"), HELD[inside], HELD[outside]))
+    found = str(plain_error(RuntimeError(text)) or text)
+    assert "KeyError: 'b'" in found
+    assert "raise error" in found
 
 
 @pytest.mark.parametrize("said", ["ValueError: of holdfast.errors.Fenced: it was", "holdfast.errors.Fenceds: so it is"])

@@ -7,6 +7,7 @@ in the text, though, behind the traceback's frames, and so do the message and th
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 from dataclasses import dataclass, replace
@@ -28,8 +29,9 @@ _END = re.compile(
 )
 _RAISED = re.compile(r"(?P<type>[\w<][\w.<>]*)(?:: (?P<message>.*))?", re.DOTALL)
 _FRAME = re.compile(
-    r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
-    r"(?:    .*\n|  \[Previous line repeated .*\n)*"
+    r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
+    r"(?:    .*\n|  \[Previous line repeated .*\n)*",
+    re.MULTILINE,
 )
 # Where the libraries of the machine that runs the worker are; in development, Holdfast is where it is here.
 _LIBRARIES = re.compile(
@@ -47,6 +49,9 @@ _CLASSES = {
 }
 # With spark.sql.execution.pyspark.udf.hideTraceback.enabled a worker's error is its class, message and notes alone.
 _BARE = re.compile(rf"(?:Python worker:[ \n]|PythonException: )(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)")
+# With spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled each frame is followed by what its names hold: of
+# tables and frames of data over many lines, at whose beginning anything may stand.
+_OURS = re.compile(rf"^(?:{'|'.join(map(re.escape, _CLASSES))})(?=: |$)", re.MULTILINE)
 
 
 # What Spark says of a process that was there no more; it has no traceback. Behind the first may stand what Python's
@@ -143,12 +148,24 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     ends = [match.start() for match in (_CHAINED.search(text, at), _END.search(text, at)) if match is not None]
     end = min(ends, default=len(text))
     raised = _RAISED.fullmatch(text[at:end].strip())
+    if raised is None or not _names_a_class(raised["type"]):
+        ours = _OURS.search(text, at, end)
+        if ours is not None:
+            frames = list(_FRAME.finditer(text, start, ours.start()))
+            raised = _RAISED.fullmatch(text[ours.start() : end].strip())
     if raised is None:
         return None
     own = [frame for frame in frames if not _LIBRARIES.search(frame["file"])]
     place = f"{own[-1]['file']}, line {own[-1]['line']}, in {own[-1]['function']}" if own else ""
     shown = "".join(frame.group() for frame in own)
     return ToldError(raised["type"], (raised["message"] or "").strip(), shown, place), end
+
+
+def _names_a_class(name: str) -> bool:
+    """Whether Python may print a class so: by its module, or as one of its own. One of a program's first file it prints
+    without a module, as a name of anything looks.
+    """
+    return "." in name or isinstance(getattr(builtins, name, None), type)
 
 
 def lost_process(text: str) -> Unavailable | None:
