@@ -38,7 +38,13 @@ from holdfast.spark.recorded import RECORDED_PROPERTY, recorded_property
 from holdfast.spark.registration import register_runs
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import fixed_tasks, refuse_connect, spark_retained_batches, spark_writes_changelogs
+from holdfast.spark.sessions import (
+    fixed_tasks,
+    refuse_connect,
+    refuse_unpinned_threads,
+    spark_retained_batches,
+    spark_writes_changelogs,
+)
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
 from holdfast.spark.stages import run_anew
 from holdfast.spark.worker_process import check_worker_python
@@ -109,6 +115,7 @@ def write_exactly_once(
         The checkpoint folder or a sink's other side does not answer.
     """
     refuse_connect(df, "write_exactly_once", "exactly-once output commits on the driver, so use a classic session")
+    refuse_unpinned_threads("write_exactly_once")
     routes = plan_routes(df.schema, sinks)
     if not df.isStreaming:
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
