@@ -17,6 +17,7 @@ from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
 from tests.random_numbers import NUMBERS, RandomNumbers
+from tests.silent_sink import SilentFileSink
 from tests.spark_sessions import run_module
 from tests.streams import FileStream
 
@@ -394,6 +395,20 @@ def test_a_query_that_is_stopped_in_a_batch_ends_quietly(tmp_path: Path) -> None
     assert told.stdout.strip() == "ended quietly None"
     assert "StackOverflowError" not in told.stderr
     assert "stream execution thread" not in told.stderr
+
+
+def test_a_query_that_is_stopped_while_its_sink_does_not_answer_has_not_failed(output: Output) -> None:
+    """It was asked for two minutes more, for which Ctrl-C had to wait, and then the query had failed."""
+    batches = [events(7)]
+    output.stream.write(*batches)
+    query = output.start(output.totals(), SilentFileSink(output.path))
+    assert SilentFileSink.asked.wait(240)
+    query.stop()
+    assert not query.isActive
+    assert query.exception() is None
+    query.awaitTermination()
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
 
 
 def test_tasks_of_a_stage_that_runs_anew_count_as_tried_again(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import CommitLimits, KeepsFiles, Sink
-from holdfast.errors import HoldfastError, InternalError, InvalidRequest
+from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.declared_operators import note_declared_ttls
-from holdfast.spark.interruption import interruption
+from holdfast.spark.interruption import given_up, interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.once import check_stand_once
 from holdfast.spark.operators_within import known_operators_within, rows_stay
@@ -193,8 +193,10 @@ class BatchOutput:
         try:
             self._run(batch, batch_id)
         except HoldfastError as error:
-            self.error = error
             self.close()
+            if isinstance(error, Unavailable) and not self.is_running():
+                raise given_up(error) from None
+            self.error = error
             raise
         except Exception as error:
             self.close()
