@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import contextmanager
 from datetime import time
 from pathlib import Path
 from threading import Thread
@@ -27,10 +30,11 @@ from holdfast.commit.record import CommitRecord
 from holdfast.sealed import unseal
 from holdfast.spark import write
 from holdfast.spark.registration import register_runs
+from holdfast.spark.sessions import fixed_tasks
 from holdfast.storage import LocalFileStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -407,6 +411,32 @@ def test_a_query_that_is_stopped_while_its_sink_does_not_answer_has_not_failed(o
     assert not query.isActive
     assert query.exception() is None
     query.awaitTermination()
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
+
+
+@pytest.mark.parametrize("where", ["register_beginning", "fixed_tasks"])
+def test_ctrl_c_before_the_caller_has_the_query_stops_it(
+    output: Output, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It ran on without anybody who could stop it, and held the checkpoint."""
+    batches = [events(7)]
+    output.stream.write(*batches)
+
+    def press() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    @contextmanager
+    def pressed(session: SparkSession) -> Iterator[None]:
+        with fixed_tasks(session):
+            yield
+            press()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write, where, pressed if where == "fixed_tasks" else lambda *_: press())
+        with pytest.raises(KeyboardInterrupt):
+            output.start(output.totals(), trigger={"processingTime": "1 second"})
+    assert not spark.streams.active
     output.run(output.totals())
     assert found(output.rows()) == flat(batches)
 

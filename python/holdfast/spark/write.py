@@ -33,7 +33,7 @@ from holdfast.spark.once import check_stand_once
 from holdfast.spark.operators_within import known_operators_within, rows_stay
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
-from holdfast.spark.query import Query, check_checkpoint, registered_query
+from holdfast.spark.query import Query, check_checkpoint, register_beginning, started
 from holdfast.spark.recorded import RECORDED_PROPERTY, recorded_property
 from holdfast.spark.registration import register_runs
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
@@ -155,13 +155,20 @@ def write_exactly_once(
         .outputMode(output_mode)
         .trigger(**when)
     )
-    with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
-        query = (writer.queryName(query_name) if query_name is not None else writer).start()
-    output.query = query
-    registered = registered_query(Query(query, output), operators)
-    if to_note:
-        note_declared_ttls(to_note, registered.runId)
-    return registered
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+
+    def begin() -> Query:
+        with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
+            output.query = writer.start()
+        return Query(output.query, output)
+
+    def go_on(query: Query) -> None:
+        register_beginning(query, operators)
+        if to_note:
+            note_declared_ttls(to_note, query.runId)
+
+    return started(begin, go_on)
 
 
 class BatchOutput:
