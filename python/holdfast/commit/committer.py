@@ -95,7 +95,7 @@ class Committer:
         self._run_id = driver.run_id
         self._sinks = {sink.name: sink for sink in sinks}
         self._options = options
-        self._retries = options.retries
+        self._retries = replace(options.retries, is_running=options.is_running)
         self._go_by(query_id)  # until it has started, and knows its timeline
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
