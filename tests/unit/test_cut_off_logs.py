@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.spark_files import SparkFiles
 from tests.unit.test_checkpoint_reading import BATCHES, Recorded, expected, totals
 
+import holdfast as hf
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest
+from holdfast.inspect.earlier import EarlierQuery
 from holdfast.spark_files import logs
-from holdfast.storage import LocalFileStore
+from holdfast.storage import LocalFileStore, StorageOptions, open_file_store
+from holdfast.testing.harness import QUERY_ID
 
 
 @pytest.fixture
@@ -103,3 +107,39 @@ def test_a_query_that_goes_on_between_two_listings_has_lost_nothing(
     monkeypatch.setattr(logs, "batch_numbers", batch_numbers)
     assert logs.newest_lost(LocalFileStore(str(recorded.folder / "checkpoint"))) is None
     assert not before
+
+
+def test_a_restore_of_a_copy_that_was_cut_off_is_refused(recorded: Recorded) -> None:
+    """It began with no operator, and that was said to be well."""
+    take(recorded, "state")
+    told = run("restore", "plan", "--checkpoint", recorded.folder / "checkpoint")
+    assert told.exit_code == 1 and "a copy that was cut off" in told.output and "it would begin" not in told.output
+    take(recorded, "commits", "offsets")
+    for operator in ([], ["--operator", "sums"]):
+        told = run("restore", "plan", "--checkpoint", recorded.folder / "checkpoint", *operator)
+        assert told.exit_code == 1 and "a copy that was cut off" in told.output
+    with pytest.raises(Corrupt, match="a copy that was cut off"):
+        hf.Restore(recorded.folder / "checkpoint").operators()
+
+
+def test_an_operator_that_a_copy_lacks_is_not_said_to_have_never_been(recorded: Recorded, tmp_path: Path) -> None:
+    """Where its state is, only the operator knows that begins with it."""
+    own_store = open_file_store(str((tmp_path / "state").rename(tmp_path.parent / f"{tmp_path.name}-elsewhere")))
+    earlier = EarlierQuery(str(tmp_path / "checkpoint"), None, None, StorageOptions(), None)
+    assert earlier.operator("sums", "here", own_store)[0].name == "sums"
+    take(recorded, "state")
+    earlier = EarlierQuery(str(tmp_path / "checkpoint"), None, None, StorageOptions(), None)
+    assert earlier.sources == ('{"offset":5}', None)  # read before the operator is declared
+    with pytest.raises(Corrupt, match="has Spark's state of 0 stateful operators.*a copy that was cut off"):
+        earlier.operator("sums", "here", own_store)
+
+
+def test_a_restore_of_a_query_without_state_of_holdfast_is_refused(tmp_path: Path) -> None:
+    """The command said nothing, in a line, and its exit code was that of a plan that is well."""
+    spark = SparkFiles(tmp_path / "checkpoint", QUERY_ID)
+    spark.commit(0, [])
+    for more in ([], ["--json"]):
+        told = run("restore", "plan", "--checkpoint", spark.folder, *more)
+        assert told.exit_code == 1 and "has no state of an operator of Holdfast" in told.stderr and not told.stdout
+    with pytest.raises(InvalidRequest, match="has no state of an operator of Holdfast"):
+        hf.Restore(spark.folder).plan()
