@@ -35,8 +35,11 @@ _state_folder = click.option(
 limit_option = click.option(
     "--limit", type=click.IntRange(1), help="Rows that are shown: 20 by default, all of them with --json."
 )
-_where = click.option(
-    "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold."
+where_option = click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only rows of this value (bytes in base64, as they are shown); several: all hold.",
 )
 target_option = click.option(
     "--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file."
@@ -148,7 +151,7 @@ def verify(checkpoint: str, state_folder: str | None, as_json: bool) -> None:
 @click.argument("state")
 @click.option("--batch", "batch_id", type=int, help="The version at the end of this batch. Default: the newest.")
 @click.option("--columns", metavar="A,B", help="Only these.")
-@_where
+@where_option
 @limit_option
 @target_option
 @_state_folder

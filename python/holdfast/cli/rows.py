@@ -75,18 +75,37 @@ def condition(schema: pa.Schema, given: Sequence[str]) -> pc.Expression | None:
             raise InvalidRequest(
                 f"--where {text!r}: expected COLUMN=VALUE, where COLUMN is of {', '.join(schema.names)}"
             )
+        type = schema.field(name).type
         try:
-            scalar = _scalar(value, schema.field(name).type)
-        except (pa.ArrowException, ArithmeticError) as error:
-            raise InvalidRequest(f"--where {text!r}: expected a {schema.field(name).type} after '=': {error}") from None
-        one = pc.field(name) == scalar
+            scalar = _scalar(value, type)
+        except (pa.ArrowException, ArithmeticError, ValueError) as error:
+            kind = f"{type} in base64" if _is_bytes(type) else type
+            raise InvalidRequest(f"--where {text!r}: expected a {kind} after '=': {error}") from None
+        # It equals nothing, and is a key like others.
+        is_nan = pa.types.is_floating(type) and math.isnan(scalar.as_py())
+        one = pc.is_nan(pc.field(name)) if is_nan else pc.field(name) == scalar
         wanted = one if wanted is None else wanted & one
     return wanted
 
 
 def _scalar(text: str, type: pa.DataType) -> pa.Scalar:
+    if _is_bytes(type):
+        return pa.scalar(_bytes(text), type)
     # Of texts with more digits than a decimal has Arrow makes others, without a word.
     return pa.scalar(Decimal(text), type) if pa.types.is_decimal(type) else pa.scalar(text).cast(type)
+
+
+def _is_bytes(type: pa.DataType) -> bool:
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(is_one(type) for is_one in kinds)
+
+
+def _bytes(text: str) -> bytes:
+    """Of base64 as :func:`plain` writes it; ValueError for any other text."""
+    found = base64.b64decode(text, validate=True)
+    if base64.b64encode(found).decode() != text:
+        raise ValueError(f"{base64.b64encode(found).decode()!r} is how its bytes are written")
+    return found
 
 
 def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool) -> None:
@@ -152,5 +171,7 @@ def _cell(value: Any) -> tuple[str, bool]:
     text = value if isinstance(value, str) else str(value) if number else json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, (datetime, date, time, IsoTime)):
         text = value.isoformat(sep=" ") if isinstance(value, (datetime, IsoTime)) else value.isoformat()
+    elif isinstance(value, bytes):
+        text = plain(value)  # as --where takes it
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number

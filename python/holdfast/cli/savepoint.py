@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import click
 
-from holdfast.cli.checkpoints import give, limit_option, target_option
+from holdfast.cli.checkpoints import give, limit_option, target_option, where_option
 from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
 from holdfast.cli.rows import aligned, condition, instant, size
@@ -128,7 +128,7 @@ def verify(folder: str, as_json: bool) -> None:
 @click.argument("folder")
 @click.argument("operator")
 @click.argument("state")
-@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold.")
+@where_option
 @limit_option
 @target_option
 @_as_json
