@@ -21,6 +21,7 @@ from holdfast.cli.new_file import new_file
 from holdfast.cli.rows import aligned, condition, instant, show_table, size
 from holdfast.errors import Unavailable
 from holdfast.inspect import Checkpoint, Version
+from holdfast.savepoint.columns import as_parquet, parquet_schema
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -208,10 +209,11 @@ def give(rows: pa.RecordBatchReader, limit: int | None, target: str | None, as_j
         show_table(rows, limit, as_json)
         return
     count = 0
+    schema = parquet_schema(rows.schema)
     try:
-        with new_file(target) as path, pq.ParquetWriter(path, rows.schema) as writer:
+        with new_file(target) as path, pq.ParquetWriter(path, schema) as writer:
             for batch in rows:
-                writer.write_batch(batch)
+                writer.write_batch(as_parquet(batch, schema))
                 count += batch.num_rows
     except OSError as error:
         raise Unavailable(f"{target} cannot be written: {error.strerror or error}") from error
