@@ -380,6 +380,9 @@ class Checkpoint:
         Unavailable
             Storage or the local disk does not answer. What was mended until then stays so.
         """
+        # Before all is read, which may take hours.
+        copy = None if backup is None else ReadOnlyStore(self._backup(backup, storage))
+        folders = tuple(map(_local_dir, local_dirs))
         verification, deleted = self._verified()
         work = tempfile.mkdtemp(dir=self._own.path)
         mender = Mender(
@@ -387,8 +390,8 @@ class Checkpoint:
             store=self._found_state if apply else self._state,
             record_of=self.record,
             slot_of=self._versions.slot,
-            backup=None if backup is None else ReadOnlyStore(self._backup(backup, storage)),
-            local_dirs=tuple(map(_local_dir, local_dirs)),
+            backup=copy,
+            local_dirs=folders,
             work=work,
             ids=new_id,
             deleted=deleted,
