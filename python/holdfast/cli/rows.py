@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from holdfast.cli.values import IsoTime, python_values
 from holdfast.errors import InvalidRequest
+from holdfast.inspect.descriptions import Unneeded
 
 _CELL_WIDTH_MAX = 60
 #: Rows that a person is shown who says nothing of a limit.
@@ -24,9 +26,9 @@ _SHOWN = 20
 _TAKEN = 1024
 
 
-def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns under their names, numbers to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
+def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]], width_max: int | None = _CELL_WIDTH_MAX) -> str:
+    """Columns under their names, numbers to the right. ``width_max``: of a cell, whose rest is left out."""
+    cells = [[_cell(value, width_max) for value in row] for row in rows]
     right = [all(row[at][1] for row in cells) and bool(cells) for at in range(len(header))]
     widths = [max(len(name), *(len(row[at][0]) for row in cells), 0) for at, name in enumerate(header)]
     lines = [[*header], *([text for text, _ in row] for row in cells)]
@@ -36,6 +38,15 @@ def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def files_by_folder(files: Iterable[Unneeded]) -> str:
+    """A line for each folder and reason: what a person can take in."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for file in files:
+        groups[file.name.rpartition("/")[0] or ".", file.reason].append(file.size_bytes)
+    rows = [[folder, len(sizes), size(sum(sizes)), why] for (folder, why), sizes in sorted(groups.items())]
+    return aligned(["folder", "files", "size", "why"], rows, width_max=None)
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -164,7 +175,7 @@ def instant(ms: int | None) -> str:
     return found.isoformat(sep=" ", timespec="milliseconds") + "Z"
 
 
-def _cell(value: Any) -> tuple[str, bool]:
+def _cell(value: Any, width_max: int | None) -> tuple[str, bool]:
     number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
     if value is None:
         return "-", True
@@ -174,4 +185,4 @@ def _cell(value: Any) -> tuple[str, bool]:
     elif isinstance(value, bytes):
         text = plain(value)  # as --where takes it
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-    return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number
+    return (text if width_max is None or len(text) <= width_max else text[: width_max - 1] + "…"), number

@@ -252,7 +252,7 @@ class Savepoint:
         Raises
         ------
         InvalidRequest
-            No savepoint is there. Nothing was deleted.
+            No savepoint is there, or a query has claimed it and may need it. Nothing was deleted.
         Corrupt
             Its manifest is damaged, or a file of it is a symbolic link. Nothing was deleted.
         Incompatible
@@ -371,7 +371,6 @@ def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) ->
         else:
             then = "Choose another folder, and leave this one as it is"
         raise InvalidRequest(
-            f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. What a killed "
-            f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
+            f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. {then}"
         )
     return target
