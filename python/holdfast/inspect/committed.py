@@ -19,7 +19,7 @@ from holdfast.checkpoint.ttl_log import declared_ttls
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.recorded_versions import RecordedVersions
-from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
+from holdfast.spark_files.logs import CommittedBatch, LostBatch, committed_batch, committed_batches, newest_lost
 from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkReader, SparkState, unreadable
 from holdfast.storage import FileStore
 
@@ -88,6 +88,30 @@ class Committed:
         """Batches that Spark's logs still have, ascending."""
         return committed_batches(self.store)
 
+    def lost(self) -> LostBatch | None:
+        """The newest batch that was committed, where Spark's logs lack it, as in a copy that was cut off. None: they
+        have it, or no batch was committed yet.
+        """
+        begun = () if self.batches() else self._begun()
+        lost = newest_lost(self.store)
+        if lost is not None or not begun or self.batches():  # listed after what tells that there must be some
+            return lost
+        return LostBatch(0, "commits/", f"a version of operator {', '.join(map(repr, begun))} after it")
+
+    def problem_of(self, lost: LostBatch) -> str:
+        """For messages."""
+        why = f"batch {lost.batch_id} was committed, since there is {lost.told_by}"
+        return f"{self.store.uri} lacks {lost.name}: {why}. {CUT_OFF}"
+
+    def check_logs(self) -> None:
+        """Corrupt where Spark's logs lack the newest batch that was committed."""
+        if lost := self.lost():
+            raise Corrupt(self.problem_of(lost))
+
+    def check_begun(self, begun: Sequence[str]) -> None:
+        """Corrupt where Spark has state of fewer operators than have begun."""
+        self._check_begun(SparkState(self.store) if self._state is None else self._state, begun)
+
     def at(self, batch_id: int | None) -> CommittedState:
         """The state after a batch; None: after the newest.
 
@@ -96,11 +120,14 @@ class Committed:
         InvalidRequest
             No such batch is committed and retained; or Spark must read it, and there is no Spark.
         Corrupt
-            Spark's files of it, or a handle, are damaged; or the version that counts is, where Spark has another.
+            Spark's files of it, or a handle, are damaged; or the version that counts is, where Spark has another. Or
+            Spark's logs lack the newest batch that was committed, and that is wanted, or one that they do not have.
         Incompatible
             Spark's checkpoint and the operators' state are not of one query.
         """
         known = self.batches()
+        if batch_id not in known:
+            self.check_logs()
         if not known:
             raise InvalidRequest(f"{self.store.uri} has no committed batch yet; run the query, then try again")
         wanted = known[-1] if batch_id is None else batch_id
@@ -161,7 +188,9 @@ class Committed:
             raise Corrupt(f"{self.store.uri} lacks state/{min(unknown)}/_metadata. {CUT_OFF}")
         if gone := set(range(max(state.numbers, default=0))) - state.numbers:
             raise Corrupt(f"{self.store.uri} lacks state/{min(gone)}: there are {sorted(state.numbers)}. {CUT_OFF}")
-        begun = self._begun()
+        self._check_begun(state, self._begun())
+
+    def _check_begun(self, state: SparkState, begun: Sequence[str]) -> None:
         if len(state.numbers) < len(begun):
             raise Corrupt(
                 f"{self.store.uri} has Spark's state of {len(state.numbers)} stateful operators, and the query has "

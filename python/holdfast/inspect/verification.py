@@ -46,6 +46,9 @@ def verify_versions(
     damaged: dict[str, str] = {}
     deleted: set[str] = set()
     floors = Floors(store)
+    if missing := committed.lost():
+        damaged[missing.name] = committed.problem_of(missing)
+        lost[missing.batch_id] = (damaged[missing.name],)
     for batch_id in reversed(committed.batches()):  # what is newer says what is needed no longer
         files.met.clear()
         whole: list[NamedVersion] = []
