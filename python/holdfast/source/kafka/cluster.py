@@ -49,9 +49,14 @@ class Cluster:
         self._kafka = confluent_kafka()
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
-        self._admin = admin_client(options.client)
+        admin_client(options.client)  # what it refuses is told now
         self._question_ms = question_ms(options.client)
         self._groups: dict[str, GroupOffsets] = {}
+
+    @property
+    def _admin(self) -> Any:
+        """To be asked one question."""
+        return admin_client(self._options.client)
 
     @property
     def reads_committed(self) -> bool:
