@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, gone_on
+from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, gone_on, seen_event_ms
 from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.ttl_log import DeclaredTtls
 
@@ -31,12 +31,13 @@ class AsOf:
         if version.batch_id >= self.batch_id:
             return version.expiry
         known = {lifetime.state_id: lifetime for lifetime in self.lifetimes}
-        return tuple(self._gone_on(state, known.get(state.state_id)) for state in version.expiry)
+        event_ms = seen_event_ms(version.expiry)
+        return tuple(self._gone_on(state, known.get(state.state_id), event_ms) for state in version.expiry)
 
-    def _gone_on(self, state: StateExpiry, lifetime: Lifetime | None) -> StateExpiry:
+    def _gone_on(self, state: StateExpiry, lifetime: Lifetime | None, event_ms: int | None) -> StateExpiry:
         if lifetime is not None and lifetime.time != state.time:  # the slot's next batch will refuse it
             return state
-        return gone_on(state, lifetime, self.time)
+        return gone_on(state, lifetime, self.time, event_ms)
 
 
 def in_force(versions: Iterable[NamedVersion], said: DeclaredTtls | None) -> tuple[Lifetime, ...]:
