@@ -259,7 +259,7 @@ class TtlModel(RuleBasedStateMachine):
         version = NamedVersion("here", 0, "v", None, self.sequence, self.sequence, expiry=self.versions[-1][1])
         oracle, own = copy.deepcopy(self.oracle), self.oracle
         lifetimes = oracle.lifetimes(dict.fromkeys(STATES, False))
-        as_of = AsOf(self.sequence + 1, BatchTime(self.now, self.mark), tuple(lifetimes))
+        as_of = AsOf(self.sequence + 1, BatchTime(self.now, self.mark), tuple(lifetimes), frozenset())
         oracle.as_of(as_of.time)
         self.oracle = oracle
         self.pass_time(0, 0, False, due)

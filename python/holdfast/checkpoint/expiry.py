@@ -7,7 +7,7 @@ See docs/rfcs/0009; as rows in handles and deltas: docs/formats/handle.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,9 +141,18 @@ def to_writer(
 
 
 def next_expiry(
-    parent: tuple[StateExpiry, ...], lifetimes: Iterable[Lifetime], time: BatchTime, where: str
+    parent: tuple[StateExpiry, ...],
+    lifetimes: Iterable[Lifetime],
+    time: BatchTime,
+    where: str,
+    dropped: Collection[int] = (),
 ) -> tuple[StateExpiry, ...]:
     """The states' expiry in a batch. That of the version which it leads to also knows its rows: `BatchStamps.expiry`.
+
+    Parameters
+    ----------
+    dropped
+        Ids of states that the operator has no more.
 
     Raises
     ------
@@ -152,7 +161,7 @@ def next_expiry(
     """
     earlier = {state.state_id: state for state in parent}
     declared = {lifetime.state_id: lifetime for lifetime in lifetimes}
-    event_ms = seen_event_ms(parent)
+    event_ms = seen_event_ms(parent, declared, dropped)
     found = []
     for state_id in sorted({*earlier, *declared}):
         old, lifetime = earlier.get(state_id), declared.get(state_id)
@@ -169,11 +178,19 @@ def next_expiry(
     return tuple(found)
 
 
-def seen_event_ms(expiry: Iterable[StateExpiry]) -> int | None:
+def seen_event_ms(expiry: Iterable[StateExpiry], declared: Collection[int], dropped: Collection[int]) -> int | None:
     """The latest event time that a slot has seen by a version: it is the same for all states, also for those that get
     their TTL later. None: no state had such a TTL yet.
+
+    Parameters
+    ----------
+    declared
+        Ids of the states that have a TTL in the batch at hand.
+    dropped
+        Ids of states that the operator has no more. As of an earlier batch it had those that are declared.
     """
-    return max((state.latest_ms for state in expiry if state.time == "event"), default=None)
+    there = (state for state in expiry if state.state_id in declared or state.state_id not in dropped)
+    return max((state.latest_ms for state in there if state.time == "event"), default=None)
 
 
 def _begun(lifetime: Lifetime, time: BatchTime, event_ms: int | None) -> StateExpiry | None:
