@@ -84,3 +84,21 @@ def test_a_state_that_was_dropped_since_had_seen_what_it_had_seen(tmp_path: Path
     driver.start(TTL, beside=hf.DroppedState())
     found = expires_everywhere(driver, ada, quiet, tmp_path)
     assert found == dict.fromkeys(found, 2 * MINUTE_MS + 11 * HOUR_MS)
+
+
+@pytest.mark.parametrize("has_rows", [True, False], ids=["with rows since", "without"])
+def test_a_ttl_that_comes_back_before_the_first_watermark_has_not_begun(has_rows: bool, tmp_path: Path) -> None:
+    """Tables had the stamps and the TTL, as if it had never been away: who began with them lost entries early."""
+    driver = Driver(tmp_path / "query", TTL, by_events=True, beside=TTL)
+    ada = driver.users[ADA]
+    driver.batch(MINUTE_MS, ADA, marked=False)
+    driver.start(None, beside=TTL)
+    driver.users[ADA] = another_in(driver, ADA)
+    driver.batch(2 * MINUTE_MS, ADA, marked=False, ahead_ms=10 * HOUR_MS)
+    driver.start(TTL, beside=TTL)
+    batch_id = driver.batch(3 * MINUTE_MS, *([ADA] if has_rows else []), marked=False)
+    found = expires_everywhere(driver, ada, batch_id, tmp_path)
+    began_ms = 2 * MINUTE_MS + 10 * HOUR_MS  # what the slot has seen by then: the first watermark is not later
+    assert found == {**dict.fromkeys(found), "begun with canonical": began_ms + HOUR_MS}
+    with hf.Checkpoint(driver.checkpoint) as checkpoint:
+        assert expires(checkpoint, ada, batch_id=driver.batch(4 * MINUTE_MS, ADA)) == began_ms + HOUR_MS
