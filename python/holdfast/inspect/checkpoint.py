@@ -223,7 +223,7 @@ class Checkpoint:
         handles = found.handles.get(operator, {})
         wanted = Wanted(slots, columns, filter)
         reading = partial(self.retained, found.batch.batch_id)
-        as_of = found.as_of(operator, self._state)
+        as_of = found.as_of(record, self._state)
         return self._versions.read(record, state, handles, wanted, reading, as_of)
 
     def diff(self, operator: str, state: str, old: int, new: int | None = None) -> pa.RecordBatchReader:
@@ -253,7 +253,7 @@ class Checkpoint:
             (
                 one.handles.get(operator, {}),
                 partial(self.retained, one.batch.batch_id),
-                one.as_of(operator, self._state),
+                one.as_of(record, self._state),
             )
             for one in found
         ]

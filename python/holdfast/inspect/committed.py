@@ -15,6 +15,7 @@ from holdfast.checkpoint.as_of import AsOf, in_force
 from holdfast.checkpoint.expiry import BatchTime
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.ttl_log import declared_ttls
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
@@ -37,7 +38,7 @@ class CommittedState:
     without_state: int = 0
     passed_over: Mapping[str, Mapping[int, StoredHandle]] = field(default_factory=dict)
 
-    def as_of(self, operator: str, state_store: FileStore) -> AsOf:
+    def as_of(self, record: OperatorRecord, state_store: FileStore) -> AsOf:
         """The batch's end, as which an operator's versions are read. ``state_store``: has the operators' state.
 
         Raises
@@ -46,9 +47,10 @@ class CommittedState:
             What the operator noted of its TTLs is damaged.
         """
         batch = self.batch
-        said = declared_ttls(state_store, operator_prefix(self.query_id, operator), batch.batch_id)
-        lifetimes = in_force(self.handles.get(operator, {}).values(), said)
-        return AsOf(batch.batch_id, BatchTime(batch.timestamp_ms, batch.began_ms), lifetimes)
+        said = declared_ttls(state_store, operator_prefix(self.query_id, record.name), batch.batch_id)
+        lifetimes = in_force(self.handles.get(record.name, {}).values(), said)
+        dropped = frozenset(state.id for state in record.dropped)
+        return AsOf(batch.batch_id, BatchTime(batch.timestamp_ms, batch.began_ms), lifetimes, dropped)
 
 
 class Committed:

@@ -161,7 +161,7 @@ class EarlierQuery(Earlier):
         state = self._committed.that_count(self._state, store, [name])
         batch_id = state.batch.batch_id
         handles = _by_slot(state.handles[name], recorded, f"{where}, batch {batch_id}, {store.uri}")
-        end = state.as_of(name, store)
+        end = state.as_of(recorded, store)
         return recorded, VersionsOrigin(
             store=store.uri,
             query_id=query_id,

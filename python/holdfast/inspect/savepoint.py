@@ -337,7 +337,7 @@ def _made(
     for name in sorted(committed.handles):
         with source.retained(batch.batch_id):
             record, handles = source.record(name), committed.handles[name]
-            as_of = committed.as_of(name, source.state_store)
+            as_of = committed.as_of(record, source.state_store)
             if format == "native":
                 files.append(native.operator(record, handles, as_of))
             else:

@@ -93,7 +93,7 @@ def _problems(
     for operator, slots in sorted(state.handles.items()):
         try:
             record = record_of(operator)
-            state.as_of(operator, files.store)  # what a reader asks first
+            state.as_of(record, files.store)  # what a reader asks first
         except _WRONG as error:
             files.met[f"the record of operator {operator!r}"] = str(error)
             problems.append(str(error))

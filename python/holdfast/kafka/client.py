@@ -42,7 +42,7 @@ _PASSING = (
     "_ALL_BROKERS_DOWN",
     "_RESOLVE",
 )
-_AFTER = re.compile(r" \(after \d+ms in state \w+\)$")
+_AFTER = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)$")
 _KEPT = 32
 _lock = threading.Lock()
 
