@@ -60,8 +60,10 @@ INT64 = Kind(
     pa.int64(),
     plain(st.integers(-3, 3))
     | offer((2**63 - 1, 2**63 - 1), (2.0, 2), (-0.0, 0), (np.int8(1), 1), (np.float32(3), 3), (Decimal("2.00"), 2))
-    | offer((pa.scalar(1, pa.uint8()), 1), (np.array(2), 2)),
-    (2.5, True, "1", 2**63, Decimal("1.5"), NAN, b"1", dt.date(2020, 1, 1), [1], {"a": 1}, np.longdouble(1), 1j),
+    | offer((pa.scalar(1, pa.uint8()), 1), (np.array(2), 2))
+    | offer((2.0**53 - 1, 2**53 - 1), (np.float32(1 - 2**24), 1 - 2**24), (Decimal(2**53 + 1), 2**53 + 1)),
+    (2.5, True, "1", 2**63, Decimal("1.5"), NAN, b"1", dt.date(2020, 1, 1), [1], {"a": 1}, np.longdouble(1), 1j)
+    + (float(2**53 + 1), -(2.0**53), 1e18, np.float32(2**24)),
 )
 INT8 = Kind(pa.int8(), plain(st.integers(-128, 127)), (128, -129, 1e3, False))
 UINT64 = Kind(pa.uint64(), plain(st.sampled_from([0, 2**63, 2**64 - 1])), (-1, 2**64, -0.5))

@@ -171,3 +171,20 @@ def test_an_integer_becomes_a_decimal_where_it_fits(precision: int, scale: int) 
         else:
             with pytest.raises(pa.ArrowInvalid):
                 exact_cast(pa.array([number, None], kind), type)
+
+
+@pytest.mark.parametrize(("type", "digits"), [(pa.float64(), 53), (pa.float32(), 24), (pa.float16(), 11)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_float_becomes_an_integer_below_where_it_lacks_some(type: pa.DataType, digits: int, sign: int) -> None:
+    """One that is larger may have been another integer, which was rounded before it came here."""
+    made = np.array([sign * (2**digits - 1), sign * 2**digits, sign * 3 * 2**digits], type.to_pandas_dtype())
+    taken = pa.array([made[0], None, type.to_pandas_dtype()(-0.0)], type)
+    assert exact_cast(taken, pa.int64()).to_pylist() == [sign * (2**digits - 1), None, 0]
+    for number in made[1:]:
+        with pytest.raises(pa.ArrowInvalid, match=f"a float from {2**digits} on may not be the integer that it was"):
+            exact_cast(pa.array([made[0], None, number], type), pa.int64())
+    for kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint32()):
+        with pytest.raises(pa.ArrowInvalid):
+            exact_cast(pa.array([made[1]], type), kind)
+    below_a_null = pa.array(made[1:], type, mask=np.array([True, True]))
+    assert exact_cast(below_a_null, pa.int64()).to_pylist() == [None, None]
