@@ -34,8 +34,9 @@ _OF_INTEGERS = pa.decimal128(20, 0)
 
 
 def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """An array that is not nested, as another type. Only what becomes a float is rounded, once, to the nearest; a float
-    that becomes a decimal is what its shortest text says, as in Python: 4.02 is ``Decimal("4.02")``.
+    """An array that is not nested, as another type. Of what becomes a float only floats and decimals are rounded, once,
+    to the nearest; a float that becomes a decimal is what its shortest text says, as in Python: 4.02 is
+    ``Decimal("4.02")``.
 
     Raises
     ------
@@ -54,6 +55,8 @@ def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
         return _rescaled(array, _OF_INTEGERS).cast(expected)
     if is_type.is_floating(found) and is_type.is_integer(expected):
         return _integers_of_floats(array, expected)
+    if is_type.is_integer(found) and is_type.is_floating(expected):
+        return _floats_of_integers(array, expected)
     if not is_type.is_floating(expected) or not (is_type.is_floating(found) or is_type.is_decimal(found)):
         return array.cast(expected)
     result = _nearest_floats(array, expected) if is_type.is_decimal(found) else array.cast(expected)
@@ -89,6 +92,19 @@ def _integers_of_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:
                     f"a float from {limit} on may not be the integer that it was: give integers: {number}"
                 )
     return integers
+
+
+def _floats_of_integers(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """Integers as the floats that they are. Arrow's own cast takes the range in which a float has each; larger ones are
+    floats too that have few enough digits in binary, without the zeros behind them.
+    """
+    with suppress(pa.ArrowInvalid):
+        return array.cast(expected)
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    lowest = (numbers & np.negative(numbers)) | (numbers == 0)  # the last digit that is 1
+    lost = np.abs(numbers // lowest) > _INTEGERS_UNTIL[expected.bit_width]
+    _refuse(pa.array(lost), array, f"is no {expected}: it would be rounded")
+    return array.cast(expected, safe=False)
 
 
 def _nearest_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:
