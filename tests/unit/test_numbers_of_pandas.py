@@ -22,6 +22,7 @@ NAN, LARGE = float("nan"), 2**53 + 1
 
 class Sums(hf.BatchProcessor):
     total = hf.ReducingState(pa.int64(), "sum")
+    last = hf.ValueState(pa.float64())
     counts = hf.MapState(pa.float64(), pa.int64())
 
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> None:
@@ -97,6 +98,23 @@ def test_nan_is_a_key_where_it_is_no_word_for_null() -> None:
             processor.counts.put(given, given, 1)
         assert processor.total.get(keys).to_pylist() == [5, 5]
         assert processor.counts.contains(keys, keys).to_pylist() == [True, True]
+
+
+def test_a_nan_of_pandas_among_values_is_null() -> None:
+    """A Series cannot tell the two apart: it clears. Every other form keeps NaN."""
+    processor = Sums()
+    with bind(processor, DOUBLES, keys=DOUBLES):
+        for given, kept in (
+            (pd.Series([NAN]), None),
+            (pd.Series([NAN], dtype=object), None),
+            (pa.array([NAN]), NAN),
+            (np.array([NAN]), NAN),
+            ([NAN], NAN),
+            (of_arrow([NAN]), NAN),
+        ):
+            processor.last.put([1.0], 7.0)
+            processor.last.put([1.0], given)
+            assert repr(processor.last.get([1.0]).to_pylist()) == repr([kept])
 
 
 class Shifted(hf.KeyedProcessor):
