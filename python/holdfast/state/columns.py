@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import decoded
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import has_unclear_nan, is_column, is_frame, is_series, one_array, to_array
 from holdfast.state.casts import cast, storage_type
@@ -163,10 +165,13 @@ class ValueColumns:
 
 
 class MapKeyColumns(ValueColumns):
-    """The same of map keys."""
+    """The same of map keys: none is null."""
 
     def __init__(self, type: pa.DataType, state: str) -> None:
         super().__init__(type, state, "map keys")
+
+    def of(self, values: Values, rows: int) -> pa.Array:
+        return _without_nulls(super().of(values, rows), self._state)
 
     def _column(self, values: Values) -> pa.Array:
         return key_column(values, self._type, f"{self._state}, {self._role}")
@@ -180,6 +185,29 @@ def key_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
             "the batch or a column of it, or a frame made by to_pandas(types_mapper=pd.ArrowDtype)"
         )
     return arrow_column(values, expected, what)
+
+
+def map_key_column(values: Any, expected: pa.DataType, state: str) -> pa.Array:
+    """As :func:`key_column`, of map keys: none is null, nor a field of one."""
+    return _without_nulls(key_column(values, expected, f"{state}, map keys"), state)
+
+
+def _without_nulls(map_keys: pa.Array, state: str) -> pa.Array:
+    null = _first_null(map_keys, "map key")
+    if null is not None:
+        raise InvalidRequest(f"{state}: {null}; a map key is never null: filter such rows out")
+    return map_keys
+
+
+def _first_null(column: pa.Array, what: str) -> str | None:
+    if is_type.is_dictionary(column.type):
+        column = decoded(column) if column.dictionary.null_count else column.indices
+    if column.null_count:
+        return f"{what} is null at row {pc.index(column.is_null(), True).as_py()}"
+    if not is_type.is_struct(column.type):
+        return None
+    fields = zip(column.type, column.flatten())
+    return next(filter(None, (_first_null(values, f"{what}.{field.name}") for field, values in fields)), None)
 
 
 def arrow_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
