@@ -17,6 +17,7 @@ from tests.spark_files import SparkFiles
 import holdfast as hf
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint.columns import EXPIRY
+from holdfast.source.state.source import StateDataSource
 from holdfast.state import ttl
 from holdfast.testing.harness import QUERY_ID, Harness
 
@@ -57,6 +58,12 @@ def made(folder: Path, ttl_ms: int, at: Any = None) -> int:
 def an_earlier_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """It took any TTL."""
     monkeypatch.setattr(ttl, "_DURATION_MAX_MS", sys.maxsize)
+
+
+def in_spark(folder: Path, state: str, **options: str) -> pa.Table:
+    given = {"checkpoint": str(folder / "checkpoint"), "operator": OPERATOR, "state": state, **options}
+    reader: Any = (source := StateDataSource(given)).reader(source.schema())
+    return pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
 
 
 def test_it_is_refused() -> None:
@@ -104,3 +111,26 @@ def expiries_with(ttl_ms: int, folder: Path) -> dict[str, int]:
     with hf.Checkpoint(folder / "next", state=folder / "state") as checkpoint:
         table = checkpoint.read(OPERATOR, "seen").read_all()
     return dict(zip(table["expiry"].to_pylist(), table["expiry_"].cast(pa.int64()).to_pylist()))
+
+
+@pytest.mark.parametrize("ttl_ms", [ENDLESS, LONG])
+@pytest.mark.usefixtures("an_earlier_release")
+def test_spark_reads_a_state_whose_rows_go_after_all_times_that_it_has(tmp_path: Path, ttl_ms: int) -> None:
+    """Spark's times end in the year 294247."""
+    made(tmp_path, ttl_ms)
+    found = in_spark(tmp_path, "seen")
+    assert found["expiry"].to_pylist() == ["a", "b"]
+    assert found["expiry_"].null_count == 2
+    made_short = tmp_path / "short"
+    made(made_short, SHORT)
+    with hf.Checkpoint(made_short / "checkpoint") as checkpoint:
+        expected = checkpoint.read(OPERATOR, "seen").read_all()["expiry_"]
+    assert expected.null_count == 0
+    assert in_spark(made_short, "seen")["expiry_"].cast(EXPIRY) == expected
+
+
+def test_a_time_that_spark_has_not_is_told_by_column(tmp_path: Path) -> None:
+    made(tmp_path, SHORT, at=sys.maxsize)
+    with pytest.raises(InvalidRequest, match=r"column 'value' has a value of type timestamp\[ms, tz=UTC\] that Spark"):
+        in_spark(tmp_path, "at")
+    assert in_spark(tmp_path, "at", columns="expiry,position").num_rows == 3
