@@ -57,6 +57,15 @@ class SnapshotRef:
     checksum: str
     state_bytes: int
 
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> SnapshotRef:
+        """ValueError, or TypeError, for what is none."""
+        sequence, version_id, name, size_bytes, checksum, state_bytes = row
+        match = _MANIFEST.fullmatch(name)
+        if match is None or manifest_name(_count(sequence), version_id, match.group(2)) != name:
+            raise ValueError(f"{name!r} is no manifest of a snapshot of version {sequence} ({version_id})")
+        return cls(sequence, version_id, name, _count(size_bytes), _matched(_CHECKSUM, checksum), _count(state_bytes))
+
 
 @dataclass(frozen=True)
 class Superseded:
@@ -348,7 +357,7 @@ def _from_fields(document: dict[str, Any]) -> StoredHandle:
 
 def _from_fields_with_list(document: dict[str, Any]) -> StoredHandle:
     version, deltas = _identity_from(document), tuple(DeltaRef(*row) for row in document["deltas"])
-    snapshots = tuple(SnapshotRef(*row) for row in document["snapshots"])
+    snapshots = tuple(map(SnapshotRef.from_row, document["snapshots"]))
     return StoredHandle(
         **version,
         snapshots=snapshots,
