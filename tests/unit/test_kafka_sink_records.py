@@ -7,6 +7,8 @@ import datetime as dt
 import decimal
 import json
 import math
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -89,6 +91,42 @@ def test_headers_may_be_a_map_of_text() -> None:
 
 
 HEADS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize("kind", [HEADS, pa.map_(pa.string(), pa.binary())], ids=["list", "map"])
+def test_another_sinks_mark_that_came_with_the_input_is_left_out(kind: pa.DataType) -> None:
+    """It was passed on, and the deduplication that the guide shows went by it: it dropped rows never shown."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("heads", kind)])
+    mark, other = ("holdfast-dedup", b"other-query:kafka:7:0:0"), ("h", b"1")
+    heads = [[mark, other], [other, mark, mark], [mark], [other]]
+    if kind is HEADS:
+        given = [[{"key": name, "value": value} for name, value in row] for row in heads]
+    else:
+        given = [list(dict(row).items()) for row in heads]
+    found = records({"key": list("abcd"), "value": list("1234"), "heads": given}, schema=schema, headers="heads")
+    assert list(found.headers or ()) == [[other], [other], None, [other]]
+
+
+class Message:
+    """One of partition 0, as a consumer gives it."""
+
+    def __init__(self, *marks: str) -> None:
+        self._marks = marks
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return [("holdfast-dedup", mark.encode()) for mark in self._marks] or None
+
+    def partition(self) -> int:
+        return 0
+
+
+def test_the_example_goes_by_the_mark_of_the_sink_that_wrote_the_record() -> None:
+    """Earlier releases passed on, behind their own, what came with the input."""
+    program = Path(__file__).resolve().parents[2] / "examples" / "dedup.py"
+    is_repeat = runpy.run_path(str(program))["is_repeat"]
+    input_row = "first-query:kafka:7:0:0"
+    first, second = (Message(f"second-query:kafka:0:0:{index}", input_row) for index in range(2))
+    assert [is_repeat(one) for one in (first, second, first, Message())] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("heads", [[None], [{"key": None, "value": b"1"}]], ids=["null", "no name"])

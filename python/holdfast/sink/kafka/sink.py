@@ -61,7 +61,8 @@ class KafkaSink:
         Column of the records' values; or several, or ``"*"`` for all that are nothing else, as one JSON object. A null
         in a single column is a record without a value (a tombstone).
     headers
-        Column of type ``array<struct<key string, value binary>>`` or ``map<string, binary>``.
+        Column of type ``array<struct<key string, value binary>>`` or ``map<string, binary>``. Headers of the name
+        ``holdfast-dedup`` are left out: another sink wrote them.
     topic_column, partition_column
         Columns that name topic and partition of each record. A null partition leaves the choice to the partitioner.
     value_format
