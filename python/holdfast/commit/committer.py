@@ -101,6 +101,8 @@ class Committer:
         self._is_started = False
         self._has_copies = options.speculation  # whether each task of the newest batch may have had other attempts
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
+        self._asked_next: CommitRecord | None = None  # of which the next start asks, until Spark has its batch
+        self._spared: int | None = None  # batch of such a record that the start found: its names are swept after it
         clock = options.retries.clock
         self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
         self.times = CommitTimes()
@@ -173,7 +175,9 @@ class Committer:
         if record is not None:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
-            self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
+            is_committed = self._is_committed(record)
+            self._asked_next, self._spared = (None, None) if is_committed else (record, record.batch_id)
+            self._newest = (record, _all_done(record) if is_committed else self._finish(record))
             self._go_on_from(record)
         self._recover(record)
         self._is_started = True
@@ -372,6 +376,7 @@ class Committer:
         if there.to_text() != record.to_text():
             self._abort(record)
             raise self._beaten(there)
+        self._asked_next = record
         reach("after_record")
         recorded_ms = clock.elapsed_ms()
         self._check_epoch()
@@ -429,8 +434,13 @@ class Committer:
             self._log.trim(self._kept)
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
-        if self._has_copies or any(task.attempt > 0 for task in record.tasks):
+        has_failed = self._has_copies or any(task.attempt > 0 for task in record.tasks)
+        is_free = self._spared is not None and record.batch_id > self._spared  # Spark has that batch now
+        if has_failed or is_free:
             self._sweep(record, goes_on=True)
+        if is_free:
+            self._spared = None
+        if has_failed:
             self._sweeps.attempts_failed()
         self._sweeps.between_batches()
 
@@ -470,7 +480,7 @@ class Committer:
 
     def _recover(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            keep = _named_by(record, sink)
+            keep = _named_by(self._asked_next, sink)
             scope = self.scope(name)
             strays = self._retries.call(
                 f"aborting strays of sink {name!r}",
@@ -500,7 +510,14 @@ class Committer:
 
     def _abort_late(self, own: bool) -> int:
         """Also in the sweeps' own thread: what drivers before this one open is a stray, whoever is the owner now."""
-        return sum(sink.abort_late(self.scope(name), own=own) for name, sink in self._with_late_strays())
+        record = self._asked_next
+        # Where it is this driver's own turn, Spark has yet to commit the batch.
+        if record is not None and not own and self._store.get(f"commits/{record.batch_id}") is not None:
+            record = None
+        return sum(
+            sink.abort_late(self.scope(name), _named_by(record, self._sinks[name]), own=own)
+            for name, sink in self._with_late_strays()
+        )
 
     def _abort(self, record: CommitRecord) -> None:
         """Aborts what this run prepared for a record that was not written."""

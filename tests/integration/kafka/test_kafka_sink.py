@@ -401,8 +401,8 @@ def test_looks_for_late_strays_leave_alone_what_this_driver_and_newer_ones_have_
         writer = sink.open(SinkTask(one, 0, 0, 0, 0))
         writer.write(rows())
         found[one] = writer.prepare()
-    assert sink.abort_late(mine, own=False) == 0
-    assert sink.abort_late(newer, own=False) == 1
+    assert sink.abort_late(mine, (), own=False) == 0
+    assert sink.abort_late(newer, (), own=False) == 1
     assert sink.commit(mine, [found[mine]]) == [Outcome.LOST]
     assert sink.commit(newer, [found[newer]]) == [Outcome.DONE]
 
