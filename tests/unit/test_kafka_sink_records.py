@@ -9,17 +9,21 @@ import json
 import math
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_count import examples
 
+from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.sink.kafka.json_text import json_objects, json_string
 from holdfast.sink.kafka.layout import ROWS_AT_ONCE, Columns, Layout, Records
+from holdfast.sink.kafka.sending import SendingProducer
 
 COLUMNS = Columns(key="key", value="value", headers=None, topic=None, partition=None)
 
@@ -99,10 +103,9 @@ def test_another_sinks_mark_that_came_with_the_input_is_left_out(kind: pa.DataTy
     schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("heads", kind)])
     mark, other = ("holdfast-dedup", b"other-query:kafka:7:0:0"), ("h", b"1")
     heads = [[mark, other], [other, mark, mark], [mark], [other]]
+    given: list[Any] = [list(dict(row).items()) for row in heads]
     if kind is HEADS:
         given = [[{"key": name, "value": value} for name, value in row] for row in heads]
-    else:
-        given = [list(dict(row).items()) for row in heads]
     found = records({"key": list("abcd"), "value": list("1234"), "heads": given}, schema=schema, headers="heads")
     assert list(found.headers or ()) == [[other], [other], None, [other]]
 
@@ -178,6 +181,41 @@ def test_a_large_batch_comes_in_parts_in_its_order() -> None:
     parts = list(Layout(COLUMNS, None, batch.schema).records(batch))
     assert [len(part) for part in parts] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 7]
     assert [int(value or b"") for part in parts for value in part.values] == list(range(count))
+
+
+class GrownTopic:
+    """A client that looked at its topic when it had one partition; it has two since."""
+
+    def __init__(self) -> None:
+        self.known, self.asked, self.sent = 1, 0, list[int]()
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, headers: Any = None) -> None:
+        if partition >= self.known:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.sent.append(partition)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.known, self.asked = 2, self.asked + 1
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None})})
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+def test_a_partition_that_the_client_does_not_know_is_asked_for_before_its_rows_are_refused() -> None:
+    """The client looks every five minutes: for so long, rows of a partition that was added were refused for good."""
+    producer = SendingProducer({"bootstrap.servers": "broker:9092"}, "Producer", SystemClock())
+    producer.client = client = GrownTopic()
+
+    def send(*partitions: int) -> None:
+        count = len(partitions)
+        producer.send(Records([b"v"] * count, [b"k"] * count, None, None, partitions, 2 * count), "t", None)
+
+    send(0, 1, 0, 1)
+    assert (client.sent, client.asked) == ([0, 1, 0, 1], 1)
+    with pytest.raises(InvalidRequest, match="a record cannot be written.*See the partition column"):
+        send(0, 2)
+    assert (client.sent, client.asked) == ([0, 1, 0, 1, 0], 2)
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------

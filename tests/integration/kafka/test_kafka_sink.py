@@ -325,6 +325,27 @@ def test_the_example_drops_what_is_there_twice_of_records_without_keys(kafka: Ka
     assert {message.partition() for message in read_messages(kafka.servers, topic)} == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("mode", ["at-least-once", "none", "exactly-once"])
+def test_a_partition_that_was_added_is_written_to_at_once(mode: str, kafka: KafkaWorld) -> None:
+    """Producers live on and look for partitions every five minutes: so long each such row was refused for good."""
+    topic = kafka.topic(partitions=1)
+    sink = make(kafka.servers, topic, mode=mode, partition_column="to")
+    prepared(sink, rows(count=1, to=[0]))
+    writer = opened(sink, batch=1)
+    writer.write(rows(count=1, to=[0]))
+    kafka.add_partitions(topic, 2)
+    writer.write(rows(count=1, to=[1]))
+    assert writer.prepare() is not None
+    prepared(sink, rows(count=1, to=[1]), batch=2)
+    writer = opened(sink, batch=3)
+    with pytest.raises(InvalidRequest, match="a record cannot be written: .*nknown partition.*the partition column"):
+        writer.write(rows(count=1, to=[2]))
+        writer.prepare()
+    writer.abort()
+    found = read_messages(kafka.servers, topic, "read_uncommitted")
+    assert sorted(message.partition() for message in found) == [0, 0, 1, 1]
+
+
 def test_at_least_once_keeps_a_users_headers_behind_its_own(kafka: KafkaWorld) -> None:
     """But none of its own name, which another sink wrote: readers go by that one, and dropped rows never shown."""
     topic = kafka.topic()
