@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.commit.sink import Committable, Outcome
+from holdfast.commit.sink import Committable, Outcome, Sink
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.sealed import seal, unseal
 
@@ -130,6 +130,12 @@ class CommitRecord:
             mine.add(partition)
         changed = replace(record, done=tuple(sorted(done)), lost=tuple(sorted(lost)))
         return replace(self, revision=self.revision + 1, sinks={**self.sinks, sink: changed})
+
+
+def recorded_of(record: CommitRecord | None, sink: Sink) -> SinkRecord:
+    """What a record has of a sink: no stray. Nothing where another kind of sink had that name."""
+    recorded = record.sinks.get(sink.name) if record is not None else None
+    return recorded if recorded is not None and recorded.kind == sink.kind else SinkRecord(sink.kind, ())
 
 
 def broken_rule(record: CommitRecord) -> str | None:
