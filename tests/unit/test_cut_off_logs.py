@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.first_versions import QUERY, slots_of
 from tests.spark_files import SparkFiles
 from tests.unit.test_checkpoint_reading import BATCHES, Recorded, expected, totals
 
 import holdfast as hf
+from holdfast.checkpoint import Handle, VersionsOrigin, operator_prefix, recorded_operator
+from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.earlier import EarlierQuery
@@ -79,6 +84,52 @@ def test_a_query_of_no_committed_batch_is_not_damaged(tmp_path: Path, planned: b
     assert run("checkpoints", "verify", tmp_path / "checkpoint").exit_code == 0
     assert run("checkpoints", "list", tmp_path / "checkpoint").exit_code == 0
     with recorded.open() as opened, pytest.raises(InvalidRequest, match="no committed batch yet"):
+        totals(opened)
+
+
+def prepared(recorded: Recorded, folder: Path, query: str, name: str = "sums") -> Iterator[Handle]:
+    """The first batches of an operator that begins with the state of ``recorded``."""
+    earlier = recorded_operator(open_file_store(str(recorded.folder / "state")), operator_prefix(QUERY_ID, "sums"))
+    assert earlier is not None
+    handle = recorded.handles[-1].stored()
+    assert handle.sequence > 1
+    origin = VersionsOrigin(str(recorded.folder / "state"), QUERY_ID, "sums", BATCHES - 1, (handle,), ("sums",))
+    (slot,) = slots_of(continued(earlier, replace(earlier, name=name), origin), folder, query)
+    version = slot.first_version()
+    for batch_id in range(2):
+        slot.open(version)
+        slot.begin(batch_id)
+        version = slot.prepare()
+        yield version
+
+
+def test_a_query_that_begins_with_a_restore_is_not_damaged_before_its_first_commit(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    """Its versions go on above those of the earlier query: the first was taken for one that had been committed."""
+    spark = SparkFiles(tmp_path / "new/checkpoint", QUERY)
+    batches = prepared(recorded, tmp_path / "new", QUERY)
+    next(batches)
+    spark.plan(0)
+    for command in ("verify", "list"):
+        told = run("checkpoints", command, spark.folder)
+        assert told.exit_code == 0, told.output
+    assert "no committed batch yet" in run("checkpoints", "gc", spark.folder).output
+    with hf.Checkpoint(spark.folder) as opened, pytest.raises(InvalidRequest, match="no committed batch yet"):
+        opened.at()
+    next(batches)  # on top of the first one, which is committed therefore
+    told = run("checkpoints", "verify", spark.folder)
+    assert told.exit_code == 1 and "lacks commits/: " in told.output and "a version of operator 'sums'" in told.output
+
+
+def test_a_restored_operator_that_was_renamed_before_its_first_commit_is_no_reason(recorded: Recorded) -> None:
+    """Its folder stays, and each later read was refused, as that of a copy without Spark's state of it."""
+    batches = prepared(recorded, recorded.folder, QUERY_ID, "before")
+    next(batches)
+    with recorded.open() as opened:
+        assert totals(opened) == expected(BATCHES - 1)
+    next(batches)
+    with recorded.open() as opened, pytest.raises(Corrupt, match="2 that have committed versions: 'before', 'sums'"):
         totals(opened)
 
 
