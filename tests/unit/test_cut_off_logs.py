@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.first_versions import QUERY, slots_of
@@ -19,6 +20,9 @@ from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.earlier import EarlierQuery
+from holdfast.inspect.settled import HAS_BEGUN
+from holdfast.settings import Settings
+from holdfast.spark.plan import OperatorPlan
 from holdfast.spark_files import logs
 from holdfast.storage import LocalFileStore, StorageOptions, open_file_store
 from holdfast.testing.harness import QUERY_ID
@@ -171,6 +175,23 @@ def test_a_restore_of_a_copy_that_was_cut_off_is_refused(recorded: Recorded) -> 
         assert told.exit_code == 1 and "a copy that was cut off" in told.output
     with pytest.raises(Corrupt, match="a copy that was cut off"):
         hf.Restore(recorded.folder / "checkpoint").operators()
+
+
+@pytest.mark.parametrize("gone", [["commits", "offsets"], ["state"], ["metadata"]], ids=["logs", "state", "all"])
+def test_a_query_that_has_begun_is_told_the_way_on_whatever_became_of_the_earlier_one(
+    recorded: Recorded, gone: list[str]
+) -> None:
+    """A program that still gives ``restore`` was told to copy the earlier checkpoint again, which it needs no more."""
+    folder = str(recorded.folder / "state")
+    declared = recorded_operator(open_file_store(folder), operator_prefix(QUERY_ID, "sums"))
+    assert declared is not None
+    plan = OperatorPlan(declared, True, "instance", folder, Settings(), (), pa.schema([]), (), 1000)
+    assert hf.Restore(recorded.folder / "checkpoint", storage=StorageOptions()).begin(None, plan).origin is not None
+    take(recorded, *gone)
+    with pytest.raises(InvalidRequest if gone == ["metadata"] else Corrupt) as told:
+        hf.Restore(recorded.folder / "checkpoint", storage=StorageOptions()).begin(None, plan)
+    assert str(told.value).startswith("operator 'sums': restore: ")
+    assert str(told.value).endswith(f". {HAS_BEGUN}")
 
 
 def test_an_operator_that_a_copy_lacks_is_not_said_to_have_never_been(recorded: Recorded, tmp_path: Path) -> None:
