@@ -209,8 +209,8 @@ class Restore(Beginning):
         return plan_of(earlier, recorded, origin, self._changes, processor, slots)
 
     def begin(self, session: Any, plan: OperatorPlan) -> OperatorRecord:
-        """As :class:`Beginning` says; also Incompatible where the newest batch is not settled, and Corrupt where what is
-        read is damaged, or a copy that was cut off.
+        """As :class:`Beginning` says; also Incompatible where the newest batch is not settled, and Corrupt where what
+        is read is damaged, or a copy that was cut off.
         """
         declared = plan.declared
         own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
