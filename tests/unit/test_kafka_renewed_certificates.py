@@ -19,7 +19,7 @@ from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka import client as client_module
 from holdfast.kafka.client import admin_client, heard
 from holdfast.kafka.oauth import FetchedTokens
-from holdfast.kafka.renewed import FILES, stamps
+from holdfast.kafka.renewed import FILES, Renewed, stamps
 from holdfast.kafka.security import SECURITY
 from holdfast.kafka.wire import Wire
 from holdfast.sink.kafka.plain_writer import ProducerPool
@@ -139,6 +139,33 @@ def test_while_a_renewal_is_half_done_the_certificate_before_is_used(
     files.renew(SECOND)
     ask()
     files.broker.wait_for("second")
+
+
+def test_a_renewal_that_is_refused_for_a_moment_is_used_then(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    """Files that come as an administrator's own and are handed over a moment later, or a process that had no descriptor
+    left: the certificate before was shown until the next renewal, months later.
+    """
+    refusals = [InvalidRequest("Permission denied"), InvalidRequest("Permission denied")]
+
+    def make() -> str:
+        text = (files.folder / "client.pem").read_text()
+        if text == SECOND and refusals:
+            raise refusals.pop()
+        return text
+
+    renewed = Renewed(files.config, make)
+    files.renew(SECOND)
+    assert [renewed.now() for _ in range(4)] == [FIRST, FIRST, SECOND, SECOND]
+    assert caplog.text.count("cannot be used yet") == 1
+
+
+def test_a_file_that_somebody_else_may_read_now_is_looked_at_anew(files: Files) -> None:
+    before, key, other = stamps(files.config), files.folder / "client.key", files.folder / "other"
+    other.touch()
+    while other.stat().st_ctime_ns <= key.stat().st_ctime_ns:  # a file system's clock ticks some hundred times a second
+        other.touch()
+    key.chmod(0o640)
+    assert stamps(files.config) != before
 
 
 class Hours:

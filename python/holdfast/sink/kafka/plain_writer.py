@@ -131,7 +131,7 @@ class ProducerPool:
         except InvalidRequest as refusal:
             if not outdated:
                 raise
-            say_not_used(refusal)
+            say_not_used(config, stamps(config), refusal)
             return outdated.pop()
 
     def give_back(self, config: Mapping[str, str], producer: SendingProducer) -> None:

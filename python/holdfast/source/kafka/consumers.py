@@ -174,7 +174,7 @@ class ConsumerPool:
         except InvalidRequest as refusal:
             if not outdated:
                 raise
-            say_not_used(refusal)
+            say_not_used(config, stamps(config), refusal)
             return outdated.pop()
 
     def watch(self, consumer: PooledConsumer, wanted: Range, within_ms: int) -> None:
