@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import is_secret, without_secrets
-from holdfast.kafka.renewed import Renewed
+from holdfast.kafka.renewed import Renewed, once_usable
 
 #: How long one question of an admin client may take, as Java's does, before it is asked again: a broker that hangs
 #: keeps it for so long, and others may lead what it led long before that.
@@ -145,10 +145,14 @@ def admin_client(config: Mapping[str, str], clock: Clock | None = None) -> Any:
     process, or, after a renewal, until all its answers have come: then it goes here, in a thread of ours.
     """
     key, now_ms = _key(config), (clock or SystemClock()).elapsed_ms()
+    if key not in _admin_clients:
+        errors = ConnectionErrors(config)
+        # Those of other clusters do not wait for it. Of two threads that make it one is used, the other's goes at once.
+        first = once_usable(config, lambda: Renewed(config, lambda: _made(config, errors)))
+        with _lock:
+            _admin_clients.setdefault(key, (first, errors))
+        del first
     with _lock:
-        if key not in _admin_clients:
-            errors = ConnectionErrors(config)
-            _admin_clients[key] = Renewed(config, lambda: _made(config, errors)), errors
         renewed = _admin_clients[key][0]
         before, client = renewed.made, renewed.now()
         if client is not before:

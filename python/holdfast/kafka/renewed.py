@@ -1,7 +1,7 @@
 """Certificates, keys and lists of whom to trust are renewed on disk while a process lives, every few months or hours.
 Clients read such files once, when they are made. Who keeps one over batches makes it anew when its files have changed.
 While they cannot be used, as when a certificate is renewed already and its key is not, or cannot be read yet, who has a
-client goes on with it.
+client goes on with it, and who has none asks again for some seconds.
 
 Any thread may use it; a `Renewed` is used by one at a time.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from time import sleep
 from typing import Generic, TypeVar
 
 from holdfast.errors import InvalidRequest
@@ -26,6 +27,9 @@ FILES = (
 )
 
 T = TypeVar("T")
+# So long a renewal that is half done may take: ten seconds.
+_TRIES, _PAUSE_S = 20, 0.5
+
 Stamps = tuple[tuple[int, ...] | None, ...]
 
 _said: dict[tuple[str | None, ...], Stamps] = {}
@@ -45,6 +49,23 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def once_usable(config: Mapping[str, str], make: Callable[[], T]) -> T:
+    """What is made of a configuration's files by one who has nothing to go on with until they can be used, as a process
+    that begins in the middle of a renewal, or a transaction. Waits for some seconds, where there are files.
+
+    Raises
+    ------
+    InvalidRequest
+        They still cannot be used, or it is something else that is refused.
+    """
+    for _ in range(_TRIES if stamps(config) else 0):
+        try:
+            return make()
+        except InvalidRequest:
+            sleep(_PAUSE_S)
+    return make()
 
 
 class Renewed(Generic[T]):
