@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest
-from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client import confluent_kafka, logger, open_client
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.renewed import Stamps, once_usable, say_not_used, stamps
 from holdfast.source.kafka.cursor import Cursor
@@ -120,12 +120,8 @@ class PooledConsumer:
 
 def connected(config: Mapping[str, Any]) -> Any:
     """A client with this configuration, and ours where it says nothing."""
-    kafka = confluent_kafka()
     full = {"group.id": "holdfast-kafka-source", **_DEFAULTS, **config, **_FIXED}
-    try:
-        return kafka.Consumer(full, logger=logger)
-    except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise refused(error, full) from None
+    return open_client(confluent_kafka().Consumer, full)
 
 
 class ConsumerPool:

@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.errors import InvalidRequest
+from holdfast.kafka.client import confluent_kafka, logger, open_client
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.renewed import Stamps, say_not_used, stamps
 from holdfast.source.kafka.subscription import Partition
@@ -75,21 +76,21 @@ class GroupOffsets:
             for part in parts if self._apart else [places]:
                 self._consumer.commit(offsets=part, asynchronous=True)
             self._apart = False
-        except (kafka.KafkaException, ValueError) as error:
+        except (kafka.KafkaException, ValueError, InvalidRequest) as error:
             self._failed(error)
 
     def _begin(self) -> None:
         """With the files of now; while they cannot be used, those before stay."""
-        kafka, files = confluent_kafka(), stamps(self._client)
+        files = stamps(self._client)
         if self._consumer is not None and files == self._files:
             return
         config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
         try:
-            consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
-        except (kafka.KafkaException, ValueError) as error:
+            consumer = open_client(confluent_kafka().Consumer, {**config, "on_commit": self._answered})
+        except InvalidRequest as refusal:
             if self._consumer is None:
                 raise
-            say_not_used(self._client, files, refused(error, config))
+            say_not_used(self._client, files, refusal)
             return
         self.close()
         self._consumer, self._files = consumer, files
