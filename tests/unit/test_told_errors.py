@@ -59,6 +59,11 @@ pyspark.errors.exceptions.captured.PythonException: [PYTHON_EXCEPTION] An except
 
  SQLSTATE: 39000 SQLSTATE: XXKST
 === Streaming Query ==="""
+#: As pyspark 4.0 has it on the driver.
+OLDER_FOREACH = FOREACH.replace(
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n",
+)
 CLASSES = ["Corrupt", "Fenced", "Incompatible", "InternalError", "InvalidRequest", "Unavailable", "Undecided"]
 TEXTS = [SPARKS_OWN, OLDER, FOREACH]
 
@@ -157,7 +162,7 @@ def test_every_class_comes_back(name: str) -> None:
     assert type(told.as_holdfast()) is getattr(hf, name)
 
 
-@pytest.mark.parametrize("text", [*TEXTS, FOREACH.replace("worker: ", "worker:\n")])
+@pytest.mark.parametrize("text", [*TEXTS, FOREACH.replace("worker: ", "worker:\n"), OLDER_FOREACH])
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_comes_back_where_spark_hides_tracebacks(name: str, text: str) -> None:
     """spark.sql.execution.pyspark.udf.hideTraceback.enabled leaves the last lines: class, message and notes."""

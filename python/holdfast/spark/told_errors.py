@@ -48,7 +48,10 @@ _CLASSES = {
     if isinstance(found, type) and issubclass(found, HoldfastError)
 }
 # With spark.sql.execution.pyspark.udf.hideTraceback.enabled a worker's error is its class, message and notes alone.
-_BARE = re.compile(rf"(?:Python worker:[ \n]|PythonException: )(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)")
+_BARE = re.compile(
+    r"(?:Python worker:[ \n]|Python worker\. Please see the stack trace below\.\n|PythonException: )"
+    rf"(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)"
+)
 # With spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled each frame is followed by what its names hold: of
 # tables and frames of data over many lines, at whose beginning anything may stand.
 _LOCAL = re.compile(r"    \S+ = ")
