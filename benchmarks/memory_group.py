@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import tempfile
 import threading
 import time
 import uuid
@@ -42,10 +43,15 @@ def run_within(command: Sequence[str], cwd: Path, limit_bytes: int | None) -> Ra
             group.limit(limit_bytes)
         # The shell enters the group and becomes the command, so that nothing of it is ever outside.
         entering = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group.processes), *command]
-        with subprocess.Popen(entering, cwd=cwd, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+        # Into a file: a JVM that outlives its program holds a pipe open for ever.
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as said,
+            subprocess.Popen(entering, cwd=cwd, stdout=said, start_new_session=True) as child,
+        ):
             peak = _Peak(group)
-            said, _ = child.communicate()
-            return Ran(child.returncode, said, peak.stop(), group.kills() > 0)
+            child.wait()
+            said.seek(0)
+            return Ran(child.returncode, said.read(), peak.stop(), group.kills() > 0)
 
 
 class _Group(ControlGroup):

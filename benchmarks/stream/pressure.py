@@ -36,6 +36,8 @@ MEMORY = {
     "spark.holdfast.memory.batch.max": "96 MiB",
     "spark.holdfast.memory.spool.max": "32 MiB",
 }
+#: Of 100 batches, as by default, the checkpoints of all three would take 70 GB.
+RETAINED = {"spark.sql.streaming.minBatchesToRetain": "4"}
 #: The rivals by the end of their figures' names.
 RIVALS = {"spark_sql_tuned": SPARK, "scala_transform_with_state": SCALA}
 ENGINES = {"holdfast": OURS["holdfast"], **RIVALS}
@@ -66,7 +68,7 @@ def run_engine(folder: Path, engine: str, size: Size, batches: int) -> None:
     """The role of the child process: so many batches more; prints the number and the milliseconds of each."""
     spark = start_session(folder, scala=True, spark__driver__memory=f"{HEAP_MIB}m")
     way = ENGINES[engine]
-    with configured(spark, {**MEMORY, **way.conf}):
+    with configured(spark, {**MEMORY, **RETAINED, **way.conf}):
         writer = way.build(size.stream().of(spark)).writeStream.format("noop").outputMode(way.output_mode)
         query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         while len(query.recentProgress) < batches:
