@@ -49,13 +49,14 @@ KAFKA_PYTHON = {
 }
 
 # The rooms of the package, and the rooms that each may import. Single files at the top are rooms of their own.
-LEAVES = {"arrow", "errors", "clock", "units", "fault_points", "trials", "folders"}
+LEAVES = {"arrow", "errors", "clock", "units", "fault_points", "trials", "folders", "container"}
 ROOMS = {
     "arrow": set(),
     "errors": set(),
     "clock": set(),
     "fault_points": set(),
     "trials": set(),
+    "container": set(),
     "units": {"errors"},
     "folders": {"errors"},
     "sealed": {"errors", "_core"},

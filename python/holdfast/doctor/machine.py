@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
+from holdfast import container
 from holdfast.doctor.finding import Finding, Verdict
 
 MACHINES = ("x86_64", "aarch64")
 MEMORY_LEAST_BYTES = 2 << 30
 DISK_LEAST_BYTES = 2 << 30
-# No limit, as cgroup version 1 writes it: the highest number of pages that fits.
-_NO_LIMIT_BYTES = 1 << 60
 
 
 def check_system() -> Finding:
@@ -30,13 +28,11 @@ def check_system() -> Finding:
 
 def check_memory(root: Path = Path("/")) -> Finding:
     """Memory of the machine or, where it is less, of the container (cgroups, version 1 or 2)."""
-    machine = re.search(r"MemTotal:\s+(\d+) kB", _read(root / "proc/meminfo"))
-    if machine is None:
+    total, what = container.machine_memory_bytes(root), "the machine's"
+    if total is None:
         return Finding("memory", Verdict.WARNING, "cannot be told here", "")
-    total, what = int(machine[1]) << 10, "the machine's"
-    limits = _cgroup_values(root, "memory", ["memory.max", "memory.limit_in_bytes"])
-    limit = min((int(value) for value in limits if value.isdigit()), default=_NO_LIMIT_BYTES)
-    if limit < total:
+    limit = container.memory_limit_bytes(root)
+    if limit is not None and limit < total:
         total, what = limit, "the container's limit"
     found = f"{_gib(total)} ({what})"
     if total < MEMORY_LEAST_BYTES:
@@ -46,13 +42,10 @@ def check_memory(root: Path = Path("/")) -> Finding:
 
 def check_cores(root: Path = Path("/")) -> Finding:
     """Cores that this process may run on or, where it is less, may use up (cgroups, version 1 or 2)."""
-    cores, what = float(len(os.sched_getaffinity(0))), "of the machine"
-    quotas = [value.split() for value in _cgroup_values(root, "cpu", ["cpu.max"])]
-    old_quotas = _cgroup_values(root, "cpu", ["cpu.cfs_quota_us"])
-    quotas += [[quota, period] for quota, period in zip(old_quotas, _cgroup_values(root, "cpu", ["cpu.cfs_period_us"]))]
-    for quota in quotas:
-        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[0]) < cores * int(quota[1]):
-            cores, what = int(quota[0]) / int(quota[1]), "by the container's limit"
+    cores, what = float(container.usable_cores()), "of the machine"
+    limit = container.core_limit(root)
+    if limit is not None and limit < cores:
+        cores, what = limit, "by the container's limit"
     found = f"{cores:g} {what}"
     if cores < 2:
         mend = "give Spark two or more: state is folded and uploaded in the background"
@@ -109,24 +102,6 @@ def _file_system(path: Path) -> str:
         if inside and len(mount) >= len(best):  # the later of two mounts on one folder hides the other
             best, kind = mount, fields[2]
     return kind
-
-
-def _cgroup_values(root: Path, controller: str, names: list[str]) -> list[str]:
-    """What the files of these names say, in this process's cgroup and in all above it."""
-    mounts = root / "sys/fs/cgroup"
-    folders = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers == "" or controller in controllers.split(","):
-            top = mounts if controllers == "" else mounts / controller
-            own = top / path.lstrip("/")
-            folders += [own, *[above for above in own.parents if above.is_relative_to(top)]]
-    folders += [
-        mounts,
-        mounts / controller,
-    ]  # in a container its own cgroup is mounted here, whatever it is called outside
-    unique = dict.fromkeys(folders)
-    return [text.strip() for folder in unique for name in names if (text := _read(folder / name))]
 
 
 def _read(path: Path) -> str:

@@ -37,6 +37,7 @@ from holdfast.spark.sessions import arrow_rows_max, shuffle_partitions, spark_re
 from holdfast.spark.side_outputs import side_by_side, side_schemas
 from holdfast.spark.slot_batch import declared_ttls
 from holdfast.spark.ticks import check_timers, interval_ms, wake_function
+from holdfast.spark.worker_memory import warn_of_memory
 from holdfast.spark.worker_process import check_worker_python, own_worker_pool
 from holdfast.state import (
     KEEP,
@@ -212,6 +213,7 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
     produced = schemas.parse_schema(options.output_schema, f"operator {options.name!r}, output schema")
     sides = side_schemas(_tags(inputs, options), inputs, options.name)
     plan = _plan(dict(session.conf.getAll), planned, processor, produced, sides, options)
+    warn_of_memory(session, plan.name, plan.settings)
     check_timers(processor, plan.key_columns, plan.watermarked, f"operator {options.name!r}")
     if options.restore is not None:
         plan = replace(plan, declared=options.restore.begin(session, plan))
