@@ -201,7 +201,7 @@ def recorded(given: argparse.Namespace, part: str | None = None) -> Iterator[Pat
         print(f"# recorded in {written}; `make figures` brings it into the pages", flush=True)
 
 
-_NO_ARGUMENTS = {"record", "short", "folder", "only", "child"}
+_NO_ARGUMENTS = {"record", "short", "folder", "filled", "only", "child"}
 
 
 def _say_machine(load: float) -> None:

@@ -20,7 +20,7 @@ FREE_BYTES, AVAILABLE_BYTES = 4 << 30, 8 << 30
 
 
 def is_large() -> bool:
-    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK):
+    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK) or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
         return False
     return shutil.disk_usage(MEMORY).free >= FREE_BYTES and psutil.virtual_memory().available >= AVAILABLE_BYTES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,13 @@ class Mispriced(RunningTotal):
     def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
         prices = {"c": 1}
         return prices["what the user got wrong"]
+
+
+class KilledEachTime(RunningTotal):
+    """Its worker is killed, as by a kernel that has no memory left."""
+
+    def process(self, batch: pa.RecordBatch, ctx: hf.Context) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class WithoutTotal(RunningTotal):

@@ -4,7 +4,7 @@ JVM, workers and the page cache of their files share a memory cgroup; the state 
 the last payload of each key: filled once, in order of keys, then each query is started again on its checkpoint, round
 after round, in turns: ours within the limit, ours without one, and within it Spark's RocksDB provider, tuned, twice:
 under Spark SQL's aggregation, which sorts for a last value that is no number, and under transformWithState in Scala,
-which reads none. Batches are by turns uniform and Zipf.
+which reads none. Batches are by turns uniform and Zipf. A round takes minutes, so each batch that is measured counts.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def run_engine(folder: Path, engine: str, size: Size, batches: int) -> None:
 
 @dataclass
 class Found:
-    """Of one start: rows/s of its uniform and its Zipf batches, and what memory it took beside the page cache."""
+    """Of one start: rows/s of each uniform and each Zipf batch, and what memory it took beside the page cache."""
 
-    uniform: float
-    zipf: float
+    uniform: list[float]
+    zipf: list[float]
     anonymous_bytes: int
 
 
@@ -94,8 +94,9 @@ class Queries:
     def __init__(self, folder: Path, size: Size) -> None:
         self._folder, self._size = folder, size
         for engine in ENGINES:
-            self._run(engine, size.stream().filling, None)
-            print(f"{engine}: {size.keys:,} keys stored", flush=True)
+            if not (folder / engine).is_dir():
+                self._run(engine, size.stream().filling, None)
+                print(f"{engine}: {size.keys:,} keys stored", flush=True)
 
     def once(self, way: str) -> Found:
         """A start with warm-up and measured batches."""
@@ -103,8 +104,9 @@ class Queries:
         size = self._size
         batches, peak_bytes = self._run(engine, WARM_UP + 2 * size.measured, size.limit_mib * MIB if limited else None)
         counted = batches[WARM_UP:]
-        uniform, zipf = (median(size.rows / ms * 1000 for number, ms in counted if number % 2 == odd) for odd in (0, 1))
-        print(f"{way:<20} uniform {uniform:,.0f}, Zipf {zipf:,.0f} rows/s, {peak_bytes / MIB:,.0f} MiB", flush=True)
+        uniform, zipf = ([size.rows / ms * 1000 for number, ms in counted if number % 2 == odd] for odd in (0, 1))
+        told = f"uniform {median(uniform):,.0f}, Zipf {median(zipf):,.0f} rows/s, {peak_bytes / MIB:,.0f} MiB"
+        print(f"{way:<20} {told}", flush=True)
         return Found(uniform, zipf, peak_bytes)
 
     def state_bytes(self, engine: str) -> int:
@@ -134,7 +136,7 @@ def measure(folder: Path, size: Size, rounds: int) -> None:
     state_bytes = queries.state_bytes("holdfast")
     limit = f"{size.limit_mib:,} MiB for JVM, workers and page cache"
     for drawn in ("uniform", "zipf"):
-        rates = {way: [getattr(one, drawn) for one in rounds] for way, rounds in found.items()}
+        rates = {way: [rate for one in starts for rate in getattr(one, drawn)] for way, starts in found.items()}
         rivals = {rival: rates[rival] for rival in RIVALS}
         against(f"pressure.{drawn}.vs", rates["holdfast"], rivals, faster=max, best=at_least(1))
         ratio(f"pressure.{drawn}.vs_unlimited", in_turns(rates["holdfast"], rates["holdfast, no limit"]), note=limit)
@@ -161,7 +163,8 @@ def promised_bytes() -> int:
 
 def main() -> None:
     """34M keys of 96 bytes in 3 GiB."""
-    parser = arguments(__doc__, rows=500_000, keys=34_000_000, measured=4, rounds=6, limit_mib=3072)
+    parser = arguments(__doc__, rows=500_000, keys=34_000_000, measured=4, rounds=3, limit_mib=3072)
+    parser.add_argument("--filled", type=Path, help="a folder to keep the filled checkpoints in, and to take them from")
     parser.add_argument("--child", choices=list(ENGINES), help="used by the benchmark itself")
     parser.add_argument("--batches", type=int, help="used by the benchmark itself")
     given = parser.parse_args()
@@ -172,7 +175,7 @@ def main() -> None:
         run_engine(given.folder, given.child, size, given.batches)
         return
     with recorded(given) as folder:
-        measure(folder, size, given.rounds)
+        measure(given.filled or folder, size, given.rounds)
 
 
 if __name__ == "__main__":

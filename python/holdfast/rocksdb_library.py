@@ -8,7 +8,8 @@ Places, first one wins: ``HOLDFAST_ROCKSDB_LIBRARY`` (the path of a library), th
 (of a pyspark that is a zip, as Spark's own distribution has it, the ``jars`` of that distribution),
 ``$SPARK_HOME/jars``, and ``__spark_libs__`` in the working directory, where YARN puts Spark's jars. Cache:
 ``HOLDFAST_CACHE_DIR``, else ``$XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``; where that cannot be written and
-does not hold the library yet, ``holdfast-<uid>`` in the folder for temporary files.
+does not hold the library yet, or is mounted noexec, so that nothing can be loaded from it, ``holdfast-<uid>`` in the
+folder for temporary files.
 """
 
 from __future__ import annotations
@@ -112,6 +113,11 @@ def locate(environment: Mapping[str, str] | None = None) -> RocksDbLibrary:
                 f"expected the path of RocksDB's shared library in {LIBRARY_SETTING}, found {named!r}, which is no "
                 f"file; correct it, or unset it to use the rocksdbjni jar that pyspark ships"
             )
+        if _is_noexec(path):
+            raise Unavailable(
+                f"the library {path} of {LIBRARY_SETTING} is on a file system that is mounted noexec, from which "
+                f"nothing is loaded; name one that is elsewhere, or unset it for the rocksdbjni jar that pyspark ships"
+            )
         return RocksDbLibrary(path, None, LIBRARY_SETTING)
     jar, version = _find_jar(environment)
     return RocksDbLibrary(_unpacked(jar, _library_name(), environment), version, str(jar))
@@ -134,11 +140,18 @@ class _Cache:
                 not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022
             ):
                 return "is not this user's alone"
+            if _is_noexec(self.folder):
+                return "is mounted noexec"
             if for_writing:
                 tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             return error.strerror or str(error)
         return None
+
+
+def _is_noexec(path: Path) -> bool:
+    """Whether the file system that ``path`` is on refuses to run or load what it holds."""
+    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
 
 
 def _caches(environment: Mapping[str, str]) -> list[_Cache]:
@@ -165,7 +178,7 @@ def _writable(caches: list[_Cache]) -> Path:
     tried = ", ".join(refused) or "no folder, as this user has neither a home nor one for temporary files"
     raise Unavailable(
         f"RocksDB can be unpacked nowhere: tried {tried}; set {CACHE_SETTING} to a folder that can be "
-        f"written, or {LIBRARY_SETTING} to a library that is unpacked already"
+        f"written and is not mounted noexec, or {LIBRARY_SETTING} to a library that is unpacked already"
     )
 
 

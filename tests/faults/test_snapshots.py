@@ -320,3 +320,21 @@ def test_when_a_fold_and_a_snapshot_are_due():
     assert not is_snapshot_due(handle, rare)
     assert is_snapshot_due(handle, replace(rare, snapshot_deltas_max=4))
     assert is_snapshot_due(handle, replace(rare, snapshot_bytes_min=400))
+
+
+def test_retention_reads_no_manifest_of_what_is_superseded_twice(driver, faults):
+    """A slot that is due a snapshot each batch has one superseded for each retained batch: retention read them all, one
+    after the other, each time.
+    """
+    driver.settings = replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=1, retained_batches=30)
+    process, sizes, reads = driver.process(), [], []
+    for _ in range(40):
+        faults.operations.clear()
+        driver.play_some(process, 1)
+        names = [name for operation, name in faults.operations if operation == "get" and "/snapshot/" in name]
+        reads.append(len(names))
+        sizes.append(len(driver.handle.to_text()))
+    assert len(driver.handle.superseded) > 25
+    assert max(reads[20:]) == max(reads[4:12]) < 8
+    assert sizes[-1] < 1024 + 90 * len(driver.handle.superseded), "as docs/guide/recovery.md says"
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"

@@ -58,6 +58,14 @@ def test_commit_record_with_doubted_batches() -> None:
     assert record.to_text().encode() == stored
 
 
+def test_commit_record_of_a_batch_without_rows() -> None:
+    stored = (FOLDER / "commit_record_claim_v1.json").read_bytes()
+    place = {"topic": "holdfast-witness", "topic_id": "topic-1", "partition": 2, "since": 100}
+    record = replace(RECORD, sinks={"kafka": SinkRecord("kafka", (), claim={"witness": place})})
+    assert CommitRecord.from_text(stored, "golden") == record
+    assert record.to_text().encode() == stored
+
+
 def test_epoch() -> None:
     stored = (FOLDER / "epoch_v1.json").read_bytes()
     assert Driver(**unseal(stored, FORMAT, VERSION, "golden")) == DRIVER

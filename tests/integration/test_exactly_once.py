@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import contextmanager
 from datetime import time
 from pathlib import Path
 from threading import Thread
@@ -17,6 +20,7 @@ from tests.integration.test_totals import events, expected
 from tests.lossy_sink import LossyFileSink
 from tests.processors import TOTALS, FailingOnce, RunningTotal
 from tests.random_numbers import NUMBERS, RandomNumbers
+from tests.silent_sink import SilentFileSink
 from tests.spark_sessions import run_module
 from tests.streams import FileStream
 
@@ -26,10 +30,11 @@ from holdfast.commit.record import CommitRecord
 from holdfast.sealed import unseal
 from holdfast.spark import write
 from holdfast.spark.registration import register_runs
+from holdfast.spark.sessions import fixed_tasks
 from holdfast.storage import LocalFileStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -394,6 +399,46 @@ def test_a_query_that_is_stopped_in_a_batch_ends_quietly(tmp_path: Path) -> None
     assert told.stdout.strip() == "ended quietly None"
     assert "StackOverflowError" not in told.stderr
     assert "stream execution thread" not in told.stderr
+
+
+def test_a_query_that_is_stopped_while_its_sink_does_not_answer_has_not_failed(output: Output) -> None:
+    """It was asked for two minutes more, for which Ctrl-C had to wait, and then the query had failed."""
+    batches = [events(7)]
+    output.stream.write(*batches)
+    query = output.start(output.totals(), SilentFileSink(output.path))
+    assert SilentFileSink.asked.wait(240)
+    query.stop()
+    assert not query.isActive
+    assert query.exception() is None
+    query.awaitTermination()
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
+
+
+@pytest.mark.parametrize("where", ["register_beginning", "fixed_tasks"])
+def test_ctrl_c_before_the_caller_has_the_query_stops_it(
+    output: Output, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It ran on without anybody who could stop it, and held the checkpoint."""
+    batches = [events(7)]
+    output.stream.write(*batches)
+
+    def press() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    @contextmanager
+    def pressed(session: SparkSession) -> Iterator[None]:
+        with fixed_tasks(session):
+            yield
+            press()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write, where, pressed if where == "fixed_tasks" else lambda *_: press())
+        with pytest.raises(KeyboardInterrupt):
+            output.start(output.totals(), trigger={"processingTime": "1 second"})
+    assert not spark.streams.active
+    output.run(output.totals())
+    assert found(output.rows()) == flat(batches)
 
 
 def test_tasks_of_a_stage_that_runs_anew_count_as_tried_again(tmp_path: Path) -> None:

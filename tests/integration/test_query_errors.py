@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.processors import TOTALS, Doubles, Greatest, Mispriced, OtherName, RunningTotal, WithoutTotal
+from tests.processors import TOTALS, Doubles, Greatest, KilledEachTime, Mispriced, OtherName, RunningTotal, WithoutTotal
 from tests.streams import FileStream
 
 import holdfast as hf
@@ -139,18 +139,25 @@ def test_what_only_the_workers_find_is_raised_as_what_it_is(queries: Stream) -> 
         queries.noop(queries.totals(Greatest())).processAllAvailable()
 
 
+@pytest.mark.parametrize("setting", ["hideTraceback", "tracebackWithLocals"])
 @pytest.mark.parametrize("way", ["noop", "exactly_once"])
-def test_an_error_keeps_its_class_where_spark_hides_tracebacks(
-    queries: Stream, spark: SparkSession, new_program: Any, way: str
+def test_an_error_keeps_its_class_however_spark_tells_tracebacks(
+    queries: Stream, spark: SparkSession, new_program: Any, way: str, setting: str
 ) -> None:
     queries.noop(queries.totals()).awaitTermination()
     queries.files.write(pa.table({"user": ["a", None], "amount": [1, 2]}))
-    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    spark.conf.set(f"spark.sql.execution.pyspark.udf.{setting}.enabled", "true")
     with pytest.raises(hf.InvalidRequest, match=r"^key column 'user' is null at row \d+; filter") as caught:
         getattr(queries, way)(queries.totals()).awaitTermination()
     assert len(str(caught.value).splitlines()) <= 2
     assert "SQLSTATE" not in str(caught.value)
     assert type(caught.value.__context__).__name__ == "StreamingQueryException"
+
+
+@pytest.mark.parametrize("way", ["noop", "exactly_once"])
+def test_a_worker_that_is_killed_each_time_is_unavailable(queries: Stream, way: str) -> None:
+    with pytest.raises(hf.Unavailable, match="^a Python worker of Spark's ended in the middle of a task"):
+        getattr(queries, way)(queries.totals(KilledEachTime())).awaitTermination()
 
 
 def test_a_query_that_was_started_by_spark(queries: Stream) -> None:

@@ -82,6 +82,37 @@ def test_an_inherited_watermark_reaches_timers_behind_ticks(stream: FileStream) 
     assert alerts(found) == sorted(silent_users(batches))
 
 
+#: Spark takes them, Arrow knows none of them. The first is Spark's default where the JVM has -Duser.timezone=GMT+8.
+ZONES = ["GMT+08:00", "-13:33:33", "PST"]
+ALERTS_IN_UTC = ["user", "batch", "events", "unix_micros(silent_since) AS since", "unix_micros(time) AS time"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_session_may_have_a_time_zone_that_arrow_does_not_know(
+    stream: FileStream, zone: str, inherited: bool
+) -> None:
+    """Every batch of every operator ended with pyarrow's error."""
+    batches = made(3)
+    stream.write(*map(table, batches))
+    stream.spark.conf.set("spark.sql.session.timeZone", zone)
+    watermark = None if inherited else ("ts", "0 seconds")
+    operator = hf.keyed("user", SilentUsers(), ALERTS, name="silent", watermark=watermark, ticks="1 day")
+
+    def alerts_in_utc(events: DataFrame) -> DataFrame:
+        marked = events.withWatermark("ts", "0 seconds") if inherited else events
+        return operator(marked).selectExpr(*ALERTS_IN_UTC)
+
+    found = [tuple(row.values()) for batch in stream.run(alerts_in_utc) for row in batch.to_pylist()]
+    zero = datetime(1970, 1, 1, tzinfo=START.tzinfo)
+    expected = [
+        (*told[:3], *((time - zero) // timedelta(microseconds=1) for time in told[3:]))
+        for told in silent_users(batches)
+    ]
+    assert len(expected) > 30
+    assert sorted(found) == sorted(expected)
+
+
 def test_what_the_last_watermark_makes_due_fires_in_the_next_run(stream: FileStream) -> None:
     """Trigger.AvailableNow ends a run, not the input: nothing fires before its time."""
     operator = hf.keyed("user", SilentUsers(), ALERTS, name="silent", watermark=("ts", "0 seconds"), ticks="never")

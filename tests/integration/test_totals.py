@@ -34,6 +34,16 @@ def events(seed: int, rows: int = 500, users: int = 40) -> pa.Table:
     )
 
 
+@pytest.mark.parametrize("zone", ["GMT+08:00", "Z", "+08"])
+def test_a_session_may_have_a_time_zone_that_arrow_does_not_know(stream: FileStream, zone: str) -> None:
+    """Also an operator without any timestamp ended with pyarrow's error."""
+    stream.spark.conf.set("spark.sql.session.timeZone", zone)
+    batches = [events(seed) for seed in range(2)]
+    stream.write(*batches)
+    found = stream.run(hf.keyed("user", RunningTotal(), TOTALS, name="totals"))
+    assert [by_user(batch) for batch in found] == expected(batches)
+
+
 def by_user(table: pa.Table) -> dict[str, list[tuple[int, int]]]:
     """Each user's (amount, total), in order."""
     found: dict[str, list[tuple[int, int]]] = {}

@@ -60,8 +60,10 @@ INT64 = Kind(
     pa.int64(),
     plain(st.integers(-3, 3))
     | offer((2**63 - 1, 2**63 - 1), (2.0, 2), (-0.0, 0), (np.int8(1), 1), (np.float32(3), 3), (Decimal("2.00"), 2))
-    | offer((pa.scalar(1, pa.uint8()), 1), (np.array(2), 2)),
-    (2.5, True, "1", 2**63, Decimal("1.5"), NAN, b"1", dt.date(2020, 1, 1), [1], {"a": 1}, np.longdouble(1), 1j),
+    | offer((pa.scalar(1, pa.uint8()), 1), (np.array(2), 2))
+    | offer((2.0**53 - 1, 2**53 - 1), (np.float32(1 - 2**24), 1 - 2**24), (Decimal(2**53 + 1), 2**53 + 1)),
+    (2.5, True, "1", 2**63, Decimal("1.5"), NAN, b"1", dt.date(2020, 1, 1), [1], {"a": 1}, np.longdouble(1), 1j)
+    + (float(2**53 + 1), -(2.0**53), 1e18, np.float32(2**24)),
 )
 INT8 = Kind(pa.int8(), plain(st.integers(-128, 127)), (128, -129, 1e3, False))
 UINT64 = Kind(pa.uint64(), plain(st.sampled_from([0, 2**63, 2**64 - 1])), (-1, 2**64, -0.5))
@@ -69,15 +71,18 @@ FLOAT64 = Kind(
     pa.float64(),
     plain(st.sampled_from([0.0, -0.0, 0.1, NAN, math.inf, -math.inf, 5e-324]))
     | offer((1, 1.0), (np.float32(0.1), float32(0.1)), (Decimal("0.1"), 0.1), (2**53, 2.0**53))
+    | offer((10**18, 1e18), (-(2**63), -(2.0**63)), (np.int64(2**60), 2.0**60), (10**22, 1e22), (2**70, 2.0**70))
+    | offer((Decimal(2**53 + 1), 2.0**53), (Decimal(10**23), 1e23))
     | cents(10**15).map(lambda money: ((lambda: money), float(money))),
-    (2**53 + 1, True, "0.1", 10**400, dt.timedelta(1)),
+    (2**53 + 1, True, "0.1", 10**400, dt.timedelta(1), 2**63 - 1, np.uint64(2**64 - 1), 10**23),
 )
 FLOAT32 = Kind(
     pa.float32(),
     st.sampled_from([0.0, -0.0, 0.1, 1 / 3, NAN, math.inf]).map(lambda f: ((lambda: f), float32(f)))
     | offer((float32(0.1), float32(0.1)), (np.float64(0.1), float32(0.1)), (1, 1.0))
+    | offer((20_000_000, 2e7), (2**70, 2.0**70))
     | cents(10**7).map(lambda money: ((lambda: money), float32(float(money)))),
-    (1e300, -3.5e38, 2**24 + 1, True),
+    (1e300, -3.5e38, 2**24 + 1, True, np.int64(2**40 + 1), 10**40, 10**400),
 )
 BOOL = Kind(pa.bool_(), plain(st.booleans()) | offer((np.bool_(True), True)), (1, 0, "true", 1.0))
 TEXTS = plain(st.sampled_from(["", "a", "b\0", "ä", "a long text that fits no view"])) | offer((np.str_("a"), "a"))

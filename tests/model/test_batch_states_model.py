@@ -98,7 +98,11 @@ def columns(draw: st.DrawFn, kind: Kind, rows: int, *, nullable: bool = True) ->
     of = pair(kind) if nullable else kind.offers
     drawn = draw(st.lists(of, min_size=rows, max_size=rows))
     kept = [kept for _, kept in drawn]
-    form = draw(st.sampled_from(["list", *(forms_of(kept, kind) if rows else {})]))
+    of_numpy = ["pandas of numpy"] if nullable and pa.types.is_floating(kind.type) else []
+    form = draw(st.sampled_from(["list", *of_numpy, *(forms_of(kept, kind) if rows else {})]))
+    if form == "pandas of numpy":  # which has one NaN for null too
+        series = pd.Series(kept, dtype=kind.type.to_pandas_dtype())
+        return (lambda: series), [None if value is None or value != value else value for value in kept]
     if form == "list":
         return (lambda: [make() for make, _ in drawn]), kept
     return forms_of(kept, kind)[form], kept

@@ -18,7 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.example_count import examples
 
 from holdfast import _core, rocksdb_library
+from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.expiry import BatchStamps, BatchTime, Lifetime, StateExpiry, next_expiry, to_writer
+from holdfast.checkpoint.handle import NamedVersion
 
 KEYS = pa.schema([("key", pa.int64())])
 OPTIONS = _core.BaseOptions(max_runs=2)
@@ -78,6 +80,12 @@ class Oracle:
             state = place[0]
             if state in self.cutoff and (self.since[state] if stamp is None else stamp) <= self.cutoff[state]:
                 del self.entries[place]
+
+    def as_of(self, time: BatchTime) -> None:
+        """As a batch without rows leaves it, but that a state which had no TTL yet begins in the next one."""
+        declared, self.ttl = self.ttl, {state: ttl if state in self.latest else None for state, ttl in self.ttl.items()}
+        self.begin(time)
+        self.ttl = declared
 
     def come_back(self, state: int) -> None:
         """The state has a TTL again: what was written earlier counts as written now."""
@@ -242,16 +250,32 @@ class TtlModel(RuleBasedStateMachine):
         self.bind(store)
         self.check(oracle, list(range(6)))
 
+    @precondition(lambda self: not self.in_batch and self.sequence > 0)
+    @rule(move=moves, due=dues)
+    def begin_as_of(self, move: Move, due: tuple[int, int] | None) -> None:
+        """Another query begins with the newest version as of a later batch, and looks at it in one of its own."""
+        (passed, marked, is_first, first_due), now, mark = move, self.now, self.mark
+        self.pass_time(passed, marked, is_first, first_due)
+        version = NamedVersion("here", 0, "v", None, self.sequence, self.sequence, expiry=self.versions[-1][1])
+        oracle, own = copy.deepcopy(self.oracle), self.oracle
+        lifetimes = oracle.lifetimes(dict.fromkeys(STATES, False))
+        as_of = AsOf(self.sequence + 1, BatchTime(self.now, self.mark), tuple(lifetimes), frozenset())
+        oracle.as_of(as_of.time)
+        self.oracle = oracle
+        self.pass_time(0, 0, False, due)
+        time, store = BatchTime(self.now, self.mark), self.opened(self.sequence, None)
+        store.begin(self.sequence + 1)
+        BatchStamps(store, next_expiry(as_of.expiry(version), lifetimes, time, "here"), lifetimes, time)
+        oracle.begin(time)
+        self.bind(store)
+        self.check(oracle, list(range(6)))
+        self.oracle, self.now, self.mark = own, now, mark
+
     # --- batches
     @precondition(lambda self: not self.in_batch)
     @rule(move=moves, looks=st.booleans())
     def begin(self, move: Move, looks: bool) -> None:
-        moves, marked, is_first, due = move
-        self.now = max(START, self.now + moves)
-        if self.mark is not None or is_first:
-            self.mark = (self.mark or START) + marked
-        if due is not None:
-            self.go_near(*due)
+        self.pass_time(*move)
         self.lifetimes = self.oracle.lifetimes(self.refreshes)
         time = BatchTime(self.now, self.mark)
         self.expiry = next_expiry(self.versions[-1][1], self.lifetimes, time, "here")
@@ -273,6 +297,22 @@ class TtlModel(RuleBasedStateMachine):
             self.rows_come(ahead)
             self.write(chosen, 1)
         self.commit()
+
+    @precondition(lambda self: not self.in_batch)
+    @rule(state=st.sampled_from(STATES), move=moves, ahead=st.integers(-30, 50), chosen=keys)
+    def go_without(self, state: int, move: Move, ahead: int, chosen: list[int]) -> None:
+        """A state's TTL is away for a batch."""
+        declared = self.oracle.ttl[state], self.oracle.step[state], self.refreshes[state]
+        self.declare(state, None, 1, False)
+        self.whole_batch(move, False, ahead, chosen)
+        self.declare(state, *declared)
+
+    def pass_time(self, passed: int, marked: int, is_first: bool, due: tuple[int, int] | None) -> None:
+        self.now = max(START, self.now + passed)
+        if self.mark is not None or is_first:
+            self.mark = (self.mark or START) + marked
+        if due is not None:
+            self.go_near(*due)
 
     def go_near(self, which: int, off: int) -> None:
         """Both times go to where something expires, or to a moment before or after: at random they hardly ever do."""

@@ -161,3 +161,33 @@ def test_a_process_that_ends_while_the_core_is_at_work_in_the_background_ends_we
         [sys.executable, "-c", _ENDS_AT_WORK, str(path)], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+_FORKS_AT_WORK = """
+import os, signal, sys, threading
+from holdfast.checkpoint.background import process_background
+
+background, held = process_background(), threading.Event()
+
+def hold():
+    with background._changed:  # as for a moment with each job
+        held.set()
+        threading.Event().wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+def test_a_child_that_is_forked_while_the_background_is_at_work_comes_to_its_end() -> None:
+    """It waited for a lock of a thread that it does not have, for ever."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORKS_AT_WORK]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (told.stdout, told.stderr) == ("3\n", "")

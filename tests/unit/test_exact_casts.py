@@ -171,3 +171,44 @@ def test_an_integer_becomes_a_decimal_where_it_fits(precision: int, scale: int) 
         else:
             with pytest.raises(pa.ArrowInvalid):
                 exact_cast(pa.array([number, None], kind), type)
+
+
+@pytest.mark.parametrize(("type", "digits"), [(pa.float64(), 53), (pa.float32(), 24), (pa.float16(), 11)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_float_becomes_an_integer_below_where_it_lacks_some(type: pa.DataType, digits: int, sign: int) -> None:
+    """One that is larger may have been another integer, which was rounded before it came here."""
+    made = np.array([sign * (2**digits - 1), sign * 2**digits, sign * 3 * 2**digits], type.to_pandas_dtype())
+    taken = pa.array([made[0], None, type.to_pandas_dtype()(-0.0)], type)
+    assert exact_cast(taken, pa.int64()).to_pylist() == [sign * (2**digits - 1), None, 0]
+    for number in made[1:]:
+        with pytest.raises(pa.ArrowInvalid, match=f"a float from {2**digits} on may not be the integer that it was"):
+            exact_cast(pa.array([made[0], None, number], type), pa.int64())
+    for kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint32()):
+        with pytest.raises(pa.ArrowInvalid):
+            exact_cast(pa.array([made[1]], type), kind)
+    below_a_null = pa.array(made[1:], type, mask=np.array([True, True]))
+    assert exact_cast(below_a_null, pa.int64()).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("type", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()])
+def test_an_integer_becomes_a_float_where_it_is_one(type: pa.DataType, kind: pa.DataType) -> None:
+    """Arrow's own cast goes by a range: 10**18 was refused, which a double has."""
+    random_ = random.Random(f"{type}, {kind}")
+    info = np.iinfo(kind.to_pandas_dtype())
+    numbers = [0, 1, 100, info.min, info.max, info.max - 1, info.min + 1, 10**18, 10**17 + 1, 20_000_000]
+    numbers += [2**bits + off for bits in (24, 31, 32, 53, 62, 63) for off in (-1, 0, 1, 2, 3)]
+    numbers += [random_.randrange(2**53) << random_.randrange(12) for _ in range(300)]
+    numbers = [sign * number for number in numbers for sign in (1, -1)]
+    numbers = [number for number in numbers if info.min <= number <= info.max]
+    has = type.to_pandas_dtype()
+    taken = [number for number in numbers if int(has(number)) == number]
+    assert exact_cast(pa.array([*taken, None], kind), type).to_pylist() == [*map(float, taken), None]
+    assert exact_cast(pa.array([None, *taken], kind)[3:], type).to_pylist() == [*map(float, taken[2:])]
+    for number in set(numbers) - set(taken):
+        with pytest.raises(pa.ArrowInvalid, match=f"{number} at position 1 is no {type}: it would be"):
+            exact_cast(pa.array([0, number], kind), type)
+    if taken != numbers:
+        lost = next(number for number in numbers if number not in taken)
+        below_a_null = pa.array(np.array([lost, 1], kind.to_pandas_dtype()), mask=np.array([True, False]))
+        assert exact_cast(below_a_null, type).to_pylist() == [None, 1.0]

@@ -5,10 +5,14 @@ little enough for its regular expression, and all that it looks for.
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from holdfast.spark.interruption import interruption
+from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.spark.interruption import Interrupted, interruption
+from holdfast.spark.write import BatchOutput
 
 RUN = "7c7261714-b3b2-4147-ad6c-2616829b44ec"
 _STACK = "\n\tat org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:1077)" * 200
@@ -46,3 +50,37 @@ def test_an_interruption_is_told_in_few_characters(what: str) -> None:
 )
 def test_other_errors_are_left_as_they_are(text: str) -> None:
     assert interruption(Exception(text), RUN) is None
+
+
+def output_that_ends_with(error: HoldfastError, *, is_active: bool) -> BatchOutput:
+    class Output(BatchOutput):
+        def _run(self, *_: Any) -> None:
+            raise error
+
+    given: Any = None
+    output = Output(given, [], given, given)
+    query: Any = SimpleNamespace(isActive=is_active)
+    output.query = query
+    return output
+
+
+def test_what_does_not_answer_while_the_query_is_stopped_is_an_interruption() -> None:
+    """The query was stopped, and said that it had failed."""
+    batch: Any = None
+    output = output_that_ends_with(Unavailable("no answer " * 300), is_active=False)
+    with pytest.raises(Interrupted) as told:
+        output(batch, 0)
+    assert _LOOKED_FOR.search(str(told.value))
+    assert "no answer" in str(told.value) and len(str(told.value)) < 1000
+    assert output.error is None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_active"), [(Unavailable("no answer"), True), (Fenced("another one"), False), (Fenced("one"), True)]
+)
+def test_what_ends_a_query_by_itself_is_what_it_is(error: HoldfastError, is_active: bool) -> None:
+    batch: Any = None
+    output = output_that_ends_with(error, is_active=is_active)
+    with pytest.raises(type(error)) as told:
+        output(batch, 0)
+    assert told.value is output.error is error

@@ -265,3 +265,23 @@ def test_a_restore_may_name_what_a_pattern_leaves_out(monkeypatch: pytest.Monkey
         by_pattern.resolve(restored, [A])
     with pytest.raises(InvalidRequest, match="Expected t-0, t-1, found holdfast-witness-0, t-0, t-1"):
         cluster.resolve(restored, [A, B])
+
+
+def test_only_what_the_brokers_say_does_not_exist_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader
+) -> None:
+    """A refusal, or no answer, says nothing of a topic: its position would be lost. Nor does it end the query."""
+    codes = {"deleted": KafkaError.UNKNOWN_TOPIC_OR_PART, "hidden": KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    codes.update(late=KafkaError._TIMED_OUT, leaderless=KafkaError._NOENT)
+
+    def describe(names: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in (*codes, "there")}
+        answers["there"].set_result(SimpleNamespace(partitions=[], topic_id="id", is_internal=False))
+        for name, code in codes.items():
+            answers[name].set_exception(KafkaException(KafkaError(code)))
+        return answers
+
+    monkeypatch.setattr(hanging, "describe_topics", describe, raising=False)
+    given = {"kafka.bootstrap.servers": "n:1", "subscribe": "there"}
+    cluster = Cluster(SourceOptions.parse(given, streaming=True), hanging)
+    assert cluster.unknown_topics({*codes, "there"}) == {"deleted"}

@@ -19,6 +19,7 @@ BAD_SPLIT = [
     for split in (5, [4], {"minPartitions": 0}, {"minPartitions": "4"}, {"maxRecordsPerPartition": True})
 ]
 BAD_GONE = [{"format": 1, "offsets": {"t": {"0": 5}}, "gone": gone} for gone in (5, {"t": 5}, {"t": ["x"]})]
+BAD_UNKNOWN = [{"format": 1, "offsets": {"t": {"0": 5}}, "unknown_since": since} for since in (5, ["t"], {"t": "x"})]
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=8)
 
 
@@ -29,6 +30,7 @@ POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=8)
     st.none() | st.text(),
     st.frozensets(PARTITIONS, max_size=4),
     st.none() | st.builds(Split, st.none() | st.integers(1), st.none() | st.integers(1)),
+    st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 10**14)),
 )
 def test_offsets_survive_sparks_log(
     positions: dict[tuple[str, int], int],
@@ -37,8 +39,9 @@ def test_offsets_survive_sparks_log(
     source: str | None,
     gone: frozenset[tuple[str, int]],
     split_by: Split | None,
+    unknown_since: dict[str, int],
 ) -> None:
-    offset = SourceOffset(positions, starts, ids, source, gone, split_by)
+    offset = SourceOffset(positions, starts, ids, source, gone, split_by, unknown_since)
     text = json.dumps(offset.to_json())
     again = SourceOffset.from_json(json.loads(text))
     assert again == offset
@@ -47,7 +50,16 @@ def test_offsets_survive_sparks_log(
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"format": 2}, {"t": {"0": 1}}, {"format": 1}, {"format": 1, "offsets": {"t": 5}}, *BAD_GONE, *BAD_SPLIT],
+    [
+        {},
+        {"format": 2},
+        {"t": {"0": 1}},
+        {"format": 1},
+        {"format": 1, "offsets": {"t": 5}},
+        *BAD_GONE,
+        *BAD_UNKNOWN,
+        *BAD_SPLIT,
+    ],
 )
 def test_what_is_no_offset_of_this_source(content: dict[str, object]) -> None:
     with pytest.raises(Corrupt, match=r"offset of holdfast-kafka"):

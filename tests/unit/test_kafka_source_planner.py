@@ -39,6 +39,8 @@ class Brokers:
         self.silent: set[Partition] = set()
         self.silent_starts: set[Partition] = set()
         self.not_subscribed: set[str] = set()
+        self.hidden: set[str] = set()  # they refuse to say whether these exist
+        self.asked_for_unknown = 0
         self.ms = 0.0
         self.later: list[dict[str, Any]] = []  # what they say after each pause, in turn
         self.told: object = None  # as the group's offsets
@@ -60,6 +62,10 @@ class Brokers:
     def topics_of(self, names: set[str]) -> Topics:
         partitions = sorted(key for key in self.stable if key[0] in names)
         return Topics(partitions, {topic: self.topic_id for topic, _ in partitions})
+
+    def unknown_topics(self, names: set[str]) -> set[str]:
+        self.asked_for_unknown += 1
+        return names - {topic for topic, _ in self.stable} - self.hidden
 
     def available(self) -> tuple[Topics, dict[Partition, int]]:
         topics = self.topics()

@@ -88,6 +88,7 @@ def test_a_word_that_says_less_does_not_displace_one_that_says_more() -> None:
         (f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)", f"{ours}{told} (after 20ms in state SSL_HANDSHAKE)"),
         (full, full),
         (f"{ours}{told} (after 23ms in state SSL_HANDSHAKE)", full),
+        (f"{ours}{told} (after 20ms in state SSL_HANDSHAKE, 1 identical error(s) suppressed)", full),
         (refused, refused),
         (full, full),
     ):

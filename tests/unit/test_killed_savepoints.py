@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.processors import TOTALS, RunningTotal
 from tests.spark_files import SparkFiles
 
 import holdfast as hf
 from holdfast._core import xxh64_file
+from holdfast.cli import main
 from holdfast.clock import new_id
 from holdfast.errors import InvalidRequest
 from holdfast.savepoint import writing
+from holdfast.savepoint.manifest import CLAIMED, DISPOSED
 from holdfast.testing.harness import QUERY_ID, Harness
 
 # As the first table has been written, and has no name yet.
@@ -118,3 +121,26 @@ def test_files_of_others_and_young_ones_stay(tmp_path: Path) -> None:
     assert sorted(place.rglob(".tmp-*")) == before
     hf.Savepoint.dispose(place, apply=True)
     assert sorted(place.rglob(".tmp-*")) == before and all(path.exists() for path in stay)
+
+
+def test_nobody_is_told_to_delete_what_no_killed_attempt_left(tmp_path: Path) -> None:
+    """Of the state of a query that ran it was said that it may be deleted."""
+    checkpoint, place = made_checkpoint(tmp_path), tmp_path / "saved"
+
+    def refused(to: Path) -> str:
+        arguments = ["--checkpoint", str(checkpoint), "--state", str(tmp_path / "state"), "--to", str(to)]
+        told = CliRunner().invoke(main, ["savepoint", "create", *arguments])
+        assert told.exit_code == 1
+        return told.output
+
+    for to in (tmp_path / "state", checkpoint, tmp_path):
+        assert "files already" in refused(to) and "Choose another folder" in refused(to)
+        assert "deleted" not in refused(to)
+    hf.Savepoint.create(checkpoint=checkpoint, to=place)
+    for name in (CLAIMED, DISPOSED):
+        next(place.glob("*.json")).rename(place / name)
+        assert "holds a savepoint already" in refused(place) and "deleted" not in refused(place)
+    (place / DISPOSED).unlink()
+    assert "may be deleted" in refused(place)
+    (place / "operators" / "notes.txt").write_text("mine")
+    assert "deleted" not in refused(place)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -74,6 +76,37 @@ def test_wrong_map_keys_and_values_are_named(cart: BatchMapState) -> None:
         cart.contains(["ada", "bob"], ["tea"])
     with pytest.raises(InvalidRequest, match="state 'cart'"):
         cart.put(["ada"], [None], [1])
+
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+_NULL_MAP_KEYS = [
+    (pa.string(), [None, "tea"], "map key is null at row 0"),
+    (pa.string(), None, "map key is null at row 0"),
+    (pa.string(), pa.array(["tea", None]), "map key is null at row 1"),
+    (pa.string(), pa.array([None, "tea"], pa.large_string()), "map key is null at row 0"),
+    (pa.string(), pa.array(["tea", None]).dictionary_encode(), "map key is null at row 1"),
+    (pa.string(), pa.DictionaryArray.from_arrays([1, 0], pa.array([None, "tea"])), "map key is null at row 1"),
+    (pa.int64(), pd.Series([1, None]), "map key is null at row 1"),
+    (PAIR, pa.array([{"a": 1, "b": "x"}, None], PAIR), "map key is null at row 1"),
+    (PAIR, pa.array([{"a": 1, "b": "x"}, {"a": 1, "b": None}], PAIR), "map key.b is null at row 1"),
+]
+
+
+@pytest.mark.parametrize(("type", "map_keys", "told"), _NULL_MAP_KEYS)
+def test_a_map_key_that_is_null_is_told_to_be_none(type: pa.DataType, map_keys: Any, told: str) -> None:
+    """The error told its reader to set null_keys=True, which is of the operator's keys."""
+    message = f"state 'm': {told}; a map key is never null: filter such rows out"
+    calls: list[tuple[str, tuple[Any, ...]]] = [("get", ()), ("contains", ()), ("remove", ()), ("put", (1,))]
+    for call, values in calls:
+        processor = maps_of(hf.MapState(type, pa.int64()))
+        with suppress(InvalidRequest), bind(processor, USER):  # one that changes loses the batch
+            with pytest.raises(InvalidRequest) as caught:
+                getattr(processor.m, call)(["ada", "bob"], map_keys, *values)
+            assert str(caught.value) == message
+
+
+def maps_of(state: hf.MapState) -> Any:
+    return type("Maps", (hf.BatchProcessor,), {"m": state})()
 
 
 def test_the_calls_of_pyflink() -> None:

@@ -547,6 +547,8 @@ def test_at_a_shell(query: Path) -> None:
     assert json.loads(run("savepoint", "convert", saved, "--to", canonical, "--json"))["format"] == "canonical"
     assert "taken over" in run("restore", "plan", "--savepoint", saved)
     said = run("savepoint", "dispose", saved)
+    folders = [path for path in saved.rglob("*") if path.is_dir() and any(one.is_file() for one in path.iterdir())]
+    assert folders and all(f"\n{folder.relative_to(saved)}  " in said for folder in folders)
     assert "would be deleted; nothing was changed: add --yes to delete" in said and saved.exists()
     assert "deleted" in run("savepoint", "dispose", saved, "--yes") and not saved.exists()
     assert json.loads(run("savepoint", "dispose", canonical, "--yes", "--json"))["deleted"]

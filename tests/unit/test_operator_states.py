@@ -159,6 +159,8 @@ def test_a_broadcast_state_of_batches_takes_and_gives_arrays() -> None:
         return rules.count(), rules.get([]).to_pylist()
 
     def read(processor: Any, ctx: hf.Context) -> Any:
+        with pytest.raises(hf.InvalidRequest, match="state 'rules': map key is null at row 1; a map key is never null"):
+            processor.rules.get(["c", None])
         return processor.rules.get(pa.array(["c", "d"])).to_pylist()
 
     assert run(judge("batch", change, read)) == [repr((4, [])), repr([{"least": 4}, None])]

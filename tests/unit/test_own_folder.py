@@ -214,3 +214,31 @@ def test_a_temporary_folder_that_refuses_is_told_by_the_readers_setting(tmp_path
             checkpoint.read("sums", "total").read_all()
         assert "spark.holdfast" not in str(told.value)
         own.unlink()
+
+
+_FORKING = """
+import os, sys
+from holdfast.inspect.own_folder import OwnFolder
+own = OwnFolder(sys.argv[1])
+open(os.path.join(own.path, "state"), "w").close()
+child = os.fork()
+if child == 0:
+    if sys.argv[2] == "closes":
+        own.close()
+    if sys.argv[2] == "forgets":
+        del own
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(os.listdir(own.path))
+"""
+
+
+@pytest.mark.parametrize("child", ["ends", "closes", "forgets"])
+def test_the_end_of_a_forked_child_leaves_its_parents_folder(child: str, tmp_path: Path) -> None:
+    """The parent went on to read from a folder that was gone."""
+    told = subprocess.run(
+        [sys.executable, "-c", _FORKING, str(tmp_path), child], capture_output=True, text=True, timeout=60
+    )
+    assert told.returncode == 0, told.stderr
+    assert "'state'" in told.stdout
+    assert not list(tmp_path.iterdir()), "the parent removes it"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 from tests.offline_wire import OfflineWire
@@ -92,12 +93,17 @@ def test_what_is_compressed_is_refused_with_what_to_set() -> None:
 
 
 class Answering(OfflineWire):
-    """Gives out what is asked for in order: records and how far they go; the last one again and again."""
+    """Gives out what is asked for in order: records and how far they go; the last one again and again. ``ends``: where
+    the log ends, by the same rule, for who asks that alone; by default where the records do that were given out last.
+    An error's code in their place is negative.
+    """
 
-    def __init__(self, *answers: tuple[bytes, int]) -> None:
+    def __init__(self, *answers: tuple[bytes, int], ends: Iterable[int] = ()) -> None:
         super().__init__()
         self.answers = list(answers)
+        self.ends = list(ends)
         self.asked: list[int] = []
+        self.asked_ends = 0
 
     async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
         return {(topic, 0): 1 for topic in topics}
@@ -106,11 +112,22 @@ class Answering(OfflineWire):
         assert node == 1
 
     async def send(self, request: Any, node: int) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            return self._end(request)
         [topic] = request.topics
         self.asked.append(topic.partitions[0].fetch_offset)
         records, end = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.ends = self.ends or [end]
         found = SimpleNamespace(error_code=0, records=records, high_watermark=end, log_start_offset=0)
         return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[found])])
+
+    def _end(self, request: Any) -> Any:
+        """Of what all replicas have, whether its transaction has ended or not."""
+        assert request.isolation_level == 0 and request.topics[0].partitions[0].timestamp == -1
+        self.asked_ends += 1
+        end = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+        found = SimpleNamespace(error_code=max(0, -end), offset=end)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[found])])
 
 
 def read(wire: Answering, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Ending]]:
@@ -137,6 +154,37 @@ def test_what_the_cleaner_has_taken_is_not_waited_for(monkeypatch: pytest.Monkey
 def test_a_leader_that_never_gives_out_what_was_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="up to 1, and the one before it did up to 4"):
         read(Answering((data(0, 7, "k0"), 4), (b"", 1)), monkeypatch)
+
+
+@pytest.mark.parametrize("ends", [(5,), (3, 3, 5), (-6, -78, 7)], ids=["at once", "after a while", "of a new leader"])
+def test_what_was_appended_while_the_broker_answered_is_no_damage(
+    ends: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker notes how far all replicas are, and then reads up to where they are by that time: an answer in which an
+    append came between had records above its end, and the start of the query was stopped by Corrupt.
+    """
+    first = data(0, 7, "k0", "k1") + marker(2, 7, commit=True)
+    wire = Answering((first + data(3, 8, "k2") + marker(4, 8, commit=True), 3), ends=ends)
+    assert read(wire, monkeypatch) == [(f"k{number}", Ending.COMMITTED) for number in range(3)]
+    assert (wire.asked, wire.asked_ends) == ([0], len(ends)), "each record once"
+
+
+def test_an_answer_within_its_end_costs_no_question_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Answering((data(0, 7, "k0") + marker(1, 7, commit=True), 2))
+    assert read(wire, monkeypatch) == [("k0", Ending.COMMITTED)]
+    assert wire.asked_ends == 0
+
+
+def test_what_lies_behind_the_end_of_the_log_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch's place is in no checksum: where it says that it lies is compared with where the log ends."""
+    moved = data(0, 7, "k0", "k1") + data(6, 7, "k2")
+    with pytest.raises(Corrupt, match="it says that it ends at 7, and the log at 4"):
+        read(Answering((moved, 3), ends=(3, 4)), monkeypatch)
+
+
+def test_where_nobody_says_where_the_log_ends_it_is_not_told_for_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable, match="say where witnesses-0 ends.*NOT_LEADER_OR_FOLLOWER"):
+        read(Answering((data(0, 7, "k0"), 0), ends=(-6,)), monkeypatch)
 
 
 def test_no_bit_that_a_disk_turns_makes_another_ending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,12 +217,13 @@ class OnDisk(Answering):
     def __init__(self, whole: bytes, on_disk: bytes, end: int) -> None:
         super().__init__((b"", end))
         self._starts = {int(struct.unpack_from(">q", whole, at)[0]): at for at in starts_of(whole)}
-        self._on_disk, self._end = on_disk, end
+        self._on_disk, self._log_end = on_disk, end
 
     async def send(self, request: Any, node: int) -> Any:
-        [topic] = request.topics
-        start = max(offset for offset in self._starts if offset <= topic.partitions[0].fetch_offset)
-        self.answers = [(self._on_disk[self._starts[start] :], self._end)]
+        if not isinstance(request, ListOffsetsRequest):
+            [topic] = request.topics
+            start = max(offset for offset in self._starts if offset <= topic.partitions[0].fetch_offset)
+            self.answers = [(self._on_disk[self._starts[start] :], self._log_end)]
         return await super().send(request, node)
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from holdfast.errors import Unavailable
-from holdfast.spark.query import Query
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.spark import query as query_module
+from holdfast.spark.query import Query, start
 
 
 def gone(*_: Any) -> Any:
@@ -102,3 +104,75 @@ def test_an_error_while_all_that_is_there_is_waited_for_is_what_it_was() -> None
     query = Query(SimpleNamespace(_jsq=SimpleNamespace(processAllAvailable=process)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="what the JVM said"):
         query.processAllAvailable()
+
+
+class Started:
+    """What Spark has of a query that was started."""
+
+    runId = "run"
+
+    def __init__(self) -> None:
+        self.stops = 0
+        self.returned = False
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def writer(self, act: Callable[[], object]) -> DataStreamWriter:
+        of_java = self
+
+        class Writer(DataStreamWriter):
+            def __init__(self) -> None:
+                """Nothing of the JVM's."""
+
+            def option(self, *_: Any) -> DataStreamWriter:  # type: ignore[override]
+                return self
+
+            def start(self, *_: Any, **__: Any) -> Any:
+                act()
+                of_java.returned = True
+                return SimpleNamespace(_jsq=of_java)
+
+        return Writer()
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_query_that_starts_while_ctrl_c_is_pressed_does_not_go_on_without_anybody_who_has_it() -> None:
+    """The JVM started it all the same: in a notebook it ran on, and held the checkpoint."""
+    java = Started()
+    with pytest.raises(KeyboardInterrupt):
+        start(java.writer(press))
+    assert java.returned
+    assert java.stops == 1
+
+
+@pytest.mark.parametrize(("act", "raised"), [(press, KeyboardInterrupt), (gone, Unavailable)])
+def test_a_query_of_which_what_follows_its_start_fails_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], raised: type[BaseException]
+) -> None:
+    java = Started()
+
+    def note(*_: Any) -> None:
+        with query_module._jvm_there():
+            act()
+
+    monkeypatch.setattr(query_module, "_prepare", lambda *_: ["a time to live"])
+    monkeypatch.setattr(query_module, "_warn_if_elsewhere", note)
+    with pytest.raises(raised):
+        start(java.writer(lambda: None), checkpoint="/checkpoint")
+    assert java.stops == 1
+
+
+def test_a_query_that_spark_does_not_start_is_nothing_to_stop() -> None:
+    java = Started()
+
+    def refuse() -> None:
+        raise HoldfastError("as Spark")
+
+    with pytest.raises(HoldfastError, match="as Spark"):
+        start(java.writer(refuse))
+    assert java.stops == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

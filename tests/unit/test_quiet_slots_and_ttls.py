@@ -5,26 +5,37 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from tests.first_versions import begun, first_versions, registered_slots
-from tests.spark_files import SparkFiles
+from tests.first_versions import begun, first_versions
+from tests.quiet_slots import (
+    ADA,
+    BOB,
+    FORMATS,
+    HOUR_MS,
+    NAME,
+    NOON_MS,
+    QUERY,
+    ROWS,
+    STATE,
+    Driver,
+    found,
+    in_slot,
+    program,
+)
 
 import holdfast as hf
-from holdfast import _core
-from holdfast.checkpoint import Handle, Lifetime, OperatorRecord, SlotState, operator_prefix, register_operator
+from holdfast.checkpoint import Handle, Lifetime, OperatorRecord, operator_prefix
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
-from holdfast.checkpoint.names import attempt_version_id
 from holdfast.checkpoint.ttl_log import DeclaredTtls, declared_ttls, note_ttls
 from holdfast.inspect.earlier import EarlierQuery
 from holdfast.sealed import seal
@@ -37,123 +48,10 @@ from holdfast.spark.keyed import state_records
 from holdfast.spark.plan import OperatorPlan
 from holdfast.spark.replay import SlotReplay
 from holdfast.spark.slot_batch import declared_ttls as ttls_of
-from holdfast.spark.slot_batch import lifetimes_of, run_batch
 from holdfast.spark.worker import BatchIdentity
-from holdfast.state import Context, Input
 from holdfast.storage import StorageOptions, open_file_store
 
-QUERY = "00000000-0000-4000-8000-000000000000"
 RUN = "00000000-0000-4000-8000-000000000001"
-NAME, STATE = "under-test", "seen"
-HOUR_MS = 3_600_000
-NOON_MS = 500_000 * HOUR_MS  # a multiple of each step
-ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-ADA, BOB = 0, 1  # slots
-FORMATS: list[Literal["canonical", "native"]] = ["canonical", "native"]
-
-
-def program(ttl: hf.TTL | None, seen_before: list[int | None]) -> hf.KeyedProcessor:
-    class Once(hf.KeyedProcessor):
-        seen = hf.ValueState(pa.int64(), ttl=ttl)
-
-        def process(self, key: Any, rows: Any, ctx: hf.Context) -> Iterator[Any]:
-            seen_before.append(self.seen.value())
-            self.seen.update(rows.num_rows)
-            yield from ()
-
-    return Once()
-
-
-def in_slot(record: OperatorRecord, slot: int, first: int = 0) -> str:
-    """A user of that slot. ``first``: users of lower numbers are left out."""
-    codec = _core.KeyCodec(record.key_schema, null_keys=False)
-    for number in range(first, 1000):
-        user = f"user-{number}"
-        groups = codec.key_groups(pa.record_batch({"user": pa.array([user])}), record.max_parallelism)
-        if _core.slot_of(pa.array(groups)[0].as_py(), record.max_parallelism, record.slots) == slot:
-            return user
-    raise AssertionError(f"no user is of slot {slot}")
-
-
-class Driver:
-    """Plays Spark for two slots: the batches of which each had rows, and restarts with another program."""
-
-    def __init__(self, folder: Path, ttl: hf.TTL | None, by_events: bool) -> None:
-        self.folder = folder
-        self.by_events = by_events
-        self.spark = SparkFiles(folder / "checkpoint", QUERY)
-        self.store = open_file_store(str(folder / "state"))
-        self.prefix = operator_prefix(QUERY, NAME)
-        self.batch_id = 0
-        self.handles: list[Handle | None] = [None, None]
-        self.slots: list[SlotState] = []
-        self.seen_before: list[int | None] = []
-        self.start(ttl)
-        self.users = [in_slot(self.record, slot) for slot in (ADA, BOB)]
-
-    def start(self, ttl: hf.TTL | None, *, noted: bool = True) -> None:
-        """Starts the program with this TTL. ``noted``: as a driver does that knows its query's operators."""
-        self.program = program(ttl, self.seen_before)
-        states = state_records(self.program)
-        declared = OperatorRecord(NAME, 64, 2, (0, 1), pa.schema([("user", pa.string())]), False, states)
-        self.record = register_operator(self.store, declared, prefix=self.prefix)
-        self.slots = list(registered_slots(self.record, self.store, self.prefix, self.folder / "local"))
-        self.lifetimes = lifetimes_of(ttls_of(self.program), self.record.states)
-        if noted:
-            note_ttls(self.store, self.prefix, DeclaredTtls(self.batch_id, self.lifetimes))
-
-    def batch(self, passed_ms: int, *slots: int, run_id: str | None = None) -> int:
-        """A batch at that time after noon, in which these slots have a row."""
-        now_ms = NOON_MS + passed_ms
-        for slot in slots:
-            at = datetime.fromtimestamp(now_ms / 1000, timezone.utc)
-            rows = pa.RecordBatch.from_pylist([{"user": self.users[slot], "at": at}], ROWS)
-            watermark_ms = now_ms if self.by_events else None
-            context = Context(
-                query_id=QUERY,
-                operator=NAME,
-                batch_id=self.batch_id,
-                timestamp_ms=now_ms,
-                slot=slot,
-                slots=2,
-                attempt=0,
-                watermark_ms=watermark_ms,
-            )
-            inputs = [Input(time_columns=("at",))] if self.by_events else [Input()]
-            parent, state = self.handles[slot], self.slots[slot]
-            for _ in run_batch(
-                self.program,
-                state,
-                parent,
-                [(0, rows)],
-                context,
-                record=self.record,
-                output_schema=ROWS,
-                inputs=inputs,
-                version_id=None if run_id is None else attempt_version_id(run_id, 2 * self.batch_id + slot),
-            ):
-                pass
-            self.handles[slot] = state.prepare()
-        texts = [handle.to_text() for handle in self.handles if handle is not None]
-        began_ms = now_ms if self.by_events else 0
-        self.spark.commit(self.batch_id, texts, timestamp_ms=now_ms, began_ms=began_ms, watermark_ms=began_ms)
-        self.batch_id += 1
-        return self.batch_id - 1
-
-    def sees(self, slot: int, passed_ms: int) -> bool:
-        """Whether a batch on the slot at that time finds what an earlier one left there."""
-        self.batch(passed_ms, slot)
-        return self.seen_before[-1] is not None
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
-
-def found(source: Any, **batch: Any) -> list[str]:
-    return sorted(source.read(NAME, STATE, **batch).read_all()["user"].to_pylist())
-
-
 SHORT, LONG = hf.TTL("1 h"), hf.TTL("7 d")
 CLEANED = hf.TTL("8 h", visibility="until_cleaned")
 #: The TTL that the quiet slot's own batch had, a minute after noon; the one since; when it is looked at; what is left.

@@ -19,7 +19,7 @@ from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.state_log import write_states
 from holdfast.cli import main
 from holdfast.errors import InvalidRequest, Unavailable
-from holdfast.inspect import Repairs
+from holdfast.inspect import Repairs, checkpoint
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.spark_files.logs import CommittedBatch
 
@@ -283,3 +283,17 @@ def test_a_backup_of_something_else_is_refused(query: SlotCheckpoint) -> None:
         repair(query, backup=query.folder)
     with pytest.raises(InvalidRequest, match="is no folder; expected one of spark.holdfast.local.dir"):
         repair(query, local_dirs=[query.folder / "locale-a"])
+
+
+@pytest.mark.parametrize("wrong", [{"backup": "nowhere"}, {"local_dirs": ["nowhere"]}], ids=["backup", "local"])
+def test_a_wrong_folder_is_told_before_all_is_read(
+    query: SlotCheckpoint, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object]
+) -> None:
+    """It was told after hours."""
+
+    def verify(*_: object) -> None:
+        raise AssertionError("all is read")
+
+    monkeypatch.setattr(checkpoint, "verify_versions", verify)
+    with pytest.raises(InvalidRequest, match="has no state of query|is no folder"):
+        repair(query, **wrong)

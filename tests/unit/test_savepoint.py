@@ -553,6 +553,10 @@ def test_a_struct_without_fields_is_refused_and_can_be_read_from_the_checkpoint(
         _taken(tmp_path, Hollow(), key, [{"user": "a"}])
     with hf.Checkpoint(tmp_path / "checkpoint") as checkpoint:
         assert checkpoint.read("of types: _ä/ö", "hollow").read_all().num_rows == 1
+    arguments = ["checkpoints", "read", f"{tmp_path / 'checkpoint'}", "of types: _ä/ö", "hollow"]
+    told = CliRunner().invoke(main, [*arguments, "--to", f"{tmp_path / 'hollow.parquet'}"])
+    assert told.exit_code == 1 and "Error: column 'value' has a struct without fields" in told.output
+    assert not (tmp_path / "hollow.parquet").exists()
 
 
 # --- the command

@@ -9,8 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import holdfast as hf
+from holdfast.cli import main
+from holdfast.cli.checkpoints import give
 from holdfast.cli.rows import condition
 from holdfast.errors import Incompatible, InvalidRequest
 
@@ -143,3 +146,32 @@ def test_a_savepoint_has_hundreds_and_small_fractions_as_parquet_can(
     found = made.read("kept", state).read_all()["value"]
     assert found.type == type
     assert found.to_pylist() == value.to_pylist() == [Decimal(number).scaleb(-type.scale)]
+
+
+@pytest.mark.parametrize(("state", "type"), [("hundreds", pa.decimal128(10, -2)), ("fractions", pa.decimal128(3, 5))])
+def test_rows_of_hundreds_and_small_fractions_go_into_a_file(tmp_path: Path, state: str, type: pa.DataType) -> None:
+    """It ended in a traceback."""
+    value = of_units(3, type)
+    rows = pa.table({"user": USERS, "value": value})
+    tables = hf.OperatorTables("kept", {state: rows}, processor=Odd, key=pa.schema([("user", pa.string())]))
+    hf.Savepoint.write(tmp_path / "made", tables)
+    arguments = ["savepoint", "read", f"{tmp_path / 'made'}", "kept", state, "--to", f"{tmp_path / 'rows.parquet'}"]
+    told = CliRunner().invoke(main, arguments)
+    assert told.exit_code == 0, told.output
+    assert pq.read_table(tmp_path / "rows.parquet")["value"].to_pylist() == value.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (pa.array([], pa.decimal128(38, -2)), "column 'n': expected decimals that Parquet can hold"),
+        (pa.array([2**62], pa.int64()).view(pa.timestamp("s")), "column 'n' has a value that Parquet does not hold"),
+        (pa.array([{}], pa.struct([])), "column 'n' has a struct without fields"),
+    ],
+    ids=["decimal", "time", "struct"],
+)
+def test_what_a_file_cannot_hold_is_refused_by_its_column(tmp_path: Path, column: pa.Array, told: str) -> None:
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("n", column.type)]), [pa.record_batch({"n": column})])
+    with pytest.raises(Incompatible, match=told):
+        give(rows, None, str(tmp_path / "rows.parquet"), False)
+    assert not list(tmp_path.iterdir())

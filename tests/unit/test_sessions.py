@@ -9,9 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
+import holdfast as hf
 from holdfast.errors import InvalidRequest
 from holdfast.spark.sessions import arrow_rows_max, fixed_tasks, shuffle_partitions, warn_of_idle_tasks
+from holdfast.spark.worker import BatchIdentity
 
 
 def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
@@ -165,3 +169,27 @@ def test_sessions_are_counted_each_by_itself() -> None:
             assert (one[ADAPTIVE], other[ADAPTIVE]) == ("false", "false")
         assert other == {}
     assert one == {ADAPTIVE: "true"}
+
+
+@pytest.mark.parametrize(("pinned", "refused"), [(None, False), ("TRUE", False), ("false", True), ("1", True)])
+def test_threads_that_are_not_pinned_to_the_jvms_are_refused(
+    monkeypatch: pytest.MonkeyPatch, pinned: str | None, refused: bool
+) -> None:
+    """The first batch found no query, and called that a bug of Holdfast."""
+    if pinned is None:
+        monkeypatch.delenv("PYSPARK_PIN_THREAD", raising=False)
+    else:
+        monkeypatch.setenv("PYSPARK_PIN_THREAD", pinned)
+    df: Any = SimpleNamespace(schema=StructType(), isStreaming=False)
+    with pytest.raises(InvalidRequest) as caught:
+        hf.write_exactly_once(df, checkpoint="/nowhere")
+    assert (f"found PYSPARK_PIN_THREAD={pinned}; start the program without it" in str(caught.value)) == refused
+
+
+def test_a_task_that_knows_no_batch_names_what_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SimpleNamespace(getLocalProperty=lambda name: None)
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    with pytest.raises(
+        InvalidRequest, match="in a thread of its own.*PYSPARK_PIN_THREAD=false.*start the program without"
+    ):
+        BatchIdentity.of_task()

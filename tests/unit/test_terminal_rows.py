@@ -16,8 +16,9 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.cli.rows import show_table
+from holdfast.cli.rows import condition, show_table
 from holdfast.cli.values import _day
+from holdfast.errors import InvalidRequest
 
 OPERATOR, STATE = "totals", "total"
 
@@ -152,3 +153,38 @@ def test_keys_of_any_script_are_written_wherever_it_is(
         assert rb"\u65e5\u672c" in table
     else:  # click itself writes UTF-8 where Python was told ASCII
         assert "日本".encode() in table
+
+
+SHOWN = [
+    pa.array([b"\x00\xff\xfe"]),
+    pa.array([b"AP8="]),
+    pa.array([b""]),
+    pa.array([b"\x00\xff"], pa.binary(2)),
+    pa.array([b"\xff" * 3], pa.large_binary()),
+    pa.array([float("nan")]),
+    pa.array([float("-inf")]),
+    pa.array([0.1], pa.float32()),
+    pa.array([2**63], pa.uint64()),
+    pa.array([MS * 1000 + 7]).view(pa.timestamp("us", "UTC")),
+    pa.array([MS]).view(pa.timestamp("ms", "Europe/Berlin")),
+    pa.array([1], pa.int32()).view(pa.date32()),
+    pa.array(["a=b"]),
+]
+
+
+@pytest.mark.parametrize("given", SHOWN, ids=[f"{number}-{column.type}" for number, column in enumerate(SHOWN)])
+def test_a_row_is_found_by_what_is_shown_of_it(capsys: pytest.CaptureFixture[str], given: pa.Array) -> None:
+    """A key of bytes was sought by the bytes of its base64, and not found."""
+    rows = pa.table({"key": pa.concat_arrays([given, pa.nulls(1, given.type)])})
+    show_table(rows.slice(0, 1).to_batches(), None, True)
+    text = json.loads(capsys.readouterr().out)["key"]
+    show_table(rows.slice(0, 1).to_batches(), None, False)
+    cell = "".join(capsys.readouterr().out.splitlines()[1:]).strip()
+    for shown in (text, cell):
+        assert rows.filter(condition(rows.schema, [f"key={shown}"])).num_rows == 1
+
+
+@pytest.mark.parametrize("text", ["ab", "AP9=", "A P8=", "AP8", "AP8=\n", "_-8=", "é", "AP8=AP8="])
+def test_a_text_that_is_no_base64_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="expected a binary in base64 after '='"):
+        condition(pa.schema([("key", pa.binary())]), [f"key={text}"])

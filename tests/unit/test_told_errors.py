@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import traceback
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import holdfast as hf
@@ -167,6 +169,69 @@ def test_every_class_comes_back_where_spark_hides_tracebacks(name: str, text: st
     assert told.place == told.frames == ""
 
 
+def _with_locals(error: Exception, held: object, held_outside: object) -> str:
+    """The traceback of an error, as pyspark tells it with the locals of each frame."""
+
+    def process(held: object) -> None:
+        raise error
+
+    def main(infile: object) -> None:
+        process(held)
+
+    try:
+        main(held_outside)
+    except type(error) as caught:
+        told = traceback.TracebackException(
+            type(caught), caught, caught.__traceback__, compact=True, capture_locals=True
+        )
+        return "".join(told.format())
+    raise AssertionError
+
+
+HELD = {
+    "a number": 7,
+    "a DataFrame": pd.DataFrame({"slot": [1, 2], "blob": [b"x", None]}),
+    "a batch": pa.record_batch({"user": ["a"]}),
+    "a table": pa.table({"user": ["a", "b"]}),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+@pytest.mark.parametrize("outside", HELD)
+@pytest.mark.parametrize("inside", HELD)
+def test_an_error_of_holdfast_comes_back_whole_where_spark_tells_locals(inside: str, outside: str, text: str) -> None:
+    """spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled: its class was lost, or became a column's name."""
+    told = told_error(text.format(told=_with_locals(hf.Incompatible(MESSAGE), HELD[inside], HELD[outside])))
+    assert told is not None
+    error = told.as_holdfast()
+    assert type(error) is hf.Incompatible
+    message, _, place = str(error).rpartition("\nat ")
+    assert message == MESSAGE
+    assert place.startswith(__file__)
+    assert place.endswith("in process")
+
+
+@pytest.mark.parametrize("inside", HELD)
+def test_where_spark_tells_locals_an_error_that_led_to_another_is_not_told_for_it(inside: str) -> None:
+    first, second = (
+        _with_locals(error, HELD[inside], HELD["a DataFrame"]) for error in (hf.Corrupt("damaged"), hf.Fenced("by one"))
+    )
+    between = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    told = told_error(SPARKS_OWN.format(told=f"{first}{between}{second}"))
+    assert told is not None
+    assert type(told.as_holdfast()) is hf.Fenced
+    assert told.message == "by one"
+
+
+@pytest.mark.parametrize("outside", HELD)
+@pytest.mark.parametrize("inside", HELD)
+def test_an_error_of_the_users_loses_no_word_where_spark_tells_locals(inside: str, outside: str) -> None:
+    text = SPARKS_OWN.format(told=_with_locals(KeyError("b"), HELD[inside], HELD[outside]))
+    found = str(plain_error(RuntimeError(text)) or text)
+    assert "KeyError: 'b'" in found
+    assert "raise error" in found
+
+
 @pytest.mark.parametrize("said", ["ValueError: of holdfast.errors.Fenced: it was", "holdfast.errors.Fenceds: so it is"])
 def test_a_hidden_traceback_of_no_error_of_holdfast_tells_none(said: str) -> None:
     assert told_error(SPARKS_OWN.format(told=said)) is None
@@ -249,6 +314,83 @@ def test_an_executor_that_was_lost_is_unavailable() -> None:
     assert "executor 4 exited caused by one of the running tasks) Reason: Command exited with code 137. Start" in str(
         found
     )
+
+
+SHUFFLE_LOST = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job aborted due to stage \
+failure: ShuffleMapStage 20 (start at <unknown>:0) has {often}: 4. Most recent failure reason:
+org.apache.spark.shuffle.{fetch}
+\tat org.apache.spark.errors.SparkCoreErrors$.fetchFailedError(SparkCoreErrors.scala:437)
+Driver stacktrace: SQLSTATE: XXKST"""
+SHUT_DOWN = """[STREAM_FAILED] Query [id = 29, runId = d1] terminated with exception: Job 12 cancelled because \
+SparkContext was shut down SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
+@pytest.mark.parametrize(
+    "often",
+    ["failed the maximum allowable number of times", "exceeded the maximum allowable total stage attempts"],
+)
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        "FetchFailedException: Connection reset by peer: /10.0.0.7:35001",
+        "MetadataFetchFailedException: Missing an output location for shuffle 9 partition 1",
+    ],
+)
+def test_executors_that_took_along_what_they_had_shuffled_are_unavailable(often: str, fetch: str) -> None:
+    found = plain_error(RuntimeError(SHUFFLE_LOST.format(often=often, fetch=fetch)))
+    assert type(found) is hf.Unavailable
+    assert f"org.apache.spark.shuffle.{fetch}. Start the program again" in str(found)
+    assert "spark.executor.memoryOverhead" in str(found)
+    assert len(str(found).splitlines()) == 1
+
+
+def test_a_stage_that_failed_for_another_reason_is_no_lost_executor() -> None:
+    told = SHUFFLE_LOST.format(often="failed the maximum allowable number of times", fetch="Refused: no")
+    assert plain_error(RuntimeError(told)) is None
+
+
+def test_a_spark_that_was_shut_down_in_a_batch_is_unavailable() -> None:
+    found = plain_error(RuntimeError(SHUT_DOWN))
+    assert type(found) is hf.Unavailable
+    assert "Spark was shut down in the middle of a batch" in str(found)
+
+
+def test_who_lost_a_worker_or_an_executor_is_told_of_the_containers_memory() -> None:
+    for text in (CRASHED.format(said=""), EXECUTOR_LOST):
+        found = str(plain_error(RuntimeError(text)))
+        assert "spark.executor.memoryOverhead, or lower spark.holdfast.memory.*" in found
+
+
+IN_FOREACH = FOREACH.partition("pyspark.errors")[0] + (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o77.collectToPython.\n"
+    ": org.apache.spark.SparkException: {told}\n\n SQLSTATE: 39000 SQLSTATE: XXKST\n=== Streaming Query ==="
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CRASHED.format(said=""),
+        EXECUTOR_LOST,
+        SHUFFLE_LOST.format(often="failed the maximum allowable number of times", fetch="FetchFailedException: gone"),
+        SHUT_DOWN,
+    ],
+    ids=["worker", "executor", "shuffle", "all of Spark"],
+)
+def test_what_was_lost_in_a_batch_of_foreach_is_unavailable_too(text: str) -> None:
+    """`hf.write_exactly_once` told it as an exception of the user's own code, py4j's."""
+    _, _, told = text.partition("with exception: ")
+    found = plain_error(RuntimeError(IN_FOREACH.format(told=told)))
+    assert type(found) is hf.Unavailable
+    assert str(found) == str(plain_error(RuntimeError(text)))
+
+
+def test_what_the_jvm_says_of_something_else_in_foreach_stays_what_it_is() -> None:
+    found = plain_error(RuntimeError(IN_FOREACH.format(told="the disk is full")))
+    assert type(found) is not hf.Unavailable
+    assert "py4j.protocol.Py4JJavaError" in str(found)
+    assert "the disk is full" in str(found)
 
 
 def test_an_exception_that_only_speaks_of_a_crash_is_that_exception() -> None:

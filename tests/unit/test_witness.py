@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ from kafka.protocol.metadata import MetadataRequest
 from tests.offline_wire import OfflineWire
 from tests.unit.test_partition_log import data, marker
 
-from holdfast.commit.sink import Scope
+from holdfast.commit.sink import Committable, Scope
 from holdfast.commit.traces import Known, Trace, check_traces
 from holdfast.errors import Corrupt, Incompatible
 from holdfast.kafka.partition_log import Ending, LogPart, LogRecord, PartitionLog
@@ -28,6 +28,7 @@ from holdfast.kafka.transactional_ids import (
 )
 from holdfast.kafka.transactions import Prepared, Transactions
 from holdfast.kafka.wire import NO_TOPIC_ID
+from holdfast.sink.kafka.sink import KafkaSink
 from holdfast.sink.kafka.witness import Place, Verdict, Witnesses, _is_of, _trace, _verdict
 
 QUERY = "0f0f0f0f-0000-4000-8000-000000000000"
@@ -184,6 +185,36 @@ def test_a_place_behind_the_end_of_a_log_that_was_lost_does_not_stop_every_start
     witnesses = Witnesses(Transactions({}, 1000, LogWire(log, 1)), PLACE.topic)
     assert witnesses.traces(PLACE, SCOPE) == []
     assert witnesses.traces_before(PLACE, SCOPE, mine, []) == ([], 0)
+
+
+class ReadFrom(LogWire):
+    """Knows from where it was read."""
+
+    def __init__(self, log: bytes, end: int) -> None:
+        super().__init__(log, end)
+        self.starts: list[int] = []
+
+    async def send(self, request: Any, node: int) -> Any:
+        if not isinstance(request, (MetadataRequest, ListOffsetsRequest)):
+            self.starts.append(request.topics[0].partitions[0].fetch_offset)
+        return await super().send(request, node)
+
+
+def test_a_start_after_a_batch_without_rows_reads_on_from_the_claim_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read its partition from the beginning: all that queries of any name had ever left there."""
+    wire = ReadFrom(data(100, 7, "k"), 101)
+    monkeypatch.setattr(KafkaSink, "_transactions", lambda self: Transactions({}, 1000, wire))
+    sink = KafkaSink("nowhere:1", "t", name="kafka")
+    witness = asdict(PLACE)
+    assert sink.traces(replace(SCOPE, recorded={"witness": witness}), []) == []
+    assert wire.starts and min(wire.starts) == PLACE.since
+    wire.starts.clear()
+    older = Committable(0, 0, 1, 1, {"witness": {**witness, "since": 90}})
+    assert sink.traces(replace(SCOPE, recorded={"witness": witness}), [older]) == []
+    assert min(wire.starts) == 90
+    transactions, elsewhere = Transactions({}, 1000, wire), {**witness, "partition": 3}
+    assert sink._witnesses_at(transactions, replace(SCOPE, recorded={"witness": elsewhere}), []) == [(PLACE.topic, 3)]
+    assert sink._witnesses_at(transactions, SCOPE, []) != [(PLACE.topic, 3)]
 
 
 def test_what_a_quota_holds_back_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,21 @@ def test_workers_without_holdfast_are_refused_before_they_start(tmp_path: Path, 
         check_worker_python(session)
 
 
+def test_workers_that_have_got_holdfast_since_are_not_refused_again(tmp_path: Path) -> None:
+    """The refusal was remembered: after `pip install holdfast` a notebook's session had to be started anew."""
+    python, tried = tmp_path / "python3", tmp_path / "tried"
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]", pythonExec=str(python)))
+    for status in (1, 0):
+        python.write_text(f"#!/bin/sh\necho >>{tried}\nexit {status}\n")
+        python.chmod(0o755)
+        if status:
+            with pytest.raises(InvalidRequest, match="cannot import it"):
+                check_worker_python(session)
+    for _ in range(2):
+        check_worker_python(session)
+    assert tried.read_text() == "\n" * 2, "one that has it is not tried again"
+
+
 @pytest.mark.parametrize(
     "session",
     [

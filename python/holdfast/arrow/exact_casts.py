@@ -1,5 +1,8 @@
 """Casts of what is not nested: numbers, decimals above all, exactly or not at all, where Arrow's own are off or wrap.
 
+A float that is so large that floats lack integers beside it becomes no integer: it may be one that was rounded, as
+pandas makes doubles of integers where one is missing.
+
 Arrow makes doubles of decimals, and decimals of doubles, by multiplications that each round: 4.81 becomes
 4.8100000000000005, and back again it is another number. Of more digits than it has room for it looks at what is left of
 a product that wrapped around. Its texts are right, so they are the way where numbers alone are not enough.
@@ -14,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+#: By the bits of a float, from where on it has not each integer.
+_INTEGERS_UNTIL = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
 #: Up to which power of ten a float has each, so that one division of two exact numbers gives the nearest.
 _EXACT_POWERS = {32: 10, 64: 22}
 #: Numbers with fewer digits are doubles of their own, each another one.
@@ -29,8 +34,9 @@ _OF_INTEGERS = pa.decimal128(20, 0)
 
 
 def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
-    """An array that is not nested, as another type. Only what becomes a float is rounded, once, to the nearest; a float
-    that becomes a decimal is what its shortest text says, as in Python: 4.02 is ``Decimal("4.02")``.
+    """An array that is not nested, as another type. Of what becomes a float only floats and decimals are rounded, once,
+    to the nearest; a float that becomes a decimal is what its shortest text says, as in Python: 4.02 is
+    ``Decimal("4.02")``.
 
     Raises
     ------
@@ -47,6 +53,10 @@ def exact_cast(array: pa.Array, expected: pa.DataType) -> pa.Array:
         return _rescaled(array, expected) if is_type.is_decimal(found) else array.cast(expected)
     if is_type.is_decimal(found) and is_type.is_integer(expected):
         return _rescaled(array, _OF_INTEGERS).cast(expected)
+    if is_type.is_floating(found) and is_type.is_integer(expected):
+        return _integers_of_floats(array, expected)
+    if is_type.is_integer(found) and is_type.is_floating(expected):
+        return _floats_of_integers(array, expected)
     if not is_type.is_floating(expected) or not (is_type.is_floating(found) or is_type.is_decimal(found)):
         return array.cast(expected)
     result = _nearest_floats(array, expected) if is_type.is_decimal(found) else array.cast(expected)
@@ -69,6 +79,32 @@ def _rescaled(array: pa.Array, expected: pa.DataType) -> pa.Array:
         array = array.cast(pa.decimal256(max(expected.precision - added, 1), scale))
         array = array.cast(pa.decimal256(_DIGITS_MAX, expected.scale))
     return array.cast(expected)
+
+
+def _integers_of_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    integers = array.cast(expected)
+    limit = _INTEGERS_UNTIL[array.type.bit_width]
+    if expected.bit_width >= limit.bit_length():  # others have none that is so large
+        found = pc.min_max(integers)
+        for number in (found["min"].as_py(), found["max"].as_py()):
+            if number is not None and abs(number) >= limit:
+                raise pa.ArrowInvalid(
+                    f"a float from {limit} on may not be the integer that it was: give integers: {number}"
+                )
+    return integers
+
+
+def _floats_of_integers(array: pa.Array, expected: pa.DataType) -> pa.Array:
+    """Integers as the floats that they are. Arrow's own cast takes the range in which a float has each; larger ones are
+    floats too that have few enough digits in binary, without the zeros behind them.
+    """
+    with suppress(pa.ArrowInvalid):
+        return array.cast(expected)
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    lowest = (numbers & np.negative(numbers)) | (numbers == 0)  # the last digit that is 1
+    lost = np.abs(numbers // lowest) > _INTEGERS_UNTIL[expected.bit_width]
+    _refuse(pa.array(lost), array, f"is no {expected}: it would be rounded")
+    return array.cast(expected, safe=False)
 
 
 def _nearest_floats(array: pa.Array, expected: pa.DataType) -> pa.Array:

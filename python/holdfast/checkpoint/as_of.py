@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, gone_on
+from holdfast.checkpoint.expiry import BatchTime, Lifetime, StateExpiry, gone_on, seen_event_ms
 from holdfast.checkpoint.handle import NamedVersion
 from holdfast.checkpoint.ttl_log import DeclaredTtls
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """The batch, its time, and the TTLs of one operator in it; a state that is not among them had none."""
+    """The batch, its time, and the TTLs of one operator in it; a state that is not among them had none. ``dropped``:
+    ids of states that the operator has no more, be it since a later batch.
+    """
 
     batch_id: int
     time: BatchTime
     lifetimes: tuple[Lifetime, ...]
+    dropped: frozenset[int]
 
     def expiry(self, version: NamedVersion) -> tuple[StateExpiry, ...]:
         """How far the states of the newest version of a slot have expired then. Of the batch's own versions that is
@@ -31,12 +34,13 @@ class AsOf:
         if version.batch_id >= self.batch_id:
             return version.expiry
         known = {lifetime.state_id: lifetime for lifetime in self.lifetimes}
-        return tuple(self._gone_on(state, known.get(state.state_id)) for state in version.expiry)
+        event_ms = seen_event_ms(version.expiry, known, self.dropped)
+        return tuple(self._gone_on(state, known.get(state.state_id), event_ms) for state in version.expiry)
 
-    def _gone_on(self, state: StateExpiry, lifetime: Lifetime | None) -> StateExpiry:
+    def _gone_on(self, state: StateExpiry, lifetime: Lifetime | None, event_ms: int | None) -> StateExpiry:
         if lifetime is not None and lifetime.time != state.time:  # the slot's next batch will refuse it
             return state
-        return gone_on(state, lifetime, self.time)
+        return gone_on(state, lifetime, self.time, event_ms)
 
 
 def in_force(versions: Iterable[NamedVersion], said: DeclaredTtls | None) -> tuple[Lifetime, ...]:

@@ -96,8 +96,10 @@ def process_background() -> Background:
 
 
 def _forget() -> None:
-    """After a fork the child has no threads: it starts anew."""
+    """After a fork the child has no threads: it starts anew. Its end would wait for a lock of theirs for ever."""
     global _process, _lock
+    if _process is not None:
+        atexit.unregister(_process.stop)
     _process = None
     _lock = threading.Lock()
 

@@ -7,7 +7,7 @@ See docs/rfcs/0009; as rows in handles and deltas: docs/formats/handle.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,9 +141,18 @@ def to_writer(
 
 
 def next_expiry(
-    parent: tuple[StateExpiry, ...], lifetimes: Iterable[Lifetime], time: BatchTime, where: str
+    parent: tuple[StateExpiry, ...],
+    lifetimes: Iterable[Lifetime],
+    time: BatchTime,
+    where: str,
+    dropped: Collection[int] = (),
 ) -> tuple[StateExpiry, ...]:
     """The states' expiry in a batch. That of the version which it leads to also knows its rows: `BatchStamps.expiry`.
+
+    Parameters
+    ----------
+    dropped
+        Ids of states that the operator has no more.
 
     Raises
     ------
@@ -152,8 +161,7 @@ def next_expiry(
     """
     earlier = {state.state_id: state for state in parent}
     declared = {lifetime.state_id: lifetime for lifetime in lifetimes}
-    # Of event time the slot has seen the same in all states, also in those that are declared in this batch first.
-    event_ms = max((state.latest_ms for state in parent if state.time == "event"), default=None)
+    event_ms = seen_event_ms(parent, declared, dropped)
     found = []
     for state_id in sorted({*earlier, *declared}):
         old, lifetime = earlier.get(state_id), declared.get(state_id)
@@ -163,31 +171,35 @@ def next_expiry(
                 f"{lifetime.time} time now; the times of its entries cannot be compared with it. Go back to "
                 f'time="{old.time}", or give the state a new name'
             )
-        next_one = _next(old, lifetime, time, event_ms)
-        if next_one is not None:
-            found.append(next_one)
+        if old is None and lifetime is not None:
+            old = _begun(lifetime, time, event_ms)
+        if old is not None:
+            found.append(gone_on(old, lifetime, time, event_ms))
     return tuple(found)
 
 
-def _next(
-    old: StateExpiry | None, lifetime: Lifetime | None, time: BatchTime, event_ms: int | None
-) -> StateExpiry | None:
-    """Of one state; None: it has no TTL, or none that counts yet. ``event_ms``: the latest of all states."""
-    domain = lifetime.time if lifetime is not None else old.time if old is not None else TTL_TIMES[0]
-    now_ms = time.now_ms(domain)
-    seen_ms = event_ms if lifetime is not None and domain == "event" else None
-    if old is None:
-        if lifetime is None:
-            return None
-        if now_ms is not None:
-            old = StateExpiry(lifetime.state_id, domain, lifetime.ttl_ms, now_ms, lifetime.cutoff_ms(now_ms), now_ms)
-        elif seen_ms is not None:
-            old = _waiting(lifetime, seen_ms)
-        else:
-            return None
-    if seen_ms is not None:
-        old = replace(old, latest_ms=max(old.latest_ms, seen_ms))
-    return gone_on(old, lifetime, time)
+def seen_event_ms(expiry: Iterable[StateExpiry], declared: Collection[int], dropped: Collection[int]) -> int | None:
+    """The latest event time that a slot has seen by a version: it is the same for all states, also for those that get
+    their TTL later. None: no state had such a TTL yet.
+
+    Parameters
+    ----------
+    declared
+        Ids of the states that have a TTL in the batch at hand.
+    dropped
+        Ids of states that the operator has no more. As of an earlier batch it had those that are declared.
+    """
+    there = (state for state in expiry if state.state_id in declared or state.state_id not in dropped)
+    return max((state.latest_ms for state in there if state.time == "event"), default=None)
+
+
+def _begun(lifetime: Lifetime, time: BatchTime, event_ms: int | None) -> StateExpiry | None:
+    """Of a state in its first batch with a TTL; None: its time has not begun, and the slot has seen none."""
+    now_ms = time.now_ms(lifetime.time)
+    if now_ms is not None:
+        cutoff_ms = lifetime.cutoff_ms(now_ms)
+        return StateExpiry(lifetime.state_id, lifetime.time, lifetime.ttl_ms, now_ms, cutoff_ms, now_ms)
+    return None if event_ms is None else _waiting(lifetime, event_ms)
 
 
 def _waiting(lifetime: Lifetime, event_ms: int) -> StateExpiry:
@@ -196,13 +208,16 @@ def _waiting(lifetime: Lifetime, event_ms: int) -> StateExpiry:
     return StateExpiry(lifetime.state_id, "event", lifetime.ttl_ms, NOT_BEGUN, NOTHING_EXPIRED, latest_ms)
 
 
-def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime) -> StateExpiry:
+def gone_on(old: StateExpiry, lifetime: Lifetime | None, time: BatchTime, event_ms: int | None) -> StateExpiry:
     """How far a state has expired in a batch of this time; ``lifetime`` None: it is declared without a TTL.
+    ``event_ms``: what :func:`seen_event_ms` says of the slot.
 
     Where the TTL comes back, the floor is what the batch stamps its writes with. As long as all that is alive counts
     from there, the cutoff stays: it would take what was written while there was no TTL.
     """
     now_ms = time.now_ms(old.time)
+    if lifetime is not None and old.time == "event" and event_ms is not None:
+        old = replace(old, latest_ms=max(old.latest_ms, event_ms))
     if now_ms is not None:
         since_ms = old.since_ms if old.counts or lifetime is None else now_ms
         old = replace(old, since_ms=since_ms, latest_ms=max(old.latest_ms, now_ms))

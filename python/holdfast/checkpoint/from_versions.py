@@ -45,7 +45,7 @@ def from_versions(context: SlotContext, origin: VersionsOrigin) -> TakenOver:
     overlapping = origin.overlapping(*context.key_groups, context.record.max_parallelism)
     readers = _readers(context, origin)
     earlier = [one for slot in overlapping if (one := readers(slot)) is not None]
-    found = [_kept(context, expiry_of(one.handle, origin.as_of)) for one in earlier]
+    found = [_expiry(context, origin, one) for one in earlier]
     expiry = merged_expiry(found, f"slot {context.slot} from {origin.where}")
     batches = _entries(context, origin, earlier, readers)
     return TakenOver(
@@ -69,7 +69,7 @@ def _entries(
     bounds = of_key_groups(*context.key_groups)
     for one in earlier:
         for batch in _scan(context, one, bounds):
-            yield batch, _kept(context, expiry_of(one.handle, origin.as_of)), one.handle.where
+            yield batch, _expiry(context, origin, one), one.handle.where
     yield from _of_no_key(context, origin, earlier, readers)
 
 
@@ -107,13 +107,15 @@ def _scan(context: SlotContext, one: Earlier, bounds: Bounds) -> Iterator[pa.Rec
         yield batch.filter(pc.invert(pc.is_in(batch["state"], dropped))) if len(dropped) else batch
 
 
-def _kept(context: SlotContext, expiry: Expiry) -> Expiry:
+def _expiry(context: SlotContext, origin: VersionsOrigin, one: Earlier) -> Expiry:
+    """Of the states that the operator still has."""
     dropped = _dropped(context)
+    expiry = expiry_of(one.handle, origin.as_of(dropped))
     return tuple(state for state in expiry if state.state_id not in dropped)
 
 
-def _dropped(context: SlotContext) -> set[int]:
-    return {state.id for state in context.record.dropped}
+def _dropped(context: SlotContext) -> frozenset[int]:
+    return frozenset(state.id for state in context.record.dropped)
 
 
 def _readers(context: SlotContext, origin: VersionsOrigin) -> Callable[[int], Earlier | None]:

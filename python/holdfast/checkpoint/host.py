@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from holdfast.checkpoint.file_lock import FileLock
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
 from holdfast.sealed import seal, unseal
 
@@ -107,13 +108,10 @@ def _alone(local_dir: str) -> Iterator[None]:
     """One claim at a time: who asks whether the folder was left must not meet another who asks,
     or who has just taken it.
     """
-    lock = os.open(os.path.join(local_dir, "HOST.claim"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
+    with FileLock(os.path.join(local_dir, "HOST.claim")) as lock:
         with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.take_alone(wait=True)
         yield
-    finally:
-        os.close(lock)
 
 
 def _hold(local_dir: str) -> None:
@@ -145,16 +143,15 @@ def _is_left(local_dir: str) -> bool:
     if not locks_tell(local_dir):
         return False
     try:
-        lock = os.open(_lock_path(local_dir), os.O_RDWR | os.O_CLOEXEC)
+        lock = FileLock(_lock_path(local_dir), flags=0)
     except FileNotFoundError:
         return False  # of an earlier version, which held no lock
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock:
+        try:
+            lock.take_alone()
+        except OSError:
+            return False
         return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
 
 
 def _lock_path(local_dir: str) -> str:

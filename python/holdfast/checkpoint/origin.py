@@ -61,15 +61,14 @@ class VersionsOrigin:
     time: BatchTime | None = None
     lifetimes: tuple[Lifetime, ...] | None = None
 
-    @property
-    def as_of(self) -> AsOf | None:
-        """As which the handles' versions are read."""
+    def as_of(self, dropped: frozenset[int]) -> AsOf | None:
+        """As which the handles' versions are read. ``dropped``: ids of states that the operator has no more."""
         if self.time is None:
             return None
         lifetimes = self.lifetimes
         if lifetimes is None:
             lifetimes = in_force((handle for handle in self.handles if handle is not None), None)
-        return AsOf(self.batch_id, self.time, lifetimes)
+        return AsOf(self.batch_id, self.time, lifetimes, dropped)
 
     @property
     def slots(self) -> int:

@@ -8,6 +8,7 @@ tests/unit/test_retention.py plays such histories.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -132,16 +133,30 @@ def with_what_is_in_force(
     return view
 
 
-def tables_named(snapshots: Snapshots, refs: Iterable[SnapshotRef], manifests: Iterable[str]) -> frozenset[str]:
+def tables_named(
+    snapshots: Snapshots,
+    refs: Iterable[SnapshotRef],
+    manifests: Iterable[str],
+    known: dict[str, tuple[str, ...]] | None = None,
+) -> frozenset[str]:
     """Names of the files that snapshots have, by what handles name and by names of manifests. Corrupt where that cannot
     be said.
+
+    Parameters
+    ----------
+    known
+        By manifest, the files of those that were read before, which never change: they are not read again by name. What
+        is read now comes in, and what is not asked for goes.
     """
-    tables: set[str] = set()
+    refs, manifests, known = list(refs), list(manifests), {} if known is None else known
+    for name in known.keys() - {ref.name for ref in refs} - set(manifests):
+        del known[name]
     for ref in refs:
-        tables |= set(snapshots.read_manifest(ref).stored().values())
+        known[ref.name] = tuple(map(sys.intern, snapshots.read_manifest(ref).stored().values()))
     for name in manifests:
-        tables |= snapshots.files_named_by(name)
-    return frozenset(tables)
+        if name not in known:
+            known[name] = tuple(map(sys.intern, snapshots.files_named_by(name)))
+    return frozenset(table for tables in known.values() for table in tables)
 
 
 class Retention:
@@ -154,6 +169,8 @@ class Retention:
         self._context = context
         self._snapshots = snapshots
         self._timeline = timeline
+        # A slot that is due a snapshot each batch has one superseded for each retained batch.
+        self._known: dict[str, tuple[str, ...]] = {}
 
     def run(self, handle: Handle, parent: Handle | None, opened_ms: int) -> int:
         """How many files were deleted."""
@@ -193,7 +210,7 @@ class Retention:
     def _tables(self, handle: Handle) -> frozenset[str] | None:
         superseded = [old.name for old in handle.superseded if old.name is not None]
         try:
-            return tables_named(self._snapshots, handle.snapshots, superseded)
+            return tables_named(self._snapshots, handle.snapshots, superseded, self._known)
         except Corrupt as error:
             self._context.logger.warning("no file of a snapshot is deleted while one is damaged: %s", error)
             return None

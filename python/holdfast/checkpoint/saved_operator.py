@@ -78,14 +78,15 @@ def saved_ttls(
     none, or none any more.
     """
     newest = expiry_of(max(handles, key=lambda handle: handle.batch_id), as_of)
-    return {state.id: _ttl(state, newest, handles) for state in record.states}
+    every = [one for handle in handles for one in expiry_of(handle, as_of)]
+    return {state.id: _ttl(state, newest, every) for state in record.states}
 
 
-def _ttl(state: StateRecord, newest: Sequence[StateExpiry], handles: Sequence[NamedVersion]) -> StateTtl | None:
+def _ttl(state: StateRecord, newest: Sequence[StateExpiry], every: Sequence[StateExpiry]) -> StateTtl | None:
     known = next((one for one in newest if one.state_id == state.id), None)
     if known is None or known.ttl_ms is None:
         return None
-    latest = [one.latest_ms for handle in handles for one in handle.expiry if one.state_id == state.id]
+    latest = [one.latest_ms for one in every if one.state_id == state.id]
     return StateTtl(known.time, known.ttl_ms, max(latest))
 
 

@@ -9,13 +9,13 @@ a kill -9 lets go of it, and whoever comes by clears the folder away.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
+from holdfast.checkpoint.file_lock import FileLock
 from holdfast.checkpoint.host import SETTING, local_errors
 from holdfast.checkpoint.names import slot_prefix, version_name
 from holdfast.clock import Ids
@@ -28,7 +28,7 @@ FOLD_LOCK = "fold.lock"
 class WorkFolder:
     """A folder that is this process's alone until it is published or closed. Use as a context manager."""
 
-    def __init__(self, path: str, lock: int) -> None:
+    def __init__(self, path: str, lock: FileLock) -> None:
         self.path = path
         self._lock = lock
 
@@ -42,14 +42,13 @@ class WorkFolder:
         return os.path.join(self.path, name)
 
     def close(self) -> None:
-        """Removes what was not published. May be called again."""
-        if self._lock < 0:
+        """Removes what was not published. May be called again; a forked child leaves it to its parent."""
+        if not self._lock.is_open:
             return
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             os.unlink(self.path + _LOCK)
-        os.close(self._lock)
-        self._lock = -1
+        self._lock.close()
 
 
 class SlotFolder:
@@ -144,40 +143,36 @@ class SlotFolder:
             shutil.rmtree(path, ignore_errors=True)
             with suppress(OSError):
                 os.unlink(path + _LOCK)
-            os.close(lock)
+            lock.close()
             cleared += 1
         return cleared
 
     @contextmanager
-    def maintenance_lock(self, *, wait: bool = False) -> Iterator[bool]:
-        """Held while this slot is folded, uploaded or tidied.
-        False: another process holds it (only if not ``wait``).
-        """
+    def maintenance_lock(self) -> Iterator[bool]:
+        """Held while this slot is folded, uploaded or tidied. False: another process holds it."""
         with self.errors(self.path):
-            lock = os.open(os.path.join(self.path, FOLD_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
+            lock = FileLock(os.path.join(self.path, FOLD_LOCK))
+        with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.take_alone()
             except BlockingIOError:
                 yield False
                 return
             yield True
-        finally:
-            os.close(lock)
 
 
-def _try_lock(path: str, flags: int) -> int | None:
+def _try_lock(path: str, flags: int) -> FileLock | None:
     """Locks the file ``path``, which is made if need be; None when somebody holds it, or removed it meanwhile."""
     try:
-        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        lock = FileLock(path, os.O_CREAT | flags)
     except FileExistsError:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(path).st_ino == os.fstat(lock).st_ino:
+        lock.take_alone()
+        if os.stat(path).st_ino == os.fstat(lock.descriptor).st_ino:
             return lock
     except (BlockingIOError, FileNotFoundError):
-        os.close(lock)
+        lock.close()
         return None
-    os.close(lock)
+    lock.close()
     return None

@@ -250,7 +250,9 @@ class SlotState:
                 f"batch {self._identity.batch_id} is at hand; prepare or abort it before batch {batch_id}"
             )
         where = f"operator {self._context.operator!r}, slot {self._context.slot}, batch {batch_id}"
-        expiry = next_expiry(live.handle.expiry if live.handle else (), lifetimes, time, where)
+        parent = live.handle.expiry if live.handle else ()
+        dropped = [state.id for state in self._context.record.dropped]
+        expiry = next_expiry(parent, lifetimes, time, where, dropped)
         self._counted = live.store.counters
         live.store.begin(live.sequence + 1)
         stamps = self._stamps = BatchStamps(live.store, expiry, lifetimes, time)

@@ -7,7 +7,6 @@ as long notices no more.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
+from holdfast.checkpoint.file_lock import FileLock
 from holdfast.checkpoint.slot_folder import FOLD_LOCK
 from holdfast.clock import Ids
 
@@ -45,35 +45,35 @@ def clear_unused(local_dir: str, now_ms: int, unused_ms: int, ids: Ids) -> int:
     except OSError as error:
         _LOGGER.warning("unused folders in %s are cleared later: %s", local_dir, error)
     finally:
-        os.close(claim)
+        claim.close()
     if cleared:
         _LOGGER.info("%d folders of slots in %s that were not used for long were removed", cleared, local_dir)
     return cleared
 
 
-def _claim(local_dir: str, now_ms: int) -> int | None:
+def _claim(local_dir: str, now_ms: int) -> FileLock | None:
     """A lock that is held for one pass; None when another process is at it, or was within the hour."""
     path = os.path.join(local_dir, "CLEARED")
     try:
-        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = FileLock(path)
     except OSError:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(lock)
+        lock.take_alone()
+        status = os.fstat(lock.descriptor)
         if status.st_size and 0 <= now_ms - status.st_mtime_ns // 1_000_000 < _EVERY_MS:
-            os.close(lock)
+            lock.close()
             return None
-        os.pwrite(lock, b"The last time when unused folders were looked for is this file's.\n", 0)
+        os.pwrite(lock.descriptor, b"The last time when unused folders were looked for is this file's.\n", 0)
         _note_pass(lock, now_ms)
         return lock
     except OSError:
-        os.close(lock)
+        lock.close()
         return None
 
 
-def _note_pass(lock: int, at_ms: int) -> None:
-    os.utime(lock, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
+def _note_pass(lock: FileLock, at_ms: int) -> None:
+    os.utime(lock.descriptor, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
 
 
 def _slot_folders(local_dir: str) -> Iterator[str]:
@@ -97,12 +97,9 @@ def _clear(path: str, hidden: str, before_ms: int) -> bool:
     if not _is_older(path, before_ms):
         return False
     try:
-        lock = os.open(os.path.join(path, FOLD_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody folds or uploads there
+        with FileLock(os.path.join(path, FOLD_LOCK)) as lock:
+            lock.take_alone()  # nobody folds or uploads there
             os.rename(path, hidden)
-        finally:
-            os.close(lock)
     except OSError:
         return False
     shutil.rmtree(hidden, ignore_errors=True)

@@ -1,6 +1,7 @@
 """The command line: ``holdfast <command>``, one file a command.
 
-Exit codes: 0 done, 1 not done or not well, 2 wrong usage; 143 ended by SIGTERM, 129 by SIGHUP.
+Exit codes: 0 done, 1 not done or not well, 2 wrong usage; 74 done, and the output could not be written; 143 ended by
+SIGTERM, 129 by SIGHUP.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from holdfast.cli.encoding import escape_what_cannot_be_written
 from holdfast.cli.ending import end_when_told
 from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
+from holdfast.cli.output import OutputGroup
 from holdfast.cli.repair import repair
 from holdfast.cli.restore import restore
 from holdfast.cli.savepoint import savepoint
 from holdfast.cli.transactions import transactions
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OutputGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(holdfast.__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:

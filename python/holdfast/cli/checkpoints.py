@@ -21,6 +21,7 @@ from holdfast.cli.new_file import new_file
 from holdfast.cli.rows import aligned, condition, instant, show_table, size
 from holdfast.errors import Unavailable
 from holdfast.inspect import Checkpoint, Version
+from holdfast.savepoint.columns import as_parquet, parquet_schema
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,8 +36,11 @@ _state_folder = click.option(
 limit_option = click.option(
     "--limit", type=click.IntRange(1), help="Rows that are shown: 20 by default, all of them with --json."
 )
-_where = click.option(
-    "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold."
+where_option = click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only rows of this value (bytes in base64, as they are shown); several: all hold.",
 )
 target_option = click.option(
     "--to", "target", type=click.Path(dir_okay=False), help="All rows into this new Parquet file."
@@ -148,7 +152,7 @@ def verify(checkpoint: str, state_folder: str | None, as_json: bool) -> None:
 @click.argument("state")
 @click.option("--batch", "batch_id", type=int, help="The version at the end of this batch. Default: the newest.")
 @click.option("--columns", metavar="A,B", help="Only these.")
-@_where
+@where_option
 @limit_option
 @target_option
 @_state_folder
@@ -205,10 +209,11 @@ def give(rows: pa.RecordBatchReader, limit: int | None, target: str | None, as_j
         show_table(rows, limit, as_json)
         return
     count = 0
+    schema = parquet_schema(rows.schema)
     try:
-        with new_file(target) as path, pq.ParquetWriter(path, rows.schema) as writer:
+        with new_file(target) as path, pq.ParquetWriter(path, schema) as writer:
             for batch in rows:
-                writer.write_batch(batch)
+                writer.write_batch(as_parquet(batch, schema))
                 count += batch.num_rows
     except OSError as error:
         raise Unavailable(f"{target} cannot be written: {error.strerror or error}") from error

@@ -17,6 +17,7 @@ from types import FrameType
 
 import click
 
+from holdfast.cli.output import give_up
 from holdfast.clock import Clock, SystemClock
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -42,9 +43,7 @@ def _end(number: int, frame: FrameType | None) -> None:
         if signal.getsignal(one) is _end:
             signal.signal(one, _is_ending)
     # What is not yet written is given up: who was to read it may not read on, and the end would wait for it.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    give_up(1)
     sys.exit(128 + number)
 
 

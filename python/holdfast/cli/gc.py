@@ -7,14 +7,13 @@ it could be done; 1 not done, or not of all slots; 2 wrong usage.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import asdict
 
 import click
 
 from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
-from holdfast.cli.rows import aligned, size
+from holdfast.cli.rows import files_by_folder, size
 from holdfast.inspect import Checkpoint, Garbage
 
 
@@ -50,13 +49,8 @@ def gc(
 
 
 def _show(found: Garbage) -> None:
-    """A line for each folder of files and reason: what a person can take in."""
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for file in found.files:
-        groups[file.name.rpartition("/")[0], file.reason].append(file.size_bytes)
-    if groups:
-        rows = [[folder, len(sizes), size(sum(sizes)), why] for (folder, why), sizes in sorted(groups.items())]
-        click.echo(aligned(["folder", "files", "size", "why"], rows))
+    if found.files:
+        click.echo(files_by_folder(found.files))
     for folder, reason in found.kept.items():
         click.echo(f"{click.style('kept', fg='yellow')}  {folder}: {reason}", err=True)
     total = f"{len(found.files)} file{'' if len(found.files) == 1 else 's'}, {size(found.bytes)}"

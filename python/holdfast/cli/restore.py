@@ -61,7 +61,7 @@ def plan(
 
     with said_on_failure():
         wanted = Restore(checkpoint, savepoint=savepoint, batch_id=batch_id, state_dir=state_dir)
-        operators = (operator,) if operator is not None else wanted.operators()
+        operators = (operator,) if operator is not None else wanted.operators() or (None,)  # of none plan() says why
         plans = [
             wanted.operator(name, dropped=dropped, renamed=names, added=added).plan(found, slots=slots)
             for name in operators

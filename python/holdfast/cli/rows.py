@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from holdfast.cli.values import IsoTime, python_values
 from holdfast.errors import InvalidRequest
+from holdfast.inspect.descriptions import Unneeded
 
 _CELL_WIDTH_MAX = 60
 #: Rows that a person is shown who says nothing of a limit.
@@ -24,9 +26,9 @@ _SHOWN = 20
 _TAKEN = 1024
 
 
-def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns under their names, numbers to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
+def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]], width_max: int | None = _CELL_WIDTH_MAX) -> str:
+    """Columns under their names, numbers to the right. ``width_max``: of a cell, whose rest is left out."""
+    cells = [[_cell(value, width_max) for value in row] for row in rows]
     right = [all(row[at][1] for row in cells) and bool(cells) for at in range(len(header))]
     widths = [max(len(name), *(len(row[at][0]) for row in cells), 0) for at, name in enumerate(header)]
     lines = [[*header], *([text for text, _ in row] for row in cells)]
@@ -36,6 +38,15 @@ def aligned(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def files_by_folder(files: Iterable[Unneeded]) -> str:
+    """A line for each folder and reason: what a person can take in."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for file in files:
+        groups[file.name.rpartition("/")[0] or ".", file.reason].append(file.size_bytes)
+    rows = [[folder, len(sizes), size(sum(sizes)), why] for (folder, why), sizes in sorted(groups.items())]
+    return aligned(["folder", "files", "size", "why"], rows, width_max=None)
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -75,18 +86,37 @@ def condition(schema: pa.Schema, given: Sequence[str]) -> pc.Expression | None:
             raise InvalidRequest(
                 f"--where {text!r}: expected COLUMN=VALUE, where COLUMN is of {', '.join(schema.names)}"
             )
+        type = schema.field(name).type
         try:
-            scalar = _scalar(value, schema.field(name).type)
-        except (pa.ArrowException, ArithmeticError) as error:
-            raise InvalidRequest(f"--where {text!r}: expected a {schema.field(name).type} after '=': {error}") from None
-        one = pc.field(name) == scalar
+            scalar = _scalar(value, type)
+        except (pa.ArrowException, ArithmeticError, ValueError) as error:
+            kind = f"{type} in base64" if _is_bytes(type) else type
+            raise InvalidRequest(f"--where {text!r}: expected a {kind} after '=': {error}") from None
+        # It equals nothing, and is a key like others.
+        is_nan = pa.types.is_floating(type) and math.isnan(scalar.as_py())
+        one = pc.is_nan(pc.field(name)) if is_nan else pc.field(name) == scalar
         wanted = one if wanted is None else wanted & one
     return wanted
 
 
 def _scalar(text: str, type: pa.DataType) -> pa.Scalar:
+    if _is_bytes(type):
+        return pa.scalar(_bytes(text), type)
     # Of texts with more digits than a decimal has Arrow makes others, without a word.
     return pa.scalar(Decimal(text), type) if pa.types.is_decimal(type) else pa.scalar(text).cast(type)
+
+
+def _is_bytes(type: pa.DataType) -> bool:
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(is_one(type) for is_one in kinds)
+
+
+def _bytes(text: str) -> bytes:
+    """Of base64 as :func:`plain` writes it; ValueError for any other text."""
+    found = base64.b64decode(text, validate=True)
+    if base64.b64encode(found).decode() != text:
+        raise ValueError(f"{base64.b64encode(found).decode()!r} is how its bytes are written")
+    return found
 
 
 def show_table(rows: Iterable[pa.RecordBatch], limit: int | None, as_json: bool) -> None:
@@ -145,12 +175,14 @@ def instant(ms: int | None) -> str:
     return found.isoformat(sep=" ", timespec="milliseconds") + "Z"
 
 
-def _cell(value: Any) -> tuple[str, bool]:
+def _cell(value: Any, width_max: int | None) -> tuple[str, bool]:
     number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
     if value is None:
         return "-", True
     text = value if isinstance(value, str) else str(value) if number else json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, (datetime, date, time, IsoTime)):
         text = value.isoformat(sep=" ") if isinstance(value, (datetime, IsoTime)) else value.isoformat()
+    elif isinstance(value, bytes):
+        text = plain(value)  # as --where takes it
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-    return (text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"), number
+    return (text if width_max is None or len(text) <= width_max else text[: width_max - 1] + "…"), number

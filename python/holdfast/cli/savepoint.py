@@ -14,10 +14,10 @@ from typing import Any, get_args
 
 import click
 
-from holdfast.cli.checkpoints import give, limit_option, target_option
+from holdfast.cli.checkpoints import give, limit_option, target_option, where_option
 from holdfast.cli.encoding import json_option
 from holdfast.cli.failures import said_on_failure
-from holdfast.cli.rows import aligned, condition, instant, size
+from holdfast.cli.rows import aligned, condition, files_by_folder, instant, size
 from holdfast.inspect import Savepoint
 from holdfast.inspect.savepoint import Format
 from holdfast.inspect.savepoint_maker import Progress
@@ -91,6 +91,7 @@ def dispose(folder: str, yes: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**asdict(found), "bytes": found.bytes}, indent=2))
         return
+    click.echo(files_by_folder(found.files))
     for name in found.others:
         click.echo(f"{click.style('kept', fg='yellow')}  {name}: not of the savepoint", err=True)
     total = f"{len(found.files)} file{'' if len(found.files) == 1 else 's'}, {size(found.bytes)}"
@@ -128,7 +129,7 @@ def verify(folder: str, as_json: bool) -> None:
 @click.argument("folder")
 @click.argument("operator")
 @click.argument("state")
-@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of this value; several: all hold.")
+@where_option
 @limit_option
 @target_option
 @_as_json

@@ -95,7 +95,7 @@ class Committer:
         self._run_id = driver.run_id
         self._sinks = {sink.name: sink for sink in sinks}
         self._options = options
-        self._retries = options.retries
+        self._retries = replace(options.retries, is_running=options.is_running)
         self._go_by(query_id)  # until it has started, and knows its timeline
         self._claims: dict[str, Mapping[str, Any]] = {}
         self._is_started = False
@@ -214,16 +214,16 @@ class Committer:
             recorded = record.batch_id
             self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
-            self._look_at(name, sink, _named_by(record, sink))
+            self._look_at(name, sink, _recorded_of(record, sink))
         for name, former in self._retries.call("reading the commit records", lambda: recorded_sinks(self._log)).items():
             if not self._has(name, former.kind):
                 for sink in self._sinks.values():
                     if sink.kind == former.kind:  # perhaps at the same other side
-                        self._look_at(name, sink, former.committables)
+                        self._look_at(name, sink, former)
 
-    def _look_at(self, name: str, sink: Sink, newest: Sequence[Committable]) -> None:
+    def _look_at(self, name: str, sink: Sink, recorded: SinkRecord) -> None:
         """At what a sink has, or one of its kind had under another name."""
-        scope = self.scope(name)
+        scope, newest = replace(self.scope(name), recorded=recorded.claim), recorded.committables
         traces = self._retries.call(f"looking at what sink {name!r} has", lambda: sink.traces(scope, newest))
         self._check_traces(name, traces)
 
@@ -232,7 +232,8 @@ class Committer:
 
     def _claim_sinks(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            scope, newest = self.scope(name), _named_by(record, sink)
+            recorded = _recorded_of(record, sink)
+            scope, newest = replace(self.scope(name), recorded=recorded.claim), recorded.committables
 
             def claim(name: str = name, sink: Sink = sink, scope: Scope = scope, newest: Any = newest) -> Any:
                 self._epochs.check()  # who was overtaken while it waited would fence its own successor
@@ -331,8 +332,18 @@ class Committer:
             partitions=len(results),
             state_run_id=self._run_id,
             tasks=tuple(self._task(result) for result in results),
-            sinks={name: SinkRecord(sink.kind, _committables(results, name)) for name, sink in self._sinks.items()},
+            sinks={
+                name: self._sink_record(name, sink.kind, _committables(results, name))
+                for name, sink in self._sinks.items()
+            },
         )
+
+    def _sink_record(
+        self, name: str, kind: str, committables: tuple[Committable, ...], done: tuple[int, ...] = ()
+    ) -> SinkRecord:
+        """Committables say themselves what the next start is to know of the claim."""
+        claim = {} if committables else self._claims.get(name, {}).get("recorded", {})
+        return SinkRecord(kind, committables, done, claim=claim)
 
     def _next_revision(self, replay: Replay, results: Sequence[TaskResult]) -> CommitRecord:
         """The record of a batch of which some output is an earlier run's."""
@@ -343,7 +354,7 @@ class Committer:
             kept = [one for one in sink.committables if one.partition not in lost]
             new = [one for one in _committables(results, name) if one.partition in lost]
             together = tuple(sorted((*kept, *new), key=lambda one: one.partition))
-            sinks[name] = SinkRecord(sink.kind, together, done=tuple(one.partition for one in kept))
+            sinks[name] = self._sink_record(name, sink.kind, together, tuple(one.partition for one in kept))
         return replace(
             record,
             run_id=self._run_id,
@@ -470,7 +481,7 @@ class Committer:
 
     def _recover(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            keep = _named_by(record, sink)
+            keep = _recorded_of(record, sink).committables
             scope = self.scope(name)
             strays = self._retries.call(
                 f"aborting strays of sink {name!r}",
@@ -487,7 +498,7 @@ class Committer:
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                scope, keep = self.scope(name), _named_by(record, sink)
+                scope, keep = self.scope(name), _recorded_of(record, sink).committables
                 if goes_on and record is not None and isinstance(sink, SweepsBetween):
                     sink.recover_between(scope, keep, {(task.partition, task.attempt) for task in record.tasks})
                 else:
@@ -567,10 +578,10 @@ def _all_done(record: CommitRecord) -> Outcomes:
     return {name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()}
 
 
-def _named_by(record: CommitRecord | None, sink: Sink) -> tuple[Committable, ...]:
-    """What a record names of a sink: no stray. Nothing where another kind of sink had that name."""
+def _recorded_of(record: CommitRecord | None, sink: Sink) -> SinkRecord:
+    """What a record has of a sink: no stray. Nothing where another kind of sink had that name."""
     recorded = record.sinks.get(sink.name) if record is not None else None
-    return recorded.committables if recorded is not None and recorded.kind == sink.kind else ()
+    return recorded if recorded is not None and recorded.kind == sink.kind else SinkRecord(sink.kind, ())
 
 
 def _by_sink(partitions: Mapping[str, Sequence[int]]) -> str:

@@ -8,7 +8,7 @@ is, whatever is visible yet. It is never changed: what was lost on its way is na
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.commit.sink import Committable, Outcome
@@ -34,12 +34,15 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class SinkRecord:
-    """What one sink has of the batch. ``done`` and ``lost``: partitions of which that is known already."""
+    """What one sink has of the batch. ``done`` and ``lost``: partitions of which that is known already. ``claim``: what
+    the driver's claim has for records, where there is no committable.
+    """
 
     kind: str
     committables: tuple[Committable, ...]
     done: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    claim: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pending(self) -> tuple[Committable, ...]:
@@ -169,6 +172,7 @@ def _fields(record: CommitRecord) -> dict[str, Any]:
                 "committables": committables_to_rows(sink.committables),
                 "done": list(sink.done),
                 "lost": list(sink.lost),
+                **({"claim": dict(sink.claim)} if sink.claim else {}),
             }
             for name, sink in record.sinks.items()
         },
@@ -182,6 +186,7 @@ def _from_fields(fields: dict[str, Any]) -> CommitRecord:
             committables=committables_from_rows(sink["committables"]),
             done=tuple(sink["done"]),
             lost=tuple(sink["lost"]),
+            claim=dict(sink.get("claim", {})),
         )
         for name, sink in fields["sinks"].items()
     }

@@ -56,6 +56,9 @@ class Scope:
         Name of the sink, one of a kind in its query.
     claim
         What `Sink.claim` gave to this run's driver.
+    recorded
+        For `Sink.traces` and `Sink.claim`: what the newest record, in which the sink has no committable, has of the
+        claim of the driver that wrote it.
     """
 
     query_id: str
@@ -63,6 +66,7 @@ class Scope:
     epoch: int
     sink: str
     claim: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    recorded: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -214,6 +218,7 @@ class Sink(Protocol):
 
         From now on drivers that claimed it before make nothing visible (`holdfast.errors.Fenced`), as far as the other
         side can tell them apart. Gives what `Scope.claim` then holds, on the driver and in the tasks: small, picklable.
+        What of it is under ``recorded``, JSON, stands in records of batches in which the sink has no committable.
 
         Parameters
         ----------

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from holdfast.checkpoint.as_of import AsOf
 from holdfast.checkpoint.handle import Handle, StoredHandle
-from holdfast.checkpoint.names import operator_prefix, parse_version, query_folder
+from holdfast.checkpoint.names import operator_prefix, query_folder
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
 from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.stored_entries import NO_KEY_GROUP, of_key_groups, of_state
 from holdfast.clock import SystemClock, new_id
 from holdfast.errors import Corrupt, HoldfastError, InvalidRequest, Unavailable
+from holdfast.inspect.begun import begun_operators
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.descriptions import Garbage, OperatorDescription, Repairs, StateDescription, Verification, Version
 from holdfast.inspect.difference import difference_of, difference_schema
@@ -128,8 +129,13 @@ class Checkpoint:
         )
 
     def versions(self) -> tuple[Version, ...]:
-        """The batches that are committed and retained, the oldest first."""
-        return tuple(self._version(batch_id) for batch_id in self._committed.batches())
+        """The batches that are committed and retained, the oldest first; and, with its problem, the newest that was
+        committed where Spark's logs lack it.
+        """
+        found = [self._version(batch_id) for batch_id in self._committed.batches()]
+        if lost := self._committed.lost():
+            found.append(Version(lost.batch_id, None, None, {}, self._committed.problem_of(lost)))
+        return tuple(found)
 
     def at(self, batch_id: int | None = None) -> CommittedState:
         """What is committed as the state after a batch. Raises as :meth:`read`."""
@@ -217,7 +223,7 @@ class Checkpoint:
         handles = found.handles.get(operator, {})
         wanted = Wanted(slots, columns, filter)
         reading = partial(self.retained, found.batch.batch_id)
-        as_of = found.as_of(operator, self._state)
+        as_of = found.as_of(record, self._state)
         return self._versions.read(record, state, handles, wanted, reading, as_of)
 
     def diff(self, operator: str, state: str, old: int, new: int | None = None) -> pa.RecordBatchReader:
@@ -247,7 +253,7 @@ class Checkpoint:
             (
                 one.handles.get(operator, {}),
                 partial(self.retained, one.batch.batch_id),
-                one.as_of(operator, self._state),
+                one.as_of(record, self._state),
             )
             for one in found
         ]
@@ -374,6 +380,9 @@ class Checkpoint:
         Unavailable
             Storage or the local disk does not answer. What was mended until then stays so.
         """
+        # Before all is read, which may take hours.
+        copy = None if backup is None else ReadOnlyStore(self._backup(backup, storage))
+        folders = tuple(map(_local_dir, local_dirs))
         verification, deleted = self._verified()
         work = tempfile.mkdtemp(dir=self._own.path)
         mender = Mender(
@@ -381,8 +390,8 @@ class Checkpoint:
             store=self._found_state if apply else self._state,
             record_of=self.record,
             slot_of=self._versions.slot,
-            backup=None if backup is None else ReadOnlyStore(self._backup(backup, storage)),
-            local_dirs=tuple(map(_local_dir, local_dirs)),
+            backup=copy,
+            local_dirs=folders,
             work=work,
             ids=new_id,
             deleted=deleted,
@@ -438,11 +447,7 @@ class Checkpoint:
         return self._versions.slot(self.record(stored.operator), stored.slot).whole(stored)
 
     def _begun(self) -> list[str]:
-        """The names of operators of which a version was committed: another one was made on top of it."""
-        folder = query_folder(self.query_id) + "/"
-        names = (file.name[len(folder) :] for file in self._state.list(folder) if "/delta/" in file.name)
-        versions = ((name.partition("/")[0], parse_version(name)) for name in names)
-        return sorted({unquote(name) for name, version in versions if version is not None and version[0] > 1})
+        return begun_operators(self._state, self.query_id)
 
     def _operator_names(self) -> list[str]:
         folder = operator_prefix(self.query_id, "x").rpartition("/")[0] + "/"

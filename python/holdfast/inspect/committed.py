@@ -15,11 +15,12 @@ from holdfast.checkpoint.as_of import AsOf, in_force
 from holdfast.checkpoint.expiry import BatchTime
 from holdfast.checkpoint.handle import StoredHandle
 from holdfast.checkpoint.names import operator_prefix
+from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.ttl_log import declared_ttls
 from holdfast.commit.timeline import spark_query_id
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.recorded_versions import RecordedVersions
-from holdfast.spark_files.logs import CommittedBatch, committed_batch, committed_batches
+from holdfast.spark_files.logs import CommittedBatch, LostBatch, committed_batch, committed_batches, newest_lost
 from holdfast.spark_files.state import CUT_OFF, HANDLE_FORMAT, SparkReader, SparkState, unreadable
 from holdfast.storage import FileStore
 
@@ -37,7 +38,7 @@ class CommittedState:
     without_state: int = 0
     passed_over: Mapping[str, Mapping[int, StoredHandle]] = field(default_factory=dict)
 
-    def as_of(self, operator: str, state_store: FileStore) -> AsOf:
+    def as_of(self, record: OperatorRecord, state_store: FileStore) -> AsOf:
         """The batch's end, as which an operator's versions are read. ``state_store``: has the operators' state.
 
         Raises
@@ -46,9 +47,10 @@ class CommittedState:
             What the operator noted of its TTLs is damaged.
         """
         batch = self.batch
-        said = declared_ttls(state_store, operator_prefix(self.query_id, operator), batch.batch_id)
-        lifetimes = in_force(self.handles.get(operator, {}).values(), said)
-        return AsOf(batch.batch_id, BatchTime(batch.timestamp_ms, batch.began_ms), lifetimes)
+        said = declared_ttls(state_store, operator_prefix(self.query_id, record.name), batch.batch_id)
+        lifetimes = in_force(self.handles.get(record.name, {}).values(), said)
+        dropped = frozenset(state.id for state in record.dropped)
+        return AsOf(batch.batch_id, BatchTime(batch.timestamp_ms, batch.began_ms), lifetimes, dropped)
 
 
 class Committed:
@@ -88,6 +90,30 @@ class Committed:
         """Batches that Spark's logs still have, ascending."""
         return committed_batches(self.store)
 
+    def lost(self) -> LostBatch | None:
+        """The newest batch that was committed, where Spark's logs lack it, as in a copy that was cut off. None: they
+        have it, or no batch was committed yet.
+        """
+        begun = () if self.batches() else self._begun()
+        lost = newest_lost(self.store)
+        if lost is not None or not begun or self.batches():  # listed after what tells that there must be some
+            return lost
+        return LostBatch(0, "commits/", f"a version of operator {', '.join(map(repr, begun))} after it")
+
+    def problem_of(self, lost: LostBatch) -> str:
+        """For messages."""
+        why = f"batch {lost.batch_id} was committed, since there is {lost.told_by}"
+        return f"{self.store.uri} lacks {lost.name}: {why}. {CUT_OFF}"
+
+    def check_logs(self) -> None:
+        """Corrupt where Spark's logs lack the newest batch that was committed."""
+        if lost := self.lost():
+            raise Corrupt(self.problem_of(lost))
+
+    def check_begun(self, begun: Sequence[str]) -> None:
+        """Corrupt where Spark has state of fewer operators than have begun."""
+        self._check_begun(SparkState(self.store) if self._state is None else self._state, begun)
+
     def at(self, batch_id: int | None) -> CommittedState:
         """The state after a batch; None: after the newest.
 
@@ -96,11 +122,14 @@ class Committed:
         InvalidRequest
             No such batch is committed and retained; or Spark must read it, and there is no Spark.
         Corrupt
-            Spark's files of it, or a handle, are damaged; or the version that counts is, where Spark has another.
+            Spark's files of it, or a handle, are damaged; or the version that counts is, where Spark has another. Or
+            Spark's logs lack the newest batch that was committed, and that is wanted, or one that they do not have.
         Incompatible
             Spark's checkpoint and the operators' state are not of one query.
         """
         known = self.batches()
+        if batch_id not in known:
+            self.check_logs()
         if not known:
             raise InvalidRequest(f"{self.store.uri} has no committed batch yet; run the query, then try again")
         wanted = known[-1] if batch_id is None else batch_id
@@ -161,7 +190,9 @@ class Committed:
             raise Corrupt(f"{self.store.uri} lacks state/{min(unknown)}/_metadata. {CUT_OFF}")
         if gone := set(range(max(state.numbers, default=0))) - state.numbers:
             raise Corrupt(f"{self.store.uri} lacks state/{min(gone)}: there are {sorted(state.numbers)}. {CUT_OFF}")
-        begun = self._begun()
+        self._check_begun(state, self._begun())
+
+    def _check_begun(self, state: SparkState, begun: Sequence[str]) -> None:
         if len(state.numbers) < len(begun):
             raise Corrupt(
                 f"{self.store.uri} has Spark's state of {len(state.numbers)} stateful operators, and the query has "

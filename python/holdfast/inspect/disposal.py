@@ -13,7 +13,7 @@ from holdfast.savepoint.writing import sweep_drafts
 from holdfast.storage import FileStore
 
 #: The manifest under all of its names.
-_MANIFESTS = [MANIFEST, CLAIMED, DISPOSED]
+MANIFESTS = [MANIFEST, CLAIMED, DISPOSED]
 
 
 def dispose(store: FileStore, apply: bool) -> Disposal:
@@ -40,7 +40,7 @@ def dispose(store: FileStore, apply: bool) -> Disposal:
     files = tuple(Unneeded(name, there[name], "the savepoint's") for name in named if name in there)
     if apply:
         hide_manifest(store, DISPOSED)
-        delete_files(store, [file.name for file in files if file.name not in _MANIFESTS])
+        delete_files(store, [file.name for file in files if file.name not in MANIFESTS])
         # Last: a kill before leaves what the next attempt goes on with.
         delete_files(store, [name for name in (CLAIMED, DISPOSED) if name == DISPOSED or name in there])
         sweep_drafts(store, named)
@@ -61,4 +61,4 @@ def _named(store: FileStore) -> list[str]:
         data = manifest_bytes(store)
     elif store.get(MANIFEST) not in (None, data):
         raise Corrupt(f"{where} and {MANIFEST} are of two savepoints: delete the one that you do not mean by hand")
-    return [*named_by(manifest_of(data, where)), *notes, *_MANIFESTS]
+    return [*named_by(manifest_of(data, where)), *notes, *MANIFESTS]

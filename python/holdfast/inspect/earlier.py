@@ -6,6 +6,7 @@ Read once, so that all operators and sources of a query go on from one batch. Ow
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from holdfast.checkpoint.origin import Origin
 from holdfast.checkpoint.saved_operator import record_of
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect import native_savepoint
+from holdfast.inspect.begun import begun_operators
 from holdfast.inspect.committed import Committed, CommittedState
 from holdfast.inspect.not_begun import check_all_begun
 from holdfast.inspect.settled import check_settled
@@ -110,7 +112,7 @@ class EarlierQuery(Earlier):
         self._state_dir = state_dir
         self._batch_id = batch_id
         self._storage = storage
-        self._committed = Committed(open_checkpoint(path, storage), SparkItself(path, spark).texts)
+        self._committed = Committed(open_checkpoint(path, storage), SparkItself(path, spark).texts, self._begun)
 
     @cached_property
     def _state(self) -> CommittedState:
@@ -131,6 +133,21 @@ class EarlierQuery(Earlier):
     def sources(self) -> tuple[str | None, ...]:
         return self._state.batch.sources
 
+    def operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
+        """See :class:`Earlier`; also Corrupt where the checkpoint lacks an operator, as a copy that was cut off."""
+        if name not in self.operators and own_store is not None and self._state_dir is None:
+            # Where the state is, was not known before.
+            self._committed.check_begun(begun_operators(own_store, self._committed.query_id))
+        return super().operator(name, where, own_store)
+
+    def _begun(self) -> Sequence[str]:
+        """As far as it is known where the query kept its state."""
+        try:
+            store = self._store(None)
+        except InvalidRequest:
+            return ()
+        return begun_operators(store, self._committed.query_id)
+
     def _operator(self, name: str, where: str, own_store: FileStore | None) -> tuple[OperatorRecord, Origin]:
         query_id = self._committed.query_id
         store = self._store(own_store)
@@ -144,7 +161,7 @@ class EarlierQuery(Earlier):
         state = self._committed.that_count(self._state, store, [name])
         batch_id = state.batch.batch_id
         handles = _by_slot(state.handles[name], recorded, f"{where}, batch {batch_id}, {store.uri}")
-        end = state.as_of(name, store)
+        end = state.as_of(recorded, store)
         return recorded, VersionsOrigin(
             store=store.uri,
             query_id=query_id,

@@ -139,6 +139,7 @@ class Collector:
     def _retained(self) -> list[CommittedState]:
         """Of each batch that is retained, all handles. Where one cannot be read, what it needs is not known."""
         found = []
+        self.committed.check_logs()
         for batch_id in self.committed.batches():
             try:
                 found.append(self.committed.at(batch_id))

@@ -2,7 +2,8 @@
 
 Its process holds a lock on the folder for as long as it is there, and an empty file in it says so. A kill -9 lets go of
 the lock, and whoever makes the next folder in the same place removes what was left; so it is only where locks are this
-machine's. Without that file nothing is removed: it is a user's own, or in use without a lock. Owner: one thread.
+machine's. Without that file nothing is removed: it is a user's own, or in use without a lock. A child that is forked
+may read in it, and leaves it to its parent. Owner: one thread.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class OwnFolder:
             if locks_tell(place):
                 _clear_abandoned(place)
             self.path, lock = _made(place)
-        self._remove = weakref.finalize(self, _removed, self.path, lock)
+        self._remove = weakref.finalize(self, _removed, self.path, lock, os.getpid())
 
     def close(self) -> None:
-        """Removes the folder and all in it. May be called again."""
+        """Removes the folder and all in it, where this process made it. May be called again."""
         self._remove()
 
     def __enter__(self) -> OwnFolder:
@@ -76,10 +77,12 @@ def _made(place: str) -> tuple[str, int | None]:
         return path, lock
 
 
-def _removed(path: str, lock: int | None) -> None:
+def _removed(path: str, lock: int | None, made_by: int) -> None:
+    """Of a process that did not make it, as a forked child that comes to its end, only the lock's file is closed."""
     try:
-        _remove_all_but_marker(path)  # a kill in the midst of it leaves what the next one may remove
-        shutil.rmtree(path, ignore_errors=True)
+        if os.getpid() == made_by:
+            _remove_all_but_marker(path)  # a kill in the midst of it leaves what the next one may remove
+            shutil.rmtree(path, ignore_errors=True)
     finally:
         if lock is not None:
             os.close(lock)
@@ -102,7 +105,7 @@ def _clear_abandoned(place: str) -> None:
     for path in left:
         with suppress(OSError):
             if os.lstat(path).st_uid == os.getuid() and stat.S_ISREG(os.lstat(os.path.join(path, _MARKER)).st_mode):
-                _removed(path, _locked(path))
+                _removed(path, _locked(path), os.getpid())
 
 
 def _locked(path: str) -> int:

@@ -190,9 +190,16 @@ class Restore(Beginning):
         Raises
         ------
         InvalidRequest
-            No such operator. What contradicts the state is not raised: it is in the plan.
+            No such operator, or there is none. What contradicts the state is not raised: it is in the plan.
+        Corrupt
+            The checkpoint is a copy that was cut off.
         """
         earlier = self._earlier(None)
+        if not earlier.operators:
+            raise InvalidRequest(
+                f"{earlier.where}: it has no state of an operator of Holdfast: the query has none, or none of its "
+                "operators has had rows in a committed batch"
+            )
         wanted = self._name or name or (earlier.operators[0] if len(earlier.operators) == 1 else None)
         if wanted is None:
             raise InvalidRequest(

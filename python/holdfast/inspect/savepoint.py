@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +18,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.descriptions import Disposal
-from holdfast.inspect.disposal import dispose
+from holdfast.inspect.disposal import MANIFESTS, dispose
 from holdfast.inspect.native_maker import NativeMaker
 from holdfast.inspect.native_of_tables import native_of_tables
 from holdfast.inspect.native_savepoint import NativeSavepoint
@@ -33,6 +34,8 @@ from holdfast.storage import SAVEPOINT, FileStore, StorageOptions, open_file_sto
 
 #: Parquet that any program reads; or the checkpoint's own files.
 Format = Literal["canonical", "native"]
+# All that an attempt writes before its manifest: tables, or files of slots. A query's own state has others beside them.
+_OF_ATTEMPT = re.compile(r"operators/[^/]+/[^/]+/slot-\d+\.parquet|[^/]+/[^/]+/slot-\d+/(delta|snapshot|sst)/[^/]+")
 
 
 class Savepoint:
@@ -249,7 +252,7 @@ class Savepoint:
         Raises
         ------
         InvalidRequest
-            No savepoint is there. Nothing was deleted.
+            No savepoint is there, or a query has claimed it and may need it. Nothing was deleted.
         Corrupt
             Its manifest is damaged, or a file of it is a symbolic link. Nothing was deleted.
         Incompatible
@@ -334,7 +337,7 @@ def _made(
     for name in sorted(committed.handles):
         with source.retained(batch.batch_id):
             record, handles = source.record(name), committed.handles[name]
-            as_of = committed.as_of(name, source.state_store)
+            as_of = committed.as_of(record, source.state_store)
             if format == "native":
                 files.append(native.operator(record, handles, as_of))
             else:
@@ -361,9 +364,13 @@ def _empty_folder(to: str | os.PathLike[str], storage: StorageOptions | None) ->
         raise InvalidRequest(f"{target.uri} is a file: expected a folder that does not exist or is empty")
     left = target.list("")
     if left:
-        what = "a savepoint" if any(file.name == savepoint.MANIFEST for file in left) else f"{len(left)} files"
+        names = {file.name for file in left}
+        what = f"{len(left)} files" if names.isdisjoint(MANIFESTS) else "a savepoint"
+        if all(map(_OF_ATTEMPT.fullmatch, names)):
+            then = f"What a killed attempt left has no {savepoint.MANIFEST}, as this, and may be deleted"
+        else:
+            then = "Choose another folder, and leave this one as it is"
         raise InvalidRequest(
-            f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. What a killed "
-            f"attempt left has no {savepoint.MANIFEST}, and may be deleted"
+            f"{target.uri} holds {what} already: expected a folder that does not exist or is empty. {then}"
         )
     return target

@@ -45,7 +45,7 @@ class StateRows:
             self.columns, record.key_schema, state.id, record.max_parallelism, record.null_keys, core_schemas(state)
         )
         expiry = expiry_of(handle, as_of)
-        self._expiry = next((one for one in expiry if one.state_id == state.id and one.counts), None)
+        self._expiry = next((one for one in expiry if one.state_id == state.id), None)
         self._ttl_ms = ttl_ms
         key = self.columns.key
         self._keys = _core.KeyCodec(record.key_schema, null_keys=record.null_keys) if len(key) else None
@@ -53,7 +53,7 @@ class StateRows:
 
     def rows(self, entries: pa.RecordBatch) -> pa.RecordBatch:
         """The rows among a batch of entries; those that are expired are not among them."""
-        expiry = self._expiry
+        expiry = self._expiry if self._expiry is not None and self._expiry.counts else None
         decoded = pa.record_batch(
             self._codec.decode(
                 entries,
@@ -76,7 +76,7 @@ class StateRows:
         """With the stamps that count, and that of entries without one; None: when they expire is not known yet."""
         expiry = self._expiry
         if expiry is None or expiry.floor_ms is None:
-            return decoded, expiry.since_ms if expiry else None
+            return decoded, expiry.since_ms if expiry is not None and expiry.counts else None
         stamps = decoded.column("stamp")
         if expiry.floor_ms == NOT_BEGUN:
             return _with(decoded, "stamp", pa.nulls(len(stamps), stamps.type)), None

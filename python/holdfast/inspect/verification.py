@@ -46,6 +46,9 @@ def verify_versions(
     damaged: dict[str, str] = {}
     deleted: set[str] = set()
     floors = Floors(store)
+    if missing := committed.lost():
+        damaged[missing.name] = committed.problem_of(missing)
+        lost[missing.batch_id] = (damaged[missing.name],)
     for batch_id in reversed(committed.batches()):  # what is newer says what is needed no longer
         files.met.clear()
         whole: list[NamedVersion] = []
@@ -90,7 +93,7 @@ def _problems(
     for operator, slots in sorted(state.handles.items()):
         try:
             record = record_of(operator)
-            state.as_of(operator, files.store)  # what a reader asks first
+            state.as_of(record, files.store)  # what a reader asks first
         except _WRONG as error:
             files.met[f"the record of operator {operator!r}"] = str(error)
             problems.append(str(error))

@@ -12,8 +12,10 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import is_secret, without_secrets
+from holdfast.kafka.renewed import Renewed
 
 #: How long one question of an admin client may take, as Java's does, before it is asked again: a broker that hangs
 #: keeps it for so long, and others may lead what it led long before that.
@@ -40,7 +42,7 @@ _PASSING = (
     "_ALL_BROKERS_DOWN",
     "_RESOLVE",
 )
-_AFTER = re.compile(r" \(after \d+ms in state \w+\)$")
+_AFTER = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)$")
 _KEPT = 32
 _lock = threading.Lock()
 
@@ -81,7 +83,11 @@ def _reason(text: str) -> str:
 
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
-_admin_clients: dict[_Key, tuple[Any, ConnectionErrors]] = {}
+_admin_clients: dict[_Key, tuple[Renewed[Any], ConnectionErrors]] = {}
+# Process, when, and the client: of files that have been renewed since.
+_retired: list[tuple[int, float, Any]] = []
+# Longer than any question.
+_RETIRED_FOR_MS = 600_000.0
 
 logger = logging.getLogger("holdfast.kafka")
 
@@ -130,37 +136,51 @@ def confluent_kafka() -> ModuleType:
     return confluent_kafka
 
 
-def admin_client(config: Mapping[str, str]) -> Any:
-    """This process's admin client for a cluster, made at the first call and never destroyed.
+def admin_client(config: Mapping[str, str], clock: Clock | None = None) -> Any:
+    """This process's admin client for a cluster, made at the first call, and anew when its certificates have been
+    renewed. So it is asked for with each question, and kept by nobody.
 
     Its answers come in a thread of librdkafka's. Were the last reference to a client dropped there,
-    by a callback or by the garbage collector, librdkafka would abort the whole process;
-    that of a client that lives as long as the process cannot be.
+    by a callback or by the garbage collector, librdkafka would abort the whole process. So it lives as long as the
+    process, or, after a renewal, until all its answers have come: then it goes here, in a thread of ours.
     """
-    key = _key(config)
+    key, now_ms = _key(config), (clock or SystemClock()).elapsed_ms()
     with _lock:
         if key not in _admin_clients:
-            kafka, errors = confluent_kafka(), ConnectionErrors(config)
+            errors = ConnectionErrors(config)
+            _admin_clients[key] = Renewed(config, lambda: _made(config, errors)), errors
+        renewed = _admin_clients[key][0]
+        before, client = renewed.made, renewed.now()
+        if client is not before:
+            _retired.append((key[0], now_ms, before))
+        del before
+        # Those of a process that forked this one are its own.
+        leave = [one for one in _retired if one[0] == key[0] and now_ms >= one[1] + _RETIRED_FOR_MS]
+        _retired[:] = [one for one in _retired if one not in leave]
+    leave.clear()
+    return client
 
-            def said(error: Any) -> None:
-                logger.warning("Kafka at %s: %s", config["bootstrap.servers"], errors.add(error))
 
-            try:
-                client = kafka.admin.AdminClient({**dict(key[1]), "error_cb": said}, logger=logger)
-            except (kafka.KafkaException, ValueError, TypeError) as error:
-                raise refused(error, config) from None
-            _admin_clients[key] = client, errors
-        return _admin_clients[key][0]
+def _made(config: Mapping[str, str], errors: ConnectionErrors) -> Any:
+    kafka = confluent_kafka()
+
+    def said(error: Any) -> None:
+        logger.warning("Kafka at %s: %s", config["bootstrap.servers"], errors.add(error))
+
+    try:
+        return kafka.admin.AdminClient({**dict(_key(config)[1]), "error_cb": said}, logger=logger)
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise refused(error, config) from None
 
 
 def heard(config: Mapping[str, str]) -> int:
     """Let this process's admin client say what it has to say, to the log: until it is listened to it keeps it all, in
     memory. Before and after each question. How much it has said of its connections so far.
     """
-    client, errors = _admin_clients.get(_key(config), (None, None))
-    if client is None or errors is None:
+    renewed, errors = _admin_clients.get(_key(config), (None, None))
+    if renewed is None or errors is None:
         return 0
-    client.poll(0)
+    renewed.made.poll(0)
     return errors.count
 
 

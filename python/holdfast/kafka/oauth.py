@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.renewed import Renewed
 
 _FETCH_WITHIN_S = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
@@ -89,10 +90,7 @@ class FetchedTokens:
                 "kafka.sasl.oauthbearer.method=oidc needs kafka.sasl.oauthbearer.token.endpoint.url (http or https),"
                 " kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret"
             )
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if self._url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=_trust(config)))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._opener = Renewed(config, lambda: _opener(self._url, config))
         self._kept: tuple[str, float] = ("", -1.0)
 
     def token(self) -> str:
@@ -128,7 +126,7 @@ class FetchedTokens:
             method="POST",
         )
         try:
-            with self._opener.open(request, timeout=_FETCH_WITHIN_S) as answer:
+            with self._opener.now().open(request, timeout=_FETCH_WITHIN_S) as answer:
                 found = json.loads(answer.read(_ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             if error.code in (400, 401, 403):
@@ -175,6 +173,13 @@ def tokens_of(config: Mapping[str, str]) -> UnsecuredTokens | FetchedTokens:
         " kafka.sasl.oauthbearer.token.endpoint.url, client.id and client.secret; or, for tests,"
         " kafka.enable.sasl.oauthbearer.unsecure.jwt=true with kafka.sasl.oauthbearer.config"
     )
+
+
+def _opener(url: str, config: Mapping[str, str]) -> urllib.request.OpenerDirector:
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=_trust(config)))
+    return urllib.request.build_opener(*handlers)
 
 
 def _trust(config: Mapping[str, str]) -> ssl.SSLContext:

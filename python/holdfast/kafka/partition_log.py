@@ -17,7 +17,14 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.presence import GONE_AFTER_MS
-from holdfast.kafka.requests import DamagedBatchError, earliest_offset, fetch, metadata, record_batches
+from holdfast.kafka.requests import (
+    DamagedBatchError,
+    earliest_offset,
+    fetch,
+    latest_offset,
+    metadata,
+    record_batches,
+)
 from holdfast.kafka.wire import Retry, Wire, refuse
 
 _FETCH_BYTES = 4 << 20
@@ -29,7 +36,10 @@ _ELSEWHERE = {
     5: "LEADER_NOT_AVAILABLE",
     6: "NOT_LEADER_OR_FOLLOWER",
     9: "REPLICA_NOT_AVAILABLE",
+    78: "OFFSET_NOT_AVAILABLE",  # of a new leader, which does not know yet how far all replicas are
 }
+#: So many times a leader is asked where the log ends before it is believed that a record lies behind it.
+_ENDS_ASKED_MAX = 5
 _MARKER = struct.Struct(">hh")  # version, type
 _COMMIT = 1
 
@@ -152,7 +162,7 @@ class PartitionLog:
         while end < 0 or place < end:
             answer = self._fetched(place, end)
             if answer.error_code == _OUT_OF_RANGE:
-                earliest = self._wire.call(f"list the offsets of {self._topic}", self._patience_ms, self._earliest)
+                earliest = self._earliest()
                 if earliest <= place:
                     return None
                 place = earliest  # what was before is deleted
@@ -167,8 +177,10 @@ class PartitionLog:
     def _taken(self, found: _Endings, answer: Any, place: int, start: int) -> int:
         try:
             reached = found.take(bytes(answer.records or b""), start)
-            if reached > answer.high_watermark:
-                raise DamagedBatchError(f"it says that it ends at {reached}, and the log at {answer.high_watermark}")
+            # A batch's place is in no checksum. But the end that an answer names the broker noted before it read, and
+            # has then read up to the end by that time: what was appended in between lies behind the one that it names.
+            if reached > answer.high_watermark and reached > (end := self._end(reached)):
+                raise DamagedBatchError(f"it says that it ends at {reached}, and the log at {end}")
         except DamagedBatchError as error:
             raise Corrupt(
                 f"{self._topic}-{self._partition}: a batch at offset {max(place, found.reached)} or later is damaged:"
@@ -218,9 +230,26 @@ class PartitionLog:
         await self._wire.know(leader)
         return leader
 
-    async def _earliest(self) -> int:
+    def _earliest(self) -> int:
         """Where the log begins now."""
-        answer = await self._wire.send(earliest_offset((self._topic, self._partition)), await self._leader())
+        what = f"list the offsets of {self._topic}"
+        return self._wire.call(what, self._patience_ms, lambda: self._offset(earliest_offset))
+
+    def _end(self, reached: int) -> int:
+        """Where the log ends now; one that ends before ``reached`` a few times in a row does."""
+        asked = 0
+
+        async def ask() -> int:
+            nonlocal asked
+            end, asked = await self._offset(latest_offset), asked + 1
+            if end < reached and asked < _ENDS_ASKED_MAX:
+                raise Retry(f"it ends at {end}, and has given out what ends at {reached}")
+            return end
+
+        return self._wire.call(f"say where {self._topic}-{self._partition} ends", self._patience_ms, ask)
+
+    async def _offset(self, wanted: Callable[[tuple[str, int]], Any]) -> int:
+        answer = await self._wire.send(wanted((self._topic, self._partition)), await self._leader())
         [found] = [one for each in answer.topics for one in each.partitions]
         if found.error_code in _ELSEWHERE:
             raise Retry(f"partition {self._topic}-{self._partition}: {_ELSEWHERE[found.error_code]}")

@@ -19,7 +19,7 @@ _FIND_COORDINATOR_VERSION_MAX = 3  # one key a request
 _FETCH_VERSION_MAX = 11  # later ones name topics by their ids, which say nothing in an error
 _LIST_OFFSETS_VERSION_MAX = 5
 _API_VERSIONS_VERSION_MIN = 3  # earlier ones have no features
-_EARLIEST = -2
+_EARLIEST, _LATEST = -2, -1
 _RECORDS_VERSION = 2  # a batch's "magic" since Kafka 0.11, which came with transactions
 _TRANSACTION = 1  # FindCoordinator's type of key
 
@@ -140,12 +140,24 @@ def fetch(place: tuple[str, int], offset: int, *, bytes_max: int, wait_ms: int) 
 
 def earliest_offset(place: tuple[str, int]) -> Any:
     """Where a partition's log begins."""
+    return _list_offsets(place, _EARLIEST)
+
+
+def latest_offset(place: tuple[str, int]) -> Any:
+    """Where a partition's log ends that all replicas in sync have, whether it is committed or not."""
+    return _list_offsets(place, _LATEST)
+
+
+def _list_offsets(place: tuple[str, int], timestamp: int) -> Any:
     from kafka.protocol.consumer import ListOffsetsRequest
 
     (name, number), topic = place, ListOffsetsRequest.ListOffsetsTopic
-    part = topic.ListOffsetsPartition(partition_index=number, timestamp=_EARLIEST)
+    part = topic.ListOffsetsPartition(partition_index=number, timestamp=timestamp)
     return ListOffsetsRequest(
-        replica_id=-1, topics=[topic(name=name, partitions=[part])], max_version=_LIST_OFFSETS_VERSION_MAX
+        replica_id=-1,
+        isolation_level=0,
+        topics=[topic(name=name, partitions=[part])],
+        max_version=_LIST_OFFSETS_VERSION_MAX,
     )
 
 

@@ -18,8 +18,9 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.oauth import FetchedTokens, TokenRefused, UnsecuredTokens
+from holdfast.kafka.renewed import Renewed
 from holdfast.kafka.requests import find_coordinator, metadata
-from holdfast.kafka.wire_config import wire_config
+from holdfast.kafka.wire_config import tls_context, wire_config
 
 _REQUEST_MS = 10_000
 _IN_FLIGHT_MAX = 256  # more are refused by the client itself
@@ -70,6 +71,9 @@ class Wire:
     def __init__(self, config: Mapping[str, str], clock: Clock | None = None) -> None:
         self._config = dict(config)
         self._arguments = wire_config(config)
+        self._tls = Renewed(config, lambda: tls_context(config)) if "ssl_context" in self._arguments else None
+        if self._tls is not None:
+            self._arguments["ssl_context"] = self._tls.made
         self._clock = clock or SystemClock()
         # One question at a time: who fails closes the connections, and nobody may wait for an answer over them then.
         self._lock = threading.RLock()
@@ -284,6 +288,10 @@ class Wire:
 
     def _connected(self, within_ms: float) -> Any:
         manager_type, _ = kafka_python()
+        if self._tls is not None and self._tls.now() is not self._arguments["ssl_context"]:
+            # Its connections would go on with certificates that may have ended by now, and say no more than that.
+            self.close()
+            self._arguments["ssl_context"] = self._tls.made
         if self._manager is None:
             from kafka.net.selector import NetworkSelector
 

@@ -35,7 +35,7 @@ def wire_config(config: Mapping[str, str]) -> dict[str, Any]:
         "security_protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        made["ssl_context"] = _tls(config)
+        made["ssl_context"] = tls_context(config)
     if protocol.startswith("SASL"):
         made.update(_login(config))
     return made
@@ -71,7 +71,8 @@ def _login(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _tls(config: Mapping[str, str]) -> ssl.SSLContext:
+def tls_context(config: Mapping[str, str]) -> ssl.SSLContext:
+    """What the files of a configuration say now; `InvalidRequest` where they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"

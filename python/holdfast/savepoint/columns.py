@@ -106,7 +106,7 @@ class StateColumns:
     @property
     def parquet_schema(self) -> pa.Schema:
         """Of the table, as it is in Parquet; Incompatible for types that Parquet does not have."""
-        return pa.schema([field.with_type(parquet_type(field.type, field.name)) for field in self.schema])
+        return parquet_schema(self.schema)
 
     @property
     def stored(self) -> pa.DataType | None:
@@ -173,6 +173,22 @@ def check_filter(schema: pa.Schema, filter: pc.Expression | None) -> None:
         ) from None
 
 
+def parquet_schema(schema: pa.Schema) -> pa.Schema:
+    """Of plain columns, as they are in Parquet; Incompatible for types that Parquet does not have."""
+    return pa.schema([field.with_type(parquet_type(field.type, field.name)) for field in schema])
+
+
+def as_parquet(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows by the :func:`parquet_schema` of their columns; Incompatible for a value that Parquet does not hold."""
+    columns = []
+    for field, column in zip(schema, batch.columns):
+        try:
+            columns.append(as_type(column, field.type))
+        except pa.ArrowInvalid as error:
+            raise Incompatible(f"column {field.name!r} has a value that Parquet does not hold: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def parquet_type(type: pa.DataType, where: str) -> pa.DataType:
     """A plain type as Parquet holds it without loss; Incompatible where it does not."""
     if is_type.is_timestamp(type) and type.unit == "s":
@@ -186,8 +202,8 @@ def parquet_type(type: pa.DataType, where: str) -> pa.DataType:
     if is_type.is_struct(type):
         if not type.num_fields:
             raise Incompatible(
-                f"column {where!r} has a struct without fields, which Parquet cannot hold: a savepoint in Parquet "
-                "cannot be made of this state; read it as Arrow from the checkpoint instead"
+                f"column {where!r} has a struct without fields, which Parquet cannot hold: make no savepoint in "
+                "Parquet, and no file, of this state; read it as Arrow from the checkpoint instead"
             )
         return pa.struct([field.with_type(parquet_type(field.type, where)) for field in type])
     if is_type.is_map(type):

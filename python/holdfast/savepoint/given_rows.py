@@ -29,8 +29,6 @@ _BATCH_ROWS, _BATCH_BYTES = 65536, 16 << 20
 #: They can be read once: what comes again is at its end, or wherever a write that failed had come.
 _given_before: WeakSet[pa.RecordBatchReader] = WeakSet()
 _Test = Callable[[pa.DataType], bool]
-#: By its bits, below what a float has each integer.
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}
 _INTEGERS: tuple[_Test, ...] = (is_type.is_integer,)
 #: Types that hold the same: what is found, and what it may be made. Values that do not fit are refused one by one.
 _SPELLINGS: tuple[tuple[tuple[_Test, ...], tuple[_Test, ...]], ...] = (
@@ -210,20 +208,11 @@ class _Lost(Exception):
 
 
 def _check_floats(column: pa.Array, type: pa.DataType) -> None:
-    """What Arrow casts without a word: floats so large that they have not each integer, or that become infinite."""
-    if is_type.is_floating(column.type) and is_type.is_integer(type):
-        limit = _EXACT[column.type.bit_width]
-        wrong = pc.greater_equal(pc.abs(column), pa.scalar(float(limit), column.type))
-        _raise_first(column, wrong, f"a float from {limit} on may not be the integer that it was: give integers")
-    elif is_type.is_floating(column.type) and is_type.is_floating(type) and type.bit_width < column.type.bit_width:
-        wrong = pc.and_(pc.is_finite(column), pc.is_inf(column.cast(type)))
-        _raise_first(column, wrong, f"a number is too large for {type}")
-
-
-def _raise_first(column: pa.Array, wrong: pa.Array, what: str) -> None:
-    row = pc.index(wrong, True).as_py()
-    if row >= 0:
-        raise _Lost(f"{what}: {column[row]}")
+    """Floats that become infinite."""
+    if is_type.is_floating(column.type) and is_type.is_floating(type) and type.bit_width < column.type.bit_width:
+        row = pc.index(pc.and_(pc.is_finite(column), pc.is_inf(column.cast(type))), True).as_py()
+        if row >= 0:
+            raise _Lost(f"a number is too large for {type}: {column[row]}")
 
 
 def _made(column: pa.Array, type: pa.DataType) -> pa.Array:

@@ -169,7 +169,6 @@ def common_key(inputs: Sequence[InputPlan], operator: str) -> pa.Schema:
 
 def packed_inputs(
     declared: Sequence[InputFrame],
-    inputs: Sequence[InputPlan],
     packed_by: Callable[[int], pack.PackPlan],
 ) -> DataFrame:
     """All inputs, packed, as one stream; ``packed_by`` gives the plan of each by its number.
@@ -177,13 +176,10 @@ def packed_inputs(
     Spark's checkpoint knows a query's sources by their place in the plan, so the union goes by name: if it went by the
     order of inputs, a program that gives them in another order would read each from where the other was.
     """
-    watermarked = any(plan.watermarked for plan in inputs)
     packed: DataFrame | None = None
-    for number in sorted(range(len(inputs)), key=lambda at: declared[at].name or ""):
-        one, delay_ms = declared[number], inputs[number].inherited_delay_ms
-        if watermarked and not inputs[number].watermarked:
-            delay_ms = 0  # of a union Spark knows the first input's columns only; a note alone holds back nothing
-        rows = map_in_arrow(one.frame, pack.pack_function(packed_by(number)), pack.packed_schema(delay_ms))
+    for number in sorted(range(len(declared)), key=lambda at: declared[at].name or ""):
+        one = declared[number]
+        rows = map_in_arrow(one.frame, pack.pack_function(packed_by(number)), pack.PACKED_SCHEMA)
         if one.watermark is not None:
             rows = rows.withWatermark("event_time", one.watermark[1])
         packed = rows if packed is None else packed.union(rows)

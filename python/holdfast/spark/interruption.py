@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 
+from holdfast.errors import Unavailable
+
 _LOGGER = logging.getLogger("holdfast.spark")
 
 # What Spark looks for in the text, and what it takes in place of them: the cancelled group of the run's jobs.
@@ -23,7 +25,7 @@ _SHOWN = 800  #: characters
 
 
 class Interrupted(Exception):
-    """The job of a batch was interrupted; the text is what Spark recognises."""
+    """A batch was interrupted; the text is what Spark recognises."""
 
 
 def interruption(error: Exception, run_id: str) -> Interrupted | None:
@@ -39,4 +41,14 @@ def interruption(error: Exception, run_id: str) -> Interrupted | None:
     if what is None:
         return None
     _LOGGER.info("The job of a batch was interrupted: %s", text)
+    return _interrupted(text, what)
+
+
+def given_up(error: Unavailable) -> Interrupted:
+    """What did not answer in a batch of a query that was stopped meanwhile: the next start asks again."""
+    _LOGGER.info("A batch was given up, for its query was stopped: %s", error)
+    return _interrupted(f"{_FROM_THE_JVM} what did not answer: {error}", _INTERRUPTIONS[0])
+
+
+def _interrupted(text: str, what: str) -> Interrupted:
     return Interrupted(f"py4j.protocol.Py4JJavaError: {text[:_SHOWN]}… {what}")

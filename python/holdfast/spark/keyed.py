@@ -219,20 +219,24 @@ def operator_on(inputs: Sequence[InputFrame], processor: Processor, options: Ope
         plan = replace(plan, declared=options.restore.begin(session, plan))
     remember_operator(plan)
     declare(plan)
-    packed = packed_inputs(inputs, planned, lambda number: _pack_plan(plan, number))
+    packed = packed_inputs(inputs, lambda number: _pack_plan(plan, number))
     ticks_ms = interval_ms(options.ticks, declared_timers(processor), f"operator {options.name!r}")
     if ticks_ms is not None:
         # Behind the events, whose partitions so keep their numbers, which order the rows of a slot.
         ticks = tick_source.ticks(session, ticks_ms, plan.name)
         wake = wake_function(lambda: recorded_labels(plan))
-        packed = packed.union(ticks.mapInArrow(wake, pack.packed_schema(0 if plan.watermarked else None)))
+        packed = packed.union(ticks.mapInArrow(wake, pack.PACKED_SCHEMA))
     with own_worker_pool(session, "slots"):
-        slotted = packed.groupBy("slot").applyInPandasWithState(
-            slots.slot_function(plan, processor),
-            output.OUTPUT_SCHEMA,
-            slots.STATE_SCHEMA,
-            options.output_mode,
-            "NoTimeout",
+        slotted = (
+            pack.for_slots(packed, plan.watermarked)
+            .groupBy("slot")
+            .applyInPandasWithState(
+                slots.slot_function(plan, processor),
+                output.OUTPUT_SCHEMA,
+                slots.STATE_SCHEMA,
+                options.output_mode,
+                "NoTimeout",
+            )
         )
     slotted = observed(slotted, plan.name, plan.instance)
     unpacking = output.Unpacking(options.name, ((MAIN, plan.output_schema), *plan.side_outputs))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from holdfast import _core
@@ -31,23 +32,31 @@ _PACKED = pa.schema([("slot", pa.int64()), ("event_time", pa.timestamp("us", "UT
 # many bytes. See docs/rfcs/0003.
 BALLAST_EVERY_BYTES = 32 << 20
 
-# The latest event time that a marker carries, in microseconds: 2262-04-11. pyspark gives the slots their rows as pandas
-# nanoseconds, in the session's time zone, and those end in that night.
+# The latest event time that a marker carries, in microseconds: 2262-04-11, where pandas' nanoseconds end. The slots are
+# not given it any more, but there a watermark ends for who relies on it (docs/guide/timers.md).
 _MARKED_MAX_US = 9_223_286_400_000_000
 
 
-def packed_schema(watermark_delay_ms: int | None) -> spark.StructType:
-    """The schema of packed rows. The delay is that of an inherited watermark: packed rows have its note on their (null)
-    event time, so that Spark tells the slots the watermark; declaring it a second time is refused.
+PACKED_SCHEMA = spark.StructType(
+    [
+        spark.StructField("slot", spark.LongType()),
+        spark.StructField("event_time", spark.TimestampType()),
+        spark.StructField("blob", spark.BinaryType()),
+    ]
+)
+
+
+def for_slots(packed: DataFrame, watermarked: bool) -> DataFrame:
+    """The columns of packed rows that the slots are given. The event time stays behind: pyspark has Arrow turn it into
+    the session's time zone, and Spark takes zones that Arrow does not know, or has no data base of on an executor.
+
+    Spark tells the slots the watermark where a column has the note of one, whatever the column holds: here nulls. The
+    note alone holds back nothing; what delays is where the watermark was declared.
     """
-    noted = None if watermark_delay_ms is None else {schemas.WATERMARK_DELAY: watermark_delay_ms}
-    return spark.StructType(
-        [
-            spark.StructField("slot", spark.LongType()),
-            spark.StructField("event_time", spark.TimestampType(), metadata=noted),
-            spark.StructField("blob", spark.BinaryType()),
-        ]
-    )
+    if not watermarked:
+        return packed.select("slot", "blob")
+    noted = packed.selectExpr("slot", "CAST(NULL AS BIGINT) AS watermark", "blob")
+    return noted.withMetadata("watermark", {schemas.WATERMARK_DELAY: 0})
 
 
 @dataclass(frozen=True)

@@ -121,39 +121,49 @@ def start(
         check_as_given(os.fspath(checkpoint))
         with _jvm_there():
             to_note = _prepare(os.fspath(checkpoint), session if session is not None else _session_here())
-    try:
+
+    def begin() -> Query:
+        with _jvm_there():
+            if checkpoint is None:
+                return Query(writer.start())
+            return Query(writer.option("checkpointLocation", os.fspath(checkpoint)).start())
+
+    def go_on(query: Query) -> None:
         if checkpoint is not None:
-            writer = writer.option("checkpointLocation", os.fspath(checkpoint))
-        query = Query(writer.start())
-    except Exception as error:
-        gone = unavailable(error)
-        if gone is None:
-            raise
-        raise gone from None
-    if checkpoint is not None:
-        _warn_if_elsewhere(os.fspath(checkpoint))
-    if to_note:
-        note_declared_ttls(to_note, query.runId)
+            _warn_if_elsewhere(os.fspath(checkpoint))
+        if to_note:
+            note_declared_ttls(to_note, query.runId)
+
+    return started(begin, go_on)
+
+
+def started(begin: Callable[[], Query], go_on: Callable[[Query], None]) -> Query:
+    """A query that has begun, once what follows is done too. Where that fails, or Ctrl-C is pressed before its caller
+    has the query, it is stopped: nobody else could.
+    """
+    query = None
+    try:
+        with _interruptible(None):  # kept while Spark starts it: interrupted, that call would start it all the same
+            query = begin()
+        go_on(query)
+    except BaseException:
+        if query is not None:
+            query.stop()
+        raise
     return query
 
 
-def registered_query(query: Query, operators: list[tuple[str, str]]) -> Query:
-    """A query that has started, once what its operators begin with is recorded: its first batch may have no rows, and a
+def register_beginning(query: Query, operators: list[tuple[str, str]]) -> None:
+    """Records what the operators of a query that has started begin with: its first batch may have no rows, and a
     program that leaves ``restore`` out after it would begin with nothing.
 
     Raises
     ------
     HoldfastError
-        One contradicts what is recorded, as its first task would say. The query is stopped.
+        One contradicts what is recorded, as its first task would say.
     """
-    if not operators:
-        return query
-    try:
+    if operators:
         register_origins(query.id, {instance for _, instance in operators})
-    except HoldfastError:
-        query.stop()
-        raise
-    return query
 
 
 def _session_here() -> SparkSession | None:
@@ -419,7 +429,9 @@ def plain_error(error: Exception) -> Exception | None:
         return gone
     text = str(error)
     told = told_error(text)
-    plain = lost_process(text) if told is None else told.as_holdfast() or failed(told)
+    plain: Exception | None = lost_process(text) if told is None or told.is_carrier else None
+    if plain is None and told is not None:
+        plain = told.as_holdfast() or failed(told)
     if plain is not None:
         _LOGGER.info("A query ended, of which Spark says: %s", error)
     return plain
@@ -469,8 +481,9 @@ def _in_a_thread(call: Callable[[], None]) -> Future[None]:
 
 
 @contextmanager
-def _interruptible(query: StreamingQuery) -> Iterator[Any]:
-    """Ctrl-C is kept until ``look()``, which then stops the query and raises KeyboardInterrupt.
+def _interruptible(query: StreamingQuery | None) -> Iterator[Any]:
+    """Ctrl-C is kept until ``look()``, which then stops the query and raises KeyboardInterrupt; or to the end, which
+    raises it too. ``query``: None where there is none yet.
 
     Raised in the middle of a call to the JVM it would come with py4j's traceback, and pyspark's own handler cancels the
     batch's jobs first: then the query fails, with some hundred lines, in place of being stopped. A handler of the
@@ -481,7 +494,8 @@ def _interruptible(query: StreamingQuery) -> Iterator[Any]:
     def look() -> None:
         if pressed.is_set():
             signal.signal(signal.SIGINT, before)  # whoever presses again does not want to wait
-            query.stop()
+            if query is not None:
+                query.stop()
             raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,8 @@ from holdfast.errors import InvalidRequest
 
 #: Since Spark 4.1, by default true: how many tasks a shuffle of a query without state has goes by cores and sizes.
 _ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+#: By default true: each thread of Python has a thread of the JVM, with what Spark keeps in it.
+_PINNED = "PYSPARK_PIN_THREAD"
 #: In a session in which queries start: how many, and its own value of the above, as JSON. Kept there, since one session
 #: of the JVM may have several objects here.
 _STARTING = "holdfast.starting"
@@ -42,6 +45,18 @@ def refuse_connect(found: Any, call: str, instead: str) -> None:
         raise InvalidRequest(
             f"{call}: expected a DataFrame or query of a classic session (SparkSession.builder.master(…)), found one "
             f"of Spark Connect (SparkSession.builder.remote(…)): {instead}; see docs/guide/environments.md"
+        )
+
+
+def refuse_unpinned_threads(call: str) -> None:
+    """InvalidRequest where pyspark gives a thread of the program no thread of the JVM for its own: what foreachBatch's
+    function starts then runs on any, and neither it nor its tasks know the batch. Read as pyspark itself does.
+    """
+    found = os.environ.get(_PINNED, "true")
+    if found.lower() != "true":
+        raise InvalidRequest(
+            f"{call}: expected threads of Python that are pinned to the JVM's, by which Spark tells a batch what query "
+            f"it is of, found {_PINNED}={found}; start the program without it"
         )
 
 

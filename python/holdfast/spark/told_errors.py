@@ -7,6 +7,7 @@ in the text, though, behind the traceback's frames, and so do the message and th
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 from dataclasses import dataclass, replace
@@ -28,8 +29,9 @@ _END = re.compile(
 )
 _RAISED = re.compile(r"(?P<type>[\w<][\w.<>]*)(?:: (?P<message>.*))?", re.DOTALL)
 _FRAME = re.compile(
-    r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
-    r"(?:    .*\n|  \[Previous line repeated .*\n)*"
+    r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)\n'
+    r"(?:    .*\n|  \[Previous line repeated .*\n)*",
+    re.MULTILINE,
 )
 # Where the libraries of the machine that runs the worker are; in development, Holdfast is where it is here.
 _LIBRARIES = re.compile(
@@ -47,12 +49,26 @@ _CLASSES = {
 }
 # With spark.sql.execution.pyspark.udf.hideTraceback.enabled a worker's error is its class, message and notes alone.
 _BARE = re.compile(rf"(?:Python worker:[ \n]|PythonException: )(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)")
+# With spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled each frame is followed by what its names hold: of
+# tables and frames of data over many lines, at whose beginning anything may stand.
+_OURS = re.compile(rf"^(?:{'|'.join(map(re.escape, _CLASSES))})(?=: |$)", re.MULTILINE)
 
 
 # What Spark says of a process that was there no more; it has no traceback. Behind the first may stand what Python's
 # fault handler has written, of all threads.
 _CRASHED = re.compile(r"Python worker exited unexpectedly \(crashed\)(?P<said>: (?:(?!\t).*\n){1,20})?")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \((?P<said>executor .*)")
+# Of an executor that took along what others were to read: their stage is tried again, and then no more.
+_SHUFFLE_LOST = re.compile(
+    r"has (?:failed the maximum allowable number of times|exceeded the maximum allowable total stage attempts): \d+\. "
+    r"Most recent failure reason: ?\n?(?P<said>.*FetchFailed.*)"
+)
+_SHUT_DOWN = "cancelled because SparkContext was shut down"
+_START_AGAIN = "Start the program again: a query goes on from the last batch that was committed"
+_MORE_MEMORY = (
+    "give it more memory: spark.executor.memoryOverhead, or lower spark.holdfast.memory.* "
+    "(docs/guide/operators.md#memory)"
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,11 @@ class ToldError:
     frames: str
     place: str
 
+    @property
+    def is_carrier(self) -> bool:
+        """Whether it only carries what the JVM tells, such as a job that failed of foreachBatch's function."""
+        return self.type.startswith(_CARRIERS)
+
     def as_holdfast(self) -> HoldfastError | None:
         """The error itself, if it is one of Holdfast's; behind its message, the user's line that led to it."""
         found = _CLASSES.get(self.type)
@@ -98,7 +119,7 @@ def told_error(text: str) -> ToldError | None:
         if parsed is None:
             break
         error, end = parsed
-        if error.type.startswith(_CARRIERS):
+        if error.is_carrier:
             error = told_error(error.message) or error
         if found is not None and error.type == "RuntimeError" and _NOTE.match(error.message):
             error = replace(found, message=f"{found.message}\n{error.message}")
@@ -127,6 +148,11 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     ends = [match.start() for match in (_CHAINED.search(text, at), _END.search(text, at)) if match is not None]
     end = min(ends, default=len(text))
     raised = _RAISED.fullmatch(text[at:end].strip())
+    if raised is None or not _names_a_class(raised["type"]):
+        ours = _OURS.search(text, at, end)
+        if ours is not None:
+            frames = list(_FRAME.finditer(text, start, ours.start()))
+            raised = _RAISED.fullmatch(text[ours.start() : end].strip())
     if raised is None:
         return None
     own = [frame for frame in frames if not _LIBRARIES.search(frame["file"])]
@@ -135,25 +161,44 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     return ToldError(raised["type"], (raised["message"] or "").strip(), shown, place), end
 
 
+def _names_a_class(name: str) -> bool:
+    """Whether Python may print a class so: by its module, or as one of its own. One of a program's first file it prints
+    without a module, as a name of anything looks.
+    """
+    return "." in name or isinstance(getattr(builtins, name, None), type)
+
+
 def lost_process(text: str) -> Unavailable | None:
-    """The error for a worker or an executor that died in a task, as a text of Spark's tells it; None where none did."""
+    """The error for a worker, an executor or all of Spark that ended in the middle of a task, as a text of Spark's
+    tells it; None where none did.
+    """
     crashed = _CRASHED.search(text)
     if crashed is not None:
         said = f"\n{crashed['said'].strip(': ').rstrip()}" if crashed["said"] else ""
         return Unavailable(
             "a Python worker of Spark's ended in the middle of a task, as often as Spark tries one "
-            "(spark.task.maxFailures): it was killed, ran out of memory, or crashed. Start the program again: "
-            "a query goes on from the last batch that was committed. If it happens again, look for it in the kernel's "
-            "messages (dmesg), which name what was killed for its memory; or set "
-            "spark.python.worker.faulthandler.enabled to true, which tells where it crashed. If it is always on one "
-            "machine, a file of the state may be on a bad block of its disk: delete spark.holdfast.local.dir there, "
-            f"and the state is restored from storage{said}"
+            f"(spark.task.maxFailures): it was killed, ran out of memory, or crashed. {_START_AGAIN}. "
+            "If it happens again, look for it in the kernel's messages (dmesg), which name what was killed for its "
+            f"memory, and {_MORE_MEMORY}; or set spark.python.worker.faulthandler.enabled to true, which tells where "
+            "it crashed. If it is always on one machine, a file of the state may be on a bad block of its disk: delete "
+            f"spark.holdfast.local.dir there, and the state is restored from storage{said}"
         )
     executor = _EXECUTOR_LOST.search(text)
     if executor is not None:
         return Unavailable(
             f"Spark lost an executor in the middle of a task, as often as it tries one (spark.task.maxFailures): "
-            f"{executor['said'].rstrip()}. Start the program again: "
-            "a query goes on from the last batch that was committed"
+            f"{executor['said'].rstrip()}. {_START_AGAIN}. If its container ended it, {_MORE_MEMORY}"
+        )
+    shuffle = _SHUFFLE_LOST.search(text)
+    if shuffle is not None:
+        return Unavailable(
+            "Spark lost executors with what they had shuffled, as often as it tries a stage "
+            f"(spark.stage.maxConsecutiveAttempts): {shuffle['said'].rstrip()}. {_START_AGAIN}. "
+            f"If their containers ended them, {_MORE_MEMORY}"
+        )
+    if _SHUT_DOWN in text:
+        return Unavailable(
+            "Spark was shut down in the middle of a batch: the program stopped the session, or the cluster ended the "
+            f"application, as where too many executors were lost; its log says which. {_START_AGAIN}"
         )
     return None

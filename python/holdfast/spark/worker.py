@@ -71,7 +71,8 @@ class BatchIdentity:
                 "expected a job of a streaming query's batch, found one that Spark does not know as such: foreachBatch "
                 "started it in a thread of its own, to which a batch's properties are not handed on. Start the "
                 "batch's one action in foreachBatch itself; or make the thread a pyspark.InheritableThread, or the "
-                "function of an executor a pyspark.inheritable_thread_target, and wait for it before foreachBatch ends"
+                "function of an executor a pyspark.inheritable_thread_target, and wait for it before foreachBatch "
+                "ends. With PYSPARK_PIN_THREAD=false every job of foreachBatch is one: start the program without it"
             )
         return cls(
             query_id=query_id,

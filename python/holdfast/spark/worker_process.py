@@ -45,6 +45,8 @@ _POOL_ENVIRONMENT = "HOLDFAST_WORKERS"
 # PythonUtils.sparkPythonPath of Spark. What a user adds to a session has other names, and may change.
 _ARCHIVES_OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\w.-]+\.jar")
 
+#: Interpreters that were tried. One that is refused is tried again: it may have been mended, in a session that goes on.
+_with_holdfast: set[str] = set()
 _frozen_modules = 0
 _pool_lock = threading.Lock()
 
@@ -115,15 +117,18 @@ def check_worker_python(session: SparkSession) -> None:
     context = getattr(session, "sparkContext", None)
     if context is None or not context.master.startswith("local"):
         return
-    reason = _why_no_holdfast(context.pythonExec)
+    python = context.pythonExec
+    if python in _with_holdfast:
+        return
+    reason = _why_no_holdfast(python)
     if reason is not None:
         raise InvalidRequest(
-            f"expected Spark's workers to find Holdfast, found that {context.pythonExec} cannot import it: {reason}; "
+            f"expected Spark's workers to find Holdfast, found that {python} cannot import it: {reason}; "
             f"start the program with PYSPARK_PYTHON={sys.executable}"
         )
+    _with_holdfast.add(python)
 
 
-@functools.cache
 def _why_no_holdfast(python: str) -> str | None:
     path = shutil.which(python)
     if path is not None and os.path.dirname(path) == os.path.dirname(sys.executable):

@@ -22,23 +22,29 @@ from holdfast.commit.committer import CommitOptions, Committer
 from holdfast.commit.epochs import Driver
 from holdfast.commit.retries import Retries
 from holdfast.commit.sink import CommitLimits, KeepsFiles, Sink
-from holdfast.errors import HoldfastError, InternalError, InvalidRequest
+from holdfast.errors import HoldfastError, InternalError, InvalidRequest, Unavailable
 from holdfast.settings import Settings
 from holdfast.spark import schemas
 from holdfast.spark.checkpoint_path import spark_path
 from holdfast.spark.declared_operators import note_declared_ttls
-from holdfast.spark.interruption import interruption
+from holdfast.spark.interruption import given_up, interruption
 from holdfast.spark.mapping import map_in_arrow
 from holdfast.spark.once import check_stand_once
 from holdfast.spark.operators_within import known_operators_within, rows_stay
 from holdfast.spark.output import Unpacking
 from holdfast.spark.packed_output import packed_output
-from holdfast.spark.query import Query, check_checkpoint, registered_query
+from holdfast.spark.query import Query, check_checkpoint, register_beginning, started
 from holdfast.spark.recorded import RECORDED_PROPERTY, recorded_property
 from holdfast.spark.registration import register_runs
 from holdfast.spark.replay import REPLAY_PROPERTY, RUN_PROPERTY, SlotReplay
 from holdfast.spark.routes import Route, plan_routes
-from holdfast.spark.sessions import fixed_tasks, refuse_connect, spark_retained_batches, spark_writes_changelogs
+from holdfast.spark.sessions import (
+    fixed_tasks,
+    refuse_connect,
+    refuse_unpinned_threads,
+    spark_retained_batches,
+    spark_writes_changelogs,
+)
 from holdfast.spark.sink_task import RESULT_SCHEMA, SinkPlan, decode_results, sink_function
 from holdfast.spark.stages import run_anew
 from holdfast.spark.worker_process import check_worker_python
@@ -109,6 +115,7 @@ def write_exactly_once(
         The checkpoint folder or a sink's other side does not answer.
     """
     refuse_connect(df, "write_exactly_once", "exactly-once output commits on the driver, so use a classic session")
+    refuse_unpinned_threads("write_exactly_once")
     routes = plan_routes(df.schema, sinks)
     if not df.isStreaming:
         raise InvalidRequest("write_exactly_once: the DataFrame does not stream; read it with spark.readStream")
@@ -155,13 +162,20 @@ def write_exactly_once(
         .outputMode(output_mode)
         .trigger(**when)
     )
-    with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
-        query = (writer.queryName(query_name) if query_name is not None else writer).start()
-    output.query = query
-    registered = registered_query(Query(query, output), operators)
-    if to_note:
-        note_declared_ttls(to_note, registered.runId)
-    return registered
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+
+    def begin() -> Query:
+        with fixed_tasks(df.sparkSession):  # a replay knows by a task's number what became of its output
+            output.query = writer.start()
+        return Query(output.query, output)
+
+    def go_on(query: Query) -> None:
+        register_beginning(query, operators)
+        if to_note:
+            note_declared_ttls(to_note, query.runId)
+
+    return started(begin, go_on)
 
 
 class BatchOutput:
@@ -193,8 +207,10 @@ class BatchOutput:
         try:
             self._run(batch, batch_id)
         except HoldfastError as error:
-            self.error = error
             self.close()
+            if isinstance(error, Unavailable) and not self.is_running():
+                raise given_up(error) from None
+            self.error = error
             raise
         except Exception as error:
             self.close()

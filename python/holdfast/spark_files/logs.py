@@ -64,6 +64,35 @@ def committed_batches(store: FileStore) -> list[int]:
     return sorted(commits & offsets)
 
 
+@dataclass(frozen=True)
+class LostBatch:
+    """A batch that was committed, and of which a log has nothing. ``name``: what is missing; ``told_by``: what is
+    there, and says that the batch was committed.
+    """
+
+    batch_id: int
+    name: str
+    told_by: str
+
+
+def newest_lost(store: FileStore) -> LostBatch | None:
+    """The newest batch that was committed, where a log lacks it; None: both have it, or none was.
+
+    Spark writes offsets/N, commits/N, offsets/N + 1, and never cleans away the newest of a log. Of a query that ran
+    while it was copied, offsets/ may be batches ahead: that is no loss.
+    """
+    commits, offsets = batch_numbers(store, "commits/"), batch_numbers(store, "offsets/")
+    newest, planned = max(commits, default=-1), max(offsets, default=-1)
+    if newest >= 0 and newest not in offsets:
+        lost = LostBatch(newest, f"offsets/{newest}", f"commits/{newest}")
+    elif newest < 0 < planned:
+        lost = LostBatch(planned - 1, f"commits/{planned - 1}", f"offsets/{planned}")
+    else:
+        return None
+    # A query that runs has gone on between the two listings.
+    return lost if max(batch_numbers(store, "commits/"), default=-1) == newest else None
+
+
 def committed_batch(store: FileStore, batch_id: int) -> CommittedBatch:
     """One of :func:`committed_batches`.
 

@@ -47,7 +47,7 @@ _ROWS_BYTES_MAX = 1 << 30
 
 #: What is told where files of Spark's are missing that each batch needs.
 CUT_OFF = (
-    "Files of Spark's state are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
+    "Files of Spark's checkpoint are missing, as of a copy that was cut off: copy it again, or restore it from a backup"
 )
 
 #: Of a batch and the number of a stateful operator: the texts of all states. Spark's own reader.

@@ -82,6 +82,16 @@ def is_series(values: Any) -> bool:
     )
 
 
+def has_unclear_nan(values: Any) -> bool:
+    """Whether a column of pandas has NaN in a type that has no other null: nobody knows which of the two was meant.
+    Among objects there is None besides, and yet pandas takes NaN for null.
+    """
+    pandas = sys.modules["pandas"]
+    if values.dtype == object:
+        return any(isinstance(value, float) and value != value for value in values)
+    return getattr(values.dtype, "na_value", None) is not pandas.NA and bool(pandas.isna(values).any())
+
+
 def is_frame(values: Any) -> bool:
     """Whether this is a DataFrame of pandas."""
     pandas = sys.modules.get("pandas")

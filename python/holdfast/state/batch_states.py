@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast import _core
 from holdfast.arrow.arrays import decoded, list_lengths
-from holdfast.state.columns import KeyColumns, Keys, ValueColumns, Values
+from holdfast.state.columns import KeyColumns, Keys, MapKeyColumns, ValueColumns, Values
 from holdfast.state.folds import FoldTable
 from holdfast.state.live_state import LiveState, operation
 
@@ -178,7 +178,7 @@ class BatchMapState(BatchState):
     ) -> None:
         super().__init__(name, keys)
         self._table = table
-        self._map_keys = ValueColumns(key, f"state {name!r}", "map keys")
+        self._map_keys = MapKeyColumns(key, f"state {name!r}")
         self._map_values = ValueColumns(value, f"state {name!r}", "map values")
 
     def get(self, keys: Keys, map_keys: Values) -> pa.Array:

@@ -1,8 +1,8 @@
 """From the arrays that a user hands over to Arrow arrays of the declared type: exactly, or not at all.
 
 Casts stay within a family (numbers, text, bytes, times, nested alike): text is never parsed into numbers, and what does
-not fit is never cut. Floating-point numbers alone are rounded, to the nearest of their width, as the type means it; a
-decimal of one is what its shortest text says.
+not fit is never cut. Floats and decimals alone are rounded, where they become floats, to the nearest of their width, as
+the type means it; a decimal of a float is what its shortest text says.
 What cannot be cast raises InvalidRequest that names what was expected and what was found.
 """
 

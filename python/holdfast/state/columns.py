@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as is_type
 
+from holdfast.arrow.arrays import decoded
 from holdfast.errors import InvalidRequest
-from holdfast.state.arrays import is_column, is_frame, is_series, one_array, to_array
+from holdfast.state.arrays import has_unclear_nan, is_column, is_frame, is_series, one_array, to_array
 from holdfast.state.casts import cast, storage_type
 from holdfast.state.python_values import NotKept, from_python, keeper, python_of, refusal
 
@@ -120,7 +122,7 @@ class KeyColumns:
         return keys.flatten()[keys.type.get_field_index(name)]
 
     def _of_type(self, index: int, column: Any) -> pa.Array:
-        return arrow_column(column, self._types[index], f"key column {self.names[index]!r}")
+        return key_column(column, self._types[index], f"key column {self.names[index]!r}")
 
 
 class ValueColumns:
@@ -143,12 +145,15 @@ class ValueColumns:
         """
         if not is_column(values, self._stored):
             return pa.repeat(self._scalar(values), rows)
-        array = arrow_column(values, self._type, f"{self._state}, {self._role}")
+        array = self._column(values)
         if len(array) != rows:
             raise InvalidRequest(
                 f"{self._state}: {rows} keys but {len(array)} {self._role}; expected one a row, or one value for all"
             )
         return array
+
+    def _column(self, values: Values) -> pa.Array:
+        return arrow_column(values, self._type, f"{self._state}, {self._role}")
 
     def _scalar(self, value: Any) -> pa.Scalar:
         what = f"{self._state}, {self._role}"
@@ -157,6 +162,52 @@ class ValueColumns:
         except NotKept as reason:
             raise refusal(what, self._stored, value, reason) from None
         return from_python([kept], self._stored, what)[0]
+
+
+class MapKeyColumns(ValueColumns):
+    """The same of map keys: none is null."""
+
+    def __init__(self, type: pa.DataType, state: str) -> None:
+        super().__init__(type, state, "map keys")
+
+    def of(self, values: Values, rows: int) -> pa.Array:
+        return _without_nulls(super().of(values, rows), self._state)
+
+    def _column(self, values: Values) -> pa.Array:
+        return key_column(values, self._type, f"{self._state}, {self._role}")
+
+
+def key_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:
+    """As :func:`arrow_column`, of what tells states or entries apart: NaN is one key and null another."""
+    if is_type.is_floating(storage_type(expected)) and is_series(values) and has_unclear_nan(values):
+        raise InvalidRequest(
+            f"{what}: found NaN, which pandas has for a missing value too; expected to be told which is meant: give "
+            "the batch or a column of it, or a frame made by to_pandas(types_mapper=pd.ArrowDtype)"
+        )
+    return arrow_column(values, expected, what)
+
+
+def map_key_column(values: Any, expected: pa.DataType, state: str) -> pa.Array:
+    """As :func:`key_column`, of map keys: none is null, nor a field of one."""
+    return _without_nulls(key_column(values, expected, f"{state}, map keys"), state)
+
+
+def _without_nulls(map_keys: pa.Array, state: str) -> pa.Array:
+    null = _first_null(map_keys, "map key")
+    if null is not None:
+        raise InvalidRequest(f"{state}: {null}; a map key is never null: filter such rows out")
+    return map_keys
+
+
+def _first_null(column: pa.Array, what: str) -> str | None:
+    if is_type.is_dictionary(column.type):
+        column = decoded(column) if column.dictionary.null_count else column.indices
+    if column.null_count:
+        return f"{what} is null at row {pc.index(column.is_null(), True).as_py()}"
+    if not is_type.is_struct(column.type):
+        return None
+    fields = zip(column.type, column.flatten())
+    return next(filter(None, (_first_null(values, f"{what}.{field.name}") for field, values in fields)), None)
 
 
 def arrow_column(values: Any, expected: pa.DataType, what: str) -> pa.Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast import _core
 from holdfast.errors import InvalidRequest
 from holdfast.state.arrays import is_column
-from holdfast.state.columns import ValueColumns, Values, arrow_column
+from holdfast.state.columns import ValueColumns, Values, arrow_column, map_key_column
 from holdfast.state.keyed_collections import KeyedListState, KeyedMapState
 from holdfast.state.keyed_scope import UNREAD, KeyScope
 from holdfast.state.live_state import LiveState, operation
@@ -201,7 +201,7 @@ class BatchBroadcastState(LiveState):
         self._one.check()
 
     def _column(self, map_keys: Values) -> pa.Array:
-        return arrow_column(map_keys, self._key, f"state {self.name!r}, map keys")
+        return map_key_column(map_keys, self._key, f"state {self.name!r}")
 
     def _array(self, read: Any, map_keys: pa.Array) -> pa.Array:
         self.write()

@@ -26,6 +26,8 @@ Keep = Callable[[Any], Any]
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _FLOAT32 = struct.Struct("<f")  # which refuses what is too large; the native form does not
+_TOO_LARGE = "it is larger than the largest float"
+_ROUNDED = "no float is this number: it would be rounded"
 _DURATION_DAYS_MAX = 106_751_990  # of microseconds in 64 bits
 _SHOWN_MAX = 200
 _NESTED = (dict, list, tuple, set, frozenset, deque)
@@ -163,9 +165,7 @@ def _float64(type: pa.DataType) -> Keep:
     def keep(value: Any) -> Any:
         if value.__class__ is float:
             return value
-        if value.__class__ is int and -(2**53) <= value <= 2**53:
-            return float(value)
-        return otherwise(value)
+        return _double_of(value) if value.__class__ is int else otherwise(value)
 
     return keep
 
@@ -178,10 +178,26 @@ def _float32(type: pa.DataType) -> Keep:
             try:
                 return _FLOAT32.unpack(_FLOAT32.pack(value))[0]
             except OverflowError:
-                raise NotKept("it is larger than the largest float") from None
-        return otherwise(value)
+                raise NotKept(_TOO_LARGE) from None
+        if value.__class__ is not int:
+            return otherwise(value)
+        kept = keep(_double_of(value))
+        if kept != value:
+            raise NotKept(_ROUNDED)
+        return kept
 
     return keep
+
+
+def _double_of(number: int) -> float:
+    """The double that an integer is, of whatever size; Python compares the two exactly."""
+    try:
+        kept = float(number)
+    except OverflowError:
+        raise NotKept(_TOO_LARGE) from None
+    if kept != number:
+        raise NotKept(_ROUNDED)
+    return kept
 
 
 def _text(type: pa.DataType) -> Keep:

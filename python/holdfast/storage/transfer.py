@@ -19,16 +19,17 @@ T = TypeVar("T")
 def run_parallel(jobs: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """The results of ``jobs`` in their order, at most ``threads`` at once.
 
-    When one raises, those that have not begun are cancelled, those that run are waited for, and the first error in the
-    order of ``jobs`` is raised.
+    When one raises, or Ctrl-C or SIGTERM does while they are waited for, those that have not begun are cancelled and
+    those that run are waited for; then that is raised, of several errors the first in the order of ``jobs``.
     """
     if threads <= 1 or len(jobs) <= 1:
         return [job() for job in jobs]
-    with ThreadPoolExecutor(min(threads, len(jobs)), thread_name_prefix="holdfast-transfer") as executor:
+    executor = ThreadPoolExecutor(min(threads, len(jobs)), thread_name_prefix="holdfast-transfer")
+    try:
         futures = [executor.submit(job) for job in jobs]
         wait(futures, return_when=FIRST_EXCEPTION)
-        for future in futures:
-            future.cancel()
+    finally:
+        executor.shutdown(cancel_futures=True)  # by itself a `with` would carry out all that is queued
     for future in futures:
         if not future.cancelled() and future.exception() is not None:
             future.result()

@@ -107,7 +107,8 @@ class Claim:
                 " forked (`holdfast fork`)"
             )
         claimed = Place(place.topic, place.topic_id, place.partition, offset)
-        return {"driver": asdict(mine), "witness": asdict(claimed)}
+        witness = asdict(claimed)
+        return {"driver": asdict(mine), "witness": witness, "recorded": {"witness": witness}}
 
     def _identity(self, producer: SendingProducer) -> Prepared:
         return Prepared(self._id, *producer.wait_for_identity(IDENTITY_WITHIN_MS))

@@ -47,7 +47,7 @@ class Fitness:
     ) -> None:
         self._options = options
         self._kafka = confluent_kafka()
-        self.admin = admin_client(options.client)
+        admin_client(options.client)  # what it refuses is told now
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
 
@@ -111,6 +111,11 @@ class Fitness:
             return None
         value = found["transaction.max.timeout.ms"].value
         return int(value) if value is not None else None
+
+    @property
+    def admin(self) -> Any:
+        """To be asked one question."""
+        return admin_client(self._options.client)
 
     @property
     def servers(self) -> str:

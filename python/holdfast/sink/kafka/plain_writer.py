@@ -15,6 +15,7 @@ import pyarrow as pa
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import InvalidRequest
+from holdfast.kafka.renewed import say_not_used, stamps
 from holdfast.sink.kafka.layout import Layout, Records
 from holdfast.sink.kafka.options import AT_LEAST_ONCE, SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
@@ -110,15 +111,31 @@ class ProducerPool:
         self._pid = os.getpid()
 
     def lease(self, config: Mapping[str, str], clock: Clock) -> SendingProducer:
-        """A producer with this configuration, for one writer alone."""
+        """A producer with this configuration, for one writer alone. Those with certificates that have been renewed
+        since are dropped.
+        """
+        files = stamps(config)
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._idle = os.getpid(), []
-            for number, (known, producer) in enumerate(self._idle):
-                if known == config:
-                    del self._idle[number]
-                    return producer
-        return SendingProducer(config, f"Producer for {config['bootstrap.servers']}", clock)
+            alike = [producer for known, producer in self._idle if known == config]
+            outdated = [producer for producer in alike if producer.files != files]
+            found = next((producer for producer in alike if producer.files == files), None)
+            self._idle = [one for one in self._idle if one[1] is not found and one[1] not in outdated]
+        found = found or self._made(config, clock, outdated)
+        for old in outdated:
+            old.drop()
+        return found
+
+    def _made(self, config: Mapping[str, str], clock: Clock, outdated: list[SendingProducer]) -> SendingProducer:
+        """A new one; while the files cannot be used, one of those before, which is taken out of them."""
+        try:
+            return SendingProducer(config, f"Producer for {config['bootstrap.servers']}", clock)
+        except InvalidRequest as refusal:
+            if not outdated:
+                raise
+            say_not_used(refusal)
+            return outdated.pop()
 
     def give_back(self, config: Mapping[str, str], producer: SendingProducer) -> None:
         """Of a writer that has flushed it without a failure."""

@@ -14,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
 from holdfast.kafka.client import ConnectionErrors, confluent_kafka, logger, refused
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.renewed import stamps
 from holdfast.sink.kafka.layout import Records
 
 _FULL_WAIT_S = 0.05
@@ -42,6 +43,7 @@ class SendingProducer:
     def __init__(self, config: Mapping[str, Any], what: str, clock: Clock) -> None:
         self._kafka = confluent_kafka()
         self._config = {name: value for name, value in config.items() if isinstance(value, str)}
+        self.files = stamps(self._config)
         self._what = what
         self._clock = clock
         self._failure: Any = None

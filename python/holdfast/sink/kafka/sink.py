@@ -155,7 +155,7 @@ class KafkaSink:
         transactions = self._transactions()
         if self._options.witness_topic is not None:
             witnesses = Witnesses(transactions, self._options.witness_topic)
-            return witnesses.traces(witnesses.place_of(scope, _earlier(newest)), scope)
+            return witnesses.traces(witnesses.place_of(scope, _earlier(scope, newest)), scope)
         listed = transactions.listing(pattern_of(scope.query_id, scope.sink), prefix=prefix_of(scope.query_id))
         return [Trace(epoch=_epoch_of(name), said=f"transactional id {name}") for name, _ in listed]
 
@@ -167,7 +167,7 @@ class KafkaSink:
             return {}
         kept = _named(newest)
         claim = Claim(self._options, self._transactions(), scope, driver)
-        made = claim.make(kept, _earlier(newest), check, lambda: self.recover(scope, newest))
+        made = claim.make(kept, _earlier(scope, newest), check, lambda: self.recover(scope, newest))
         return {**made, "topic_ids": self._topic_ids()}
 
     def open(self, task: SinkTask) -> SinkWriter:
@@ -362,7 +362,7 @@ class KafkaSink:
         if not found:
             return []
         witnesses = Witnesses(transactions, self._options.witness_topic)
-        epochs = witnesses.epochs_of(place_of(scope.claim) or witnesses.place_of(scope, _earlier(named)), scope, found)
+        epochs = witnesses.epochs_of(_place_of(witnesses, scope, named), scope, found)
         return [one for one in found if epochs.get(one, scope.epoch) < scope.epoch]
 
     def _witnesses_at(
@@ -372,7 +372,7 @@ class KafkaSink:
         if self._options.witness_topic is None:
             return []
         witnesses = Witnesses(transactions, self._options.witness_topic)
-        place = place_of(scope.claim) or witnesses.place_of(scope, _earlier(named))
+        place = _place_of(witnesses, scope, named)
         return [(place.topic, place.partition)]
 
     def _drivers_ago(self, name: str, scope: Scope) -> int:
@@ -443,10 +443,18 @@ def _other_mode(committable: Committable, mode: str) -> Incompatible:
     )
 
 
-def _earlier(newest: Sequence[Committable]) -> Place | None:
-    """Where the newest recorded witnesses are; the oldest of their places, so that nothing behind is overlooked."""
-    places = [place for one in newest if (place := parse_place(one.body)) is not None]
+def _earlier(scope: Scope, newest: Sequence[Committable]) -> Place | None:
+    """Where the newest recorded witnesses are, or their claim is that left none; the oldest of the places, so that
+    nothing behind is overlooked.
+    """
+    bodies = [*(one.body for one in newest), scope.recorded]
+    places = [place for body in bodies if (place := parse_place(body)) is not None]
     return min(places, key=lambda place: place.since, default=None)
+
+
+def _place_of(witnesses: Witnesses, scope: Scope, named: Sequence[Committable]) -> Place:
+    """Where those of this run are, or will be once it has claimed the sink."""
+    return place_of(scope.claim) or witnesses.place_of(scope, _earlier(scope, named))
 
 
 def _epoch_of(name: str) -> int:

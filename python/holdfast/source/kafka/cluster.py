@@ -49,9 +49,14 @@ class Cluster:
         self._kafka = confluent_kafka()
         self._clock = clock or SystemClock()
         self._answer_within_ms = answer_within_ms
-        self._admin = admin_client(options.client)
+        admin_client(options.client)  # what it refuses is told now
         self._question_ms = question_ms(options.client)
         self._groups: dict[str, GroupOffsets] = {}
+
+    @property
+    def _admin(self) -> Any:
+        """To be asked one question."""
+        return admin_client(self._options.client)
 
     @property
     def reads_committed(self) -> bool:
@@ -82,6 +87,24 @@ class Cluster:
         """
         denied = self._kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
         return _topics(self._ask("partitions", lambda within_s: self._describe(sorted(names), within_s, denied)))
+
+    def unknown_topics(self, names: Set[str]) -> set[str]:
+        """Those of which the brokers say that they do not exist. That they refuse to describe one, or do not answer,
+        says nothing of it: asked once, as nothing waits for it.
+        """
+        heard(self._options.client)
+        futures = self._admin.describe_topics(
+            self._kafka.TopicCollection(sorted(names)), request_timeout=self._question_ms / 1000
+        )
+        unknown = set()
+        for name, future in futures.items():
+            try:
+                future.result()
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    unknown.add(name)
+        heard(self._options.client)
+        return unknown
 
     def topic_id(self, topic: str) -> str | None:
         """The id of a topic as it is now; None: it does not exist."""

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.errors import InvalidRequest
 from holdfast.kafka.client import confluent_kafka, logger, refused
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.renewed import Stamps, say_not_used, stamps
 from holdfast.source.kafka.cursor import Cursor
 from holdfast.source.kafka.offsets import Range
 
@@ -49,8 +51,9 @@ _FIXED = {
 class PooledConsumer:
     """A consumer, the partition it is assigned, and where it stands there."""
 
-    def __init__(self, config: Mapping[str, str], client: Any) -> None:
+    def __init__(self, config: Mapping[str, str], client: Any, files: Stamps = ()) -> None:
         self.config = dict(config)
+        self.files = files
         self.client = client
         self._partition_type = confluent_kafka().TopicPartition
         self.place: tuple[str, str, int] | None = None
@@ -142,21 +145,37 @@ class ConsumerPool:
         self._pid = os.getpid()
 
     def lease(self, config: Mapping[str, str], wanted: Range) -> PooledConsumer:
-        """A consumer with this configuration, at the start of a range: best one that stands there already."""
+        """A consumer with this configuration, at the start of a range: best one that stands there already. Those with
+        certificates that have been renewed since are closed.
+        """
+        files = stamps(config)
         with self._lock:
             self._after_fork()
             alike = [consumer for consumer in self._idle if consumer.config == config]
+            outdated = [consumer for consumer in alike if consumer.files != files]
+            alike = [consumer for consumer in alike if consumer.files == files]
             alike.sort(key=lambda consumer: (not consumer.stands_at(wanted), consumer.idle_since_ms))
             found = alike[0] if alike else None
-            if found is not None:
-                self._idle.remove(found)
-        consumer = found or PooledConsumer(config, self._connect(config))
+            self._idle = [one for one in self._idle if one is not found and one not in outdated]
+        consumer = found or self._made(config, files, outdated)
+        for old in outdated:
+            old.close()
         try:
             consumer.move_to(wanted)
         except BaseException:
             consumer.close()
             raise
         return consumer
+
+    def _made(self, config: Mapping[str, str], files: Stamps, outdated: list[PooledConsumer]) -> PooledConsumer:
+        """A new one; while the files cannot be used, one of those before, which is taken out of them."""
+        try:
+            return PooledConsumer(config, self._connect(config), files)
+        except InvalidRequest as refusal:
+            if not outdated:
+                raise
+            say_not_used(refusal)
+            return outdated.pop()
 
     def watch(self, consumer: PooledConsumer, wanted: Range, within_ms: int) -> None:
         """A leased consumer gets a client that says how far it is, some times ``within_ms``. Only for as long as the

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.kafka.client import confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.renewed import Stamps, stamps
 from holdfast.source.kafka.subscription import Partition
 
 # A member of no group has no session; but this long librdkafka waits for outstanding answers when it is closed.
@@ -38,6 +39,7 @@ class GroupOffsets:
 
     def __init__(self, client: Mapping[str, str], group: str, clock: Clock) -> None:
         self._consumer: Any = None
+        self._files: Stamps = ()
         self._client = client
         self._group = group
         self._clock = clock
@@ -67,7 +69,11 @@ class GroupOffsets:
             if wanted == self._said and now_ms < self._again_ms and not self._apart:
                 return
             self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
+            files = stamps(self._client)
+            if files != self._files:
+                self.close()
             if self._consumer is None:
+                self._files = files
                 config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
                 self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
             places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(wanted.items())]

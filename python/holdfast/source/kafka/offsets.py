@@ -11,7 +11,8 @@ As JSON::
 ``starts`` is left out when empty. ``source`` is a random id made with the first offset: it names the consumer group.
 ``gone``, as ``{"topic": [0, 1]}``, left out when empty, are partitions that were not there, or not subscribed to, when
 the offset was made with failOnDataLoss false: their loss is accepted, and not told again. Should one come back, it
-goes on at its position.
+goes on at its position. ``unknown_since``, as ``{"topic": 1767225600000}``, left out when empty, has those topics of
+them that do not exist, and since when, in milliseconds since 1970: after an hour the offset names them no more.
 
 ``split``, as ``{"minPartitions": 4, "maxRecordsPerPartition": 1000}``, each where it is set, says how the batch that
 ends here is split over tasks. What a task wrote is known by its number, so a replay goes by this, whatever the options
@@ -75,6 +76,8 @@ class SourceOffset:
     split
         How the batch that ends here is split. None when not known: an earlier Holdfast planned it, or it ends nowhere
         but is where a query starts.
+    unknown_since
+        Topics of ``gone`` that do not exist, and since when (ms since 1970).
     """
 
     positions: Positions
@@ -83,6 +86,7 @@ class SourceOffset:
     source_id: str | None = None
     gone: frozenset[Partition] = frozenset()
     split: Split | None = None
+    unknown_since: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For Spark: equal offsets give equal texts."""
@@ -98,6 +102,8 @@ class SourceOffset:
                 topic: [number for _, number in some]
                 for topic, some in groupby(sorted(self.gone), key=lambda key: key[0])
             }
+        if self.unknown_since:
+            content["unknown_since"] = dict(sorted(self.unknown_since.items()))
         if self.split is not None:
             named = zip(_SPLIT_NAMES, self.split)
             content["split"] = {name: limit for name, limit in named if limit is not None}
@@ -121,6 +127,7 @@ class SourceOffset:
                     (topic, int(number)) for topic, some in content.get("gone", {}).items() for number in some
                 ),
                 split=_split(content.get("split")),
+                unknown_since={topic: int(at_ms) for topic, at_ms in content.get("unknown_since", {}).items()},
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise Corrupt(f"An offset of holdfast-kafka in the checkpoint is damaged ({error!r}): {content}") from None

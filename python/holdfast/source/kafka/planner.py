@@ -16,6 +16,7 @@ from holdfast.errors import Corrupt, InvalidRequest, Unavailable
 from holdfast.kafka.client import logger
 from holdfast.source.kafka.admission import limited, split
 from holdfast.source.kafka.cluster import Cluster, Topics, listed
+from holdfast.source.kafka.deleted import DeletedTopics
 from holdfast.source.kafka.doubt import (
     Available,
     Doubt,
@@ -66,6 +67,7 @@ class StreamPlanner:
         self._refusal: InvalidRequest | None = None
         self._checked_end: SourceOffset | None = None
         self._gone: set[Partition] = set()  # and said so
+        self._deleted = DeletedTopics(cluster, self._clock)
         self._stalls = StallWatch(cluster.high_watermarks, self._clock)
 
     def initial(self) -> dict[str, Any]:
@@ -119,6 +121,7 @@ class StreamPlanner:
         self._commit_group(since)
         topics, latest = self._available_since(since)
         begin = self._begin(since, topics, latest)
+        unknown_since = self._without_deleted(begin, since, topics)
         ends = {key: max(latest.get(key, position), position) for key, position in begin.items()}
         if limit and self._should_wait(begin, ends):
             ends = dict(begin)
@@ -127,13 +130,11 @@ class StreamPlanner:
         known = {topic: since.topic_ids[topic] for topic, _ in begin if topic in since.topic_ids}
         topic_ids = with_ids(known, topics.topic_ids)
         # What is gone is left out with nobody's objection, or `_begin` had raised: that is kept for later starts.
-        if ends == since.positions and topic_ids == since.topic_ids and self._gone == since.gone:
-            end = since
-        else:
+        gone_now, end = frozenset(self._gone), since
+        now = replace(since, positions=ends, topic_ids=topic_ids, gone=gone_now, unknown_since=unknown_since)
+        if now != since:
             source_id = since.source_id or self._ids()[:16]
-            end = SourceOffset(
-                ends, _starts(since, begin), topic_ids, source_id, frozenset(self._gone), self._options.split
-            )
+            end = replace(now, starts=_starts(since, begin), source_id=source_id, split=self._options.split)
         self._checked_end = end
         return start if start is not None and end is since else end.to_json()
 
@@ -255,6 +256,15 @@ class StreamPlanner:
         known = {key: offset for key, offset in since.positions.items() if key[0] not in others}
         is_new = self._initial is not None and since.positions == self._initial.positions
         return {**known, **begin, **self._truncated(known, latest, is_new)}
+
+    def _without_deleted(self, begin: dict[Partition, int], since: SourceOffset, topics: Topics) -> dict[str, int]:
+        """Takes out of ``begin`` what was deleted long ago; since when the rest of what is missing does not exist."""
+        missing = {topic for topic, _ in self._gone} - topics.topic_ids.keys()
+        unknown_since, left_out = self._deleted.look(missing, since.unknown_since)
+        for key in [key for key in begin if key[0] in left_out]:
+            del begin[key]
+        self._gone = {key for key in self._gone if key[0] not in left_out}
+        return unknown_since
 
     def _truncated(
         self, known: Mapping[Partition, int], latest: Mapping[Partition, int], is_new: bool
