@@ -76,7 +76,7 @@ def empty_pipe(rows: DataFrame) -> DataFrame:
         blob_max_bytes=1 << 20,
         arrow_rows_max=10_000,
     )
-    packed = rows.mapInArrow(pack.pack_function(plan), pack.packed_schema(None))
+    packed = pack.for_slots(rows.mapInArrow(pack.pack_function(plan), pack.PACKED_SCHEMA), watermarked=False)
     return packed.groupBy("slot").applyInPandasWithState(_move, "rows long", "pointer string", "append", "NoTimeout")
 
 
