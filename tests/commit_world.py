@@ -23,6 +23,7 @@ from holdfast.commit.sink import Committable, Outcome, Scope
 from holdfast.commit.timeline import FORMAT, VERSION, Fork
 from holdfast.commit.traces import Trace
 from holdfast.errors import Corrupt, Fenced, HoldfastError, Incompatible, Unavailable
+from holdfast.kafka.fates import Fate, State, fate
 from holdfast.sealed import seal
 from holdfast.storage import StoredFile
 
@@ -83,7 +84,25 @@ class Transaction:
     generation: int
     rows: list[tuple[int, int, int]]  # batch, partition, random number
     state: str = "open"  # prepared, committed, aborted
+    epoch: int = 0
     trace: Trace = field(default_factory=Trace)
+
+
+@dataclass
+class Id:
+    """What the coordinator says of a transactional id, to whoever has no witness."""
+
+    state: State = State.EMPTY
+    epoch: int = -1
+
+    def begin(self, *, writes: bool = True) -> int:
+        """Somebody takes it over: what is open is aborted."""
+        self.epoch += 2 if self.state is State.ONGOING else 1
+        self.state = State.ONGOING if writes else State.EMPTY
+        return self.epoch
+
+    def time_out(self) -> None:
+        self.state, self.epoch = State.COMPLETE_ABORT, self.epoch + 1
 
 
 @dataclass
@@ -97,6 +116,8 @@ class World:
     seed: int = 0
     epoch_in_names: bool = True
     witnessed: bool = True
+    late: str = "writes"  # or "opens", or "gives up": what late tasks do
+    spares_names: bool = True  # without witnesses: those of what Spark has yet to commit
     rows_stay: bool = True  # in the tasks that read what they are made of
     has_slots: bool = True  # which take over their versions: tasks that are done give no rows
 
@@ -108,6 +129,7 @@ class World:
         self.files: dict[str, bytes] = {}
         self.transactions: dict[str, dict[str, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}
         self.witnesses: dict[str, dict[int, Transaction]] = {f"sink{i}": {} for i in range(self.sinks)}  # by generation
+        self.ids: dict[str, dict[str, Id]] = defaultdict(lambda: defaultdict(Id))  # by sink
         self.traces: dict[tuple[str, str], list[Trace]] = defaultdict(list)  # by query and sink
         self.owners: dict[tuple[str, str], str] = {}
         self.generations = 0
@@ -141,10 +163,13 @@ class World:
         if action == "fail a task":
             self.fails_next_task = True
         if action == "time out":
-            for sink in self.transactions.values():
+            for name, sink in self.transactions.items():
                 for transaction in sink.values():
                     if transaction.state in ("open", "prepared"):
                         transaction.state = "aborted"
+                for one in self.ids[name].values():
+                    if one.state is State.ONGOING:
+                        one.time_out()
         if action == "expire":
             for sink in self.transactions.values():
                 for name in [name for name, one in sink.items() if one.state in ("committed", "aborted")]:
@@ -152,7 +177,7 @@ class World:
         if action == "late task":
             for name, sink in self.transactions.items():
                 for used in self.chance.sample(sorted(sink), min(2, len(sink))):
-                    WorldSink(self, name).open_name(used, "late", 0, -1)
+                    WorldSink(self, name).open_late(used)
         if action == "back up":
             self.backup = dict(self.files), dict(self.spark_state)
         if action == "start the copy" and self.backup is not None and self.copy is None:
@@ -251,6 +276,7 @@ class WorldSink:
         self.name = name
         self._world = world
         self._ids = world.transactions[name]
+        self._known = world.ids[name]
 
     def traces(self, scope: Scope, newest: Sequence[Committable]) -> list[Trace]:
         self._world.step("traces")
@@ -279,12 +305,20 @@ class WorldSink:
         name = f"{scope.query_id}-{scope.sink}-{owner}-{partition}-{batch_id % 2}-{attempt}"
         return self.open_name(name, scope.run_id, scope.epoch, batch_id)
 
+    def open_late(self, name: str) -> None:
+        late, known = self.open_name(name, "late", 0, -1), self._known[name]
+        if self._world.late == "opens":
+            known.state = State.EMPTY
+        if self._world.late == "gives up":
+            late.state, known.state = "aborted", State.COMPLETE_ABORT
+
     def open_name(self, name: str, run_id: str, epoch: int, batch_id: int) -> Transaction:
         before = self._ids.get(name)
         if before is not None and before.state in ("open", "prepared"):
             before.state = "aborted"
         self._world.generations += 1
-        transaction = Transaction(name, self._world.generations, [], trace=Trace(epoch, run_id, batch_id))
+        trace, taken = Trace(epoch, run_id, batch_id), self._known[name].begin()
+        transaction = Transaction(name, self._world.generations, [], epoch=taken, trace=trace)
         self._ids[name] = transaction
         self._world.witnesses[self.name][transaction.generation] = transaction
         return transaction
@@ -296,17 +330,17 @@ class WorldSink:
         self._world.step("it is still the owner's")
         outcomes = []
         for one in committables:
-            transaction = self._transaction(one)
-            if transaction is None or transaction.state == "aborted":
-                (row,) = self._world.witnesses[self.name][one.body["generation"]].rows
+            transaction = self._world.witnesses[self.name][one.body["generation"]]
+            if self._outcome(transaction) is Outcome.LOST:
+                (row,) = transaction.rows
                 self._world.lost.add(row[:2])
                 outcomes.append(Outcome.LOST)
                 continue
             if transaction.state == "prepared":
-                transaction.state = "committed"
+                transaction.state, self._known[transaction.name].state = "committed", State.COMPLETE_COMMIT
                 self._world.visible[self.name] += transaction.rows
                 self._world.traces[scope.query_id, scope.sink].append(transaction.trace)
-            assert transaction.state == "committed"
+            assert transaction.state == "committed", "what was never visible was called so"
             outcomes.append(Outcome.DONE)
             self._world.step("mid_commit", answer=True)
         return outcomes
@@ -315,17 +349,23 @@ class WorldSink:
         assert scope.sink == self.name
         self._world.step("abort")
         for one in committables:
-            transaction = self._transaction(one)
-            if transaction is not None and transaction.state == "prepared":
-                transaction.state = "aborted"
+            transaction = self._world.witnesses[self.name][one.body["generation"]]
+            if transaction.state == "prepared":
+                transaction.state, self._known[transaction.name].state = "aborted", State.COMPLETE_ABORT
 
     def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
         self._world.step("recover")
         kept = {one.body["generation"] for one in keep}
+        by_name = not self._world.witnessed and self._world.spares_names
+        spared = {one.body["name"] for one in keep} if by_name else set[str]()
         mine = [one for one in self._ids.values() if one.name.startswith(f"{scope.query_id}-{scope.sink}-")]
-        strays = [one for one in mine if one.state in ("open", "prepared") and one.generation not in kept]
+        swept = [one for one in mine if one.name not in spared and one.generation not in kept]
+        strays = [one for one in swept if one.state in ("open", "prepared")]
         for stray in strays:
             stray.state = "aborted"
+        for one in swept:
+            if self._known[one.name].state in (State.EMPTY, State.ONGOING):
+                self._known[one.name].begin(writes=False)
         self._world.step("recovered", answer=True)
         return len(strays)
 
@@ -339,12 +379,18 @@ class WorldSink:
             stray.state = "aborted"
         return len(strays)
 
-    def _transaction(self, one: Committable) -> Transaction | None:
+    def _outcome(self, one: Transaction) -> Outcome:
+        """What became of it: by its witness, or by how far its id's epoch has moved."""
+        truth = Outcome.LOST if one.state == "aborted" else Outcome.DONE
         if self._world.witnessed:
-            return self._world.witnesses[self.name][one.body["generation"]]
-        transaction = self._ids.get(one.body["name"])
-        # Superseded: the broker fences the old generation, whatever became of it.
-        return transaction if transaction and transaction.generation == one.body["generation"] else None
+            return truth
+        known = self._known[one.name]
+        told = fate(known.state.value, known.epoch - one.epoch)
+        if told is Fate.FORGOTTEN:
+            return truth  # a person looks
+        # Contested: it is not open in its partitions any more, where whoever has begun another is.
+        done = (Fate.OPEN, Fate.COMMITTED, Fate.ENDED, Fate.CONTESTED)
+        return Outcome.DONE if told in done else Outcome.LOST
 
 
 class Run:

@@ -35,7 +35,7 @@ from holdfast.commit.retries import Retries
 from holdfast.commit.sink import CommitLimits, Committable, Scope, SinkTask, SinkWriter
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.kafka.open_ends import look_into
-from holdfast.kafka.transactional_ids import pattern_of
+from holdfast.kafka.transactional_ids import WITNESS_TOPIC, pattern_of
 from holdfast.kafka.transactions import Transactions
 from holdfast.sink.kafka import KafkaSink
 from holdfast.sink.kafka import sink as sink_module
@@ -79,6 +79,7 @@ class KafkaQuery:
     batches: int = 4
     partitions: int = 2
     options: dict[str, object] = field(default_factory=dict)
+    witness_topic: str | None = WITNESS_TOPIC
     retry_max_ms: int = 60_000
     stays_up: bool = False  # when all batches are committed
     clock: Clock = field(default_factory=SystemClock)
@@ -86,7 +87,9 @@ class KafkaQuery:
     def __post_init__(self) -> None:
         self.query_id = str(uuid.uuid4())
         self.store: FileStore = open_file_store(str(self.folder))
-        self.sink = KafkaSink(self.servers, self.topic, partition_column="to", options=self.options)
+        self.sink = KafkaSink(
+            self.servers, self.topic, partition_column="to", witness_topic=self.witness_topic, options=self.options
+        )
         self.committed = 0
         self.batch = -1
         self.ends: list[BaseException | None] = []

@@ -28,6 +28,7 @@ from holdfast.checkpoint.base_folder import BaseFile, BaseRecord
 from holdfast.checkpoint.delta_file import (
     DELTA_SCHEMA,
     DeltaIdentity,
+    checked_identity_of,
     decode_delta,
     encode_delta,
     identity_of,
@@ -287,6 +288,23 @@ def test_delta_with_the_floor_of_a_ttl_that_came_back():
     read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
     assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
     assert identity.schema().metadata == pa.ipc.open_file(data).schema.metadata
+
+
+DELTA_WITH_CHECKSUM = (3154, "1191e90d52cfbca1")
+
+
+def test_delta_with_a_checksum_of_its_own():
+    """Version 3, which says what it is before a handle does."""
+    identity = replace(IDENTITY, expiry=EXPIRY, lineage=LINEAGE)
+    ref, data = DeltaRef(11, VERSIONS[11], *DELTA_WITH_CHECKSUM), golden("delta_checksum_v3.arrow")
+    assert checked_identity_of(data, "golden") == identity
+    read = decode_delta(data, ref, IDENTITY.operator, IDENTITY.slot, "golden")
+    assert [batch.to_pydict() for batch in read] == [STAMPED.to_pydict()]
+    changed = data.replace(b"9594e48269032f6a", b"0" * 16)
+    assert len(changed) == len(data)
+    assert _core.xxh64(changed) == 0x9594E48269032F6A
+    for earlier in ("delta_none_v1.arrow", "delta_none_v2.arrow", "delta_none_v3.arrow", "delta_none_v4.arrow"):
+        assert checked_identity_of(golden(earlier), "golden") == identity_of(golden(earlier), "golden")
 
 
 def test_operator_record():

@@ -78,11 +78,26 @@ def test_a_record_is_read_by_earlier_releases_unless_batches_are_doubted() -> No
     assert json.loads(record(doubted=(2, 3, 4, 7)).to_text())["doubted"] == [[2, 4], [7, 7]]
 
 
-@pytest.mark.parametrize("rows", [[[5, 3]], [[0, 10**18]], [[1]], [["a", "b"]], 3])
+@pytest.mark.parametrize("rows", [[[5, 3]], [[0, 10**18]], [[0, 7], [0, 7]], [[1]], [["a", "b"]], 3])
 def test_doubted_batches_that_are_none_are_told_before_room_is_made_for_them(rows: Any) -> None:
     fields = unseal(record(doubted=(7,)).to_text(), FORMAT, VERSION, "here")
     with pytest.raises(Corrupt, match="here lacks what a commit record has"):
         CommitRecord.from_text(seal(FORMAT, VERSION, {**fields, "doubted": rows}), "here")
+
+
+def test_a_record_of_many_tasks_or_doubted_batches_is_refused_before_room_is_made_for_them(
+    store: LocalFileStore,
+) -> None:
+    """What a record says of itself bounded the one, and nothing the other."""
+    fields = unseal(record(doubted=(7,)).to_text(), FORMAT, VERSION, "here")
+    for changed, said in (
+        ({"partitions": 10**12}, "contradicts itself: it has one task for each of 1000000000000 partitions"),
+        ({"batch_id": 10**12, "doubted": [[0, 10**12]]}, "belongs elsewhere: it is of batch 1000000000000"),
+    ):
+        store.delete([record_name("query", 7, 0)])
+        store.put(record_name("query", 7, 0), seal(FORMAT, VERSION, {**fields, **changed}).encode())
+        with pytest.raises(Corrupt, match=said):
+            newest_record(store, "query", 7)
 
 
 def removed(store: LocalFileStore) -> None:

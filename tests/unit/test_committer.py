@@ -490,7 +490,7 @@ class LateSink(WorldSink):
         self.looks: list[tuple[str, int, bool]] = []
         self.looked = threading.Event()
 
-    def abort_late(self, scope: Scope, *, own: bool) -> int:
+    def abort_late(self, scope: Scope, keep: Sequence[Committable], *, own: bool) -> int:
         self.looks.append((scope.sink, scope.epoch, own))
         self.looked.set()
         return 0

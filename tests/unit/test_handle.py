@@ -38,6 +38,12 @@ def back(handle: Handle) -> Handle:
     return StoredHandle.from_text(handle.to_text()).whole(handle.deltas[:-1])
 
 
+def unsealed(handle: Handle) -> dict[str, object]:
+    """What its text says."""
+    fields = json.loads(handle.to_text())
+    return {name: fields[name] for name in fields if name not in ("checksum", "format", "version")}
+
+
 def chain(length: int, snapshots: dict[int, int] | None = None, retained: int = 3) -> Handle:
     """A handle after ``length`` batches; ``snapshots``: sequence of the snapshot that batch b's handle names first."""
     handle = None
@@ -229,12 +235,26 @@ def test_a_text_that_contradicts_itself_is_refused_before_any_delta_is_read(chan
     ],
 )
 def test_a_text_that_is_sealed_and_says_what_no_handle_says_is_corrupt(field):
-    document = json.loads(chain(3).to_text())
-    for name in ("checksum", "format", "version"):
-        del document[name]
+    document = unsealed(chain(3))
     assert StoredHandle.from_text(seal("holdfast.handle", 4, document)).whole(chain(2).deltas) == chain(3)
     with pytest.raises(Corrupt):
         stored = StoredHandle.from_text(seal("holdfast.handle", 4, {**document, **field}))
+        stored.whole(chain(2).deltas)
+
+
+@pytest.mark.parametrize(("form", "fields"), [(4, {"delta": None}), (1, {"deltas": []}), (3, {"deltas": []})])
+def test_a_text_of_many_deltas_is_refused_before_room_is_made_for_them(form, fields):
+    """It was a MemoryError, or the machine's memory."""
+    document = {"operator": "op", "slot": 3, "version_id": version(1), "parent_id": None, "sequence": 10**12}
+    document.update({"batch_id": 0, "snapshots": [], "superseded": [], **fields})
+    with pytest.raises(Corrupt, match="contradicts itself"):
+        StoredHandle.from_text(seal("holdfast.handle", form, document))
+
+
+def test_a_newest_delta_that_leads_far_on_is_refused_before_room_is_made():
+    text = seal("holdfast.handle", 4, {**unsealed(chain(3)), "sequence": 10**12})
+    stored = StoredHandle.from_text(text)
+    with pytest.raises(Corrupt, match="contradicts its newest delta"):
         stored.whole(chain(2).deltas)
 
 

@@ -54,7 +54,9 @@ class PartitionWire(OfflineWire):
         self.look_code, self.write_code = look_code, write_code
         self.written: list[bool] = []
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         return {(topic, 0): 1 for topic in topics}
 
     async def know(self, node: int) -> None:

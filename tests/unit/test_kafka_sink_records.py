@@ -7,17 +7,23 @@ import datetime as dt
 import decimal
 import json
 import math
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_count import examples
 
+from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.sink.kafka.json_text import json_objects, json_string
 from holdfast.sink.kafka.layout import ROWS_AT_ONCE, Columns, Layout, Records
+from holdfast.sink.kafka.sending import SendingProducer
 
 COLUMNS = Columns(key="key", value="value", headers=None, topic=None, partition=None)
 
@@ -91,6 +97,41 @@ def test_headers_may_be_a_map_of_text() -> None:
 HEADS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
+@pytest.mark.parametrize("kind", [HEADS, pa.map_(pa.string(), pa.binary())], ids=["list", "map"])
+def test_another_sinks_mark_that_came_with_the_input_is_left_out(kind: pa.DataType) -> None:
+    """It was passed on, and the deduplication that the guide shows went by it: it dropped rows never shown."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("heads", kind)])
+    mark, other = ("holdfast-dedup", b"other-query:kafka:7:0:0"), ("h", b"1")
+    heads = [[mark, other], [other, mark, mark], [mark], [other]]
+    given: list[Any] = [list(dict(row).items()) for row in heads]
+    if kind is HEADS:
+        given = [[{"key": name, "value": value} for name, value in row] for row in heads]
+    found = records({"key": list("abcd"), "value": list("1234"), "heads": given}, schema=schema, headers="heads")
+    assert list(found.headers or ()) == [[other], [other], None, [other]]
+
+
+class Message:
+    """One of partition 0, as a consumer gives it."""
+
+    def __init__(self, *marks: str) -> None:
+        self._marks = marks
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return [("holdfast-dedup", mark.encode()) for mark in self._marks] or None
+
+    def partition(self) -> int:
+        return 0
+
+
+def test_the_example_goes_by_the_mark_of_the_sink_that_wrote_the_record() -> None:
+    """Earlier releases passed on, behind their own, what came with the input."""
+    program = Path(__file__).resolve().parents[2] / "examples" / "dedup.py"
+    is_repeat = runpy.run_path(str(program))["is_repeat"]
+    input_row = "first-query:kafka:7:0:0"
+    first, second = (Message(f"second-query:kafka:0:0:{index}", input_row) for index in range(2))
+    assert [is_repeat(one) for one in (first, second, first, Message())] == [False, False, True, False]
+
+
 @pytest.mark.parametrize("heads", [[None], [{"key": None, "value": b"1"}]], ids=["null", "no name"])
 def test_a_header_without_a_name_is_refused(heads: list[Any]) -> None:
     """Kafka's client wrote it as one whose name is the text None."""
@@ -140,6 +181,41 @@ def test_a_large_batch_comes_in_parts_in_its_order() -> None:
     parts = list(Layout(COLUMNS, None, batch.schema).records(batch))
     assert [len(part) for part in parts] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 7]
     assert [int(value or b"") for part in parts for value in part.values] == list(range(count))
+
+
+class GrownTopic:
+    """A client that looked at its topic when it had one partition; it has two since."""
+
+    def __init__(self) -> None:
+        self.known, self.asked, self.sent = 1, 0, list[int]()
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, headers: Any = None) -> None:
+        if partition >= self.known:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.sent.append(partition)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.known, self.asked = 2, self.asked + 1
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None})})
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+def test_a_partition_that_the_client_does_not_know_is_asked_for_before_its_rows_are_refused() -> None:
+    """The client looks every five minutes: for so long, rows of a partition that was added were refused for good."""
+    producer = SendingProducer({"bootstrap.servers": "broker:9092"}, "Producer", SystemClock())
+    producer.client = client = GrownTopic()
+
+    def send(*partitions: int) -> None:
+        count = len(partitions)
+        producer.send(Records([b"v"] * count, [b"k"] * count, None, None, partitions, 2 * count), "t", None)
+
+    send(0, 1, 0, 1)
+    assert (client.sent, client.asked) == ([0, 1, 0, 1], 1)
+    with pytest.raises(InvalidRequest, match="a record cannot be written.*See the partition column"):
+        send(0, 2)
+    assert (client.sent, client.asked) == ([0, 1, 0, 1, 0], 2)
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ DRIVER = driver_id(QUERY, "kafka")
 class AwayWire(OfflineWire):
     """All partitions have a leader, with nothing open, but the witnesses' fifth."""
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         away = ("holdfast-witness", 5)
         return {(topic, number): -1 if (topic, number) == away else 1 for topic in topics for number in range(16)}
 
@@ -86,13 +88,13 @@ def test_an_overtaken_driver_takes_no_later_ones_transactions_for_those_of_long_
     """One that hangs, while its successors crash and start: names are a ring, and each find made it look on."""
     transactions = KnownTransactions(10 + later, ONGOING)
     with pytest.raises(Fenced, match="Another driver took sink 'kafka'"):
-        sink_of(transactions, monkeypatch).abort_late(scope(10, producer_epoch=4), own=False)
+        sink_of(transactions, monkeypatch).abort_late(scope(10, producer_epoch=4), (), own=False)
     assert transactions.fenced == []
 
 
 def test_the_owner_sweeps_what_drivers_before_it_open_late(monkeypatch: pytest.MonkeyPatch) -> None:
     transactions = KnownTransactions(10, ONGOING)
-    assert sink_of(transactions, monkeypatch).abort_late(scope(12, producer_epoch=5), own=False) == 1
+    assert sink_of(transactions, monkeypatch).abort_late(scope(12, producer_epoch=5), (), own=False) == 1
     assert transactions.fenced == [transactions.name]
 
 
@@ -114,7 +116,7 @@ def test_what_may_be_a_newer_drivers_is_swept_only_where_its_witness_says_otherw
         witnessed.clear()
         witnessed.update({one: said} if said is not None else {})
         sink, mine = sink_of(transactions, monkeypatch), scope(epoch, producer_epoch=5)
-        found = sink.recover(mine, ()) if sweep == "at a start" else sink.abort_late(mine, own=sweep != "late")
+        found = sink.recover(mine, ()) if sweep == "at a start" else sink.abort_late(mine, (), own=sweep != "late")
         if by_name_alone:
             assert (found, transactions.fenced, transactions.fenced_as_found) == (1, [transactions.name], [])
         else:
@@ -139,7 +141,7 @@ def test_a_witness_that_is_away_keeps_nobody_from_aborting_what_is_told_by_its_n
     transactions = Two(39, ONGOING)
     sink, mine = sink_of(transactions, monkeypatch), scope(40, producer_epoch=5)
     with pytest.raises(Unavailable, match="no leader"):
-        sink.recover(mine, ()) if at_a_start else sink.abort_late(mine, own=False)
+        sink.recover(mine, ()) if at_a_start else sink.abort_late(mine, (), own=False)
     assert transactions.fenced == [transactions.name]
 
 
@@ -159,7 +161,7 @@ def test_witnesses_are_asked_for_only_where_there_was_such_a_driver(monkeypatch:
     monkeypatch.delattr(Witnesses, "epochs_of")
     for epoch, named in ((16, 16), (12, 13), (12, 15)):
         transactions = KnownTransactions(named, ONGOING)
-        assert sink_of(transactions, monkeypatch).abort_late(scope(epoch, producer_epoch=5), own=False) == 0
+        assert sink_of(transactions, monkeypatch).abort_late(scope(epoch, producer_epoch=5), (), own=False) == 0
 
 
 def test_a_partition_of_others_witnesses_that_has_no_leader_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

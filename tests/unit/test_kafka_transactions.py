@@ -42,7 +42,9 @@ class ScriptedWire(OfflineWire):
     async def brokers(self) -> list[int]:
         return [7]
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         return {(topic, number): 7 for topic in topics for number in range(3)}
 
     def version_of(self, request: Any) -> int:

@@ -121,7 +121,8 @@ class PausedWire(OfflineWire):
         times = {"transaction_timeout_ms": 1, "transaction_start_time_ms": 1}
         written = [SimpleNamespace(topic="t", partitions=[0])]
         found = [SimpleNamespace(transactional_id=name, topics=written, **one, **times) for name in names]
-        topic = SimpleNamespace(name="t", partitions=[SimpleNamespace(partition_index=0, leader_id=1)])
+        partition = SimpleNamespace(partition_index=0, leader_id=1)
+        topic = SimpleNamespace(name="t", error_code=0, partitions=[partition])
         return SimpleNamespace(error_code=0, node_id=1, topics=[topic], transaction_states=found)
 
 

@@ -52,7 +52,7 @@ def ensure(admin: _Admin, monkeypatch: pytest.MonkeyPatch, answer_within_ms: flo
     monkeypatch.setattr(fitness, "_PAUSE_S", 0)
     monkeypatch.setattr(fitness, "learn_brokers", lambda admin: None)
     asking = Fitness(KafkaSink("broker:9092", "t").options, answer_within_ms=answer_within_ms)
-    asking.admin = admin
+    monkeypatch.setattr(Fitness, "admin", admin)
     WitnessTopic(TOPIC, asking).ensure(1)
 
 

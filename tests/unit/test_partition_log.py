@@ -105,7 +105,9 @@ class Answering(OfflineWire):
         self.asked: list[int] = []
         self.asked_ends = 0
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         return {(topic, 0): 1 for topic in topics}
 
     async def know(self, node: int) -> None:

@@ -15,7 +15,7 @@ from tests.offline_wire import OfflineWire
 from holdfast.errors import Unavailable
 from holdfast.kafka.presence import GONE_AFTER_MS, Presence
 from holdfast.kafka.transactions import Prepared, Readiness, Transaction, Transactions
-from holdfast.kafka.wire import NO_TOPIC_ID
+from holdfast.kafka.wire import NO_TOPIC_ID, Wire
 
 ONE, TWO = Prepared("one", 7, 3), Prepared("two", 8, 0)
 
@@ -35,7 +35,9 @@ class LeadersWire(OfflineWire):
         self.now_ms_ += 100
         return self.now_ms_
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         return {(topic, number): 1 for topic in topics for number in self.opened}
 
     async def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -92,6 +94,40 @@ def test_what_a_leader_does_not_know_of_is_gone_after_a_while(monkeypatch: pytes
     assert missing(wire, "Ongoing", "Ongoing", monkeypatch=monkeypatch) == {TWO: [("t", 1)]}
     assert wire.now_ms_ > GONE_AFTER_MS
     assert missing(LeadersWire({0: {7}}), "Ongoing", monkeypatch=monkeypatch) == {ONE: [("t", 1)]}
+
+
+class MetadataWire(LeadersWire):
+    """One whose broker answers Metadata with a code for the topic."""
+
+    leaders_of = Wire.leaders_of  # type: ignore[assignment]
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__({}, codes)
+
+    async def _any_broker(self) -> int:
+        return 1
+
+    async def send(self, request: Any, node: int) -> Any:
+        self.looks += 1
+        code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", error_code=code, partitions=[])])
+
+
+def test_a_topic_that_this_user_must_not_see_any_more_is_not_one_that_was_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its permission was taken away when tasks had written: all was aborted, and a deleted topic was looked for."""
+    with pytest.raises(Unavailable, match="refuses a description of topic t: TOPIC_AUTHORIZATION_FAILED.*Grant it"):
+        missing(MetadataWire(29), "Ongoing", monkeypatch=monkeypatch)
+    with pytest.raises(Unavailable, match="did not show what is to be committed .* topic t: error 5"):
+        missing(MetadataWire(5), "Ongoing", monkeypatch=monkeypatch)
+    assert missing(MetadataWire(5, 3), "Ongoing", monkeypatch=monkeypatch) == {ONE: [("t", 0), ("t", 1)]}
+
+
+def test_who_only_looks_for_strays_leaves_out_what_it_must_not_see() -> None:
+    """A query goes on that has another topic now, and no permission for the former one."""
+    wire = MetadataWire(29)
+    assert wire.call("look", 1000, lambda: wire.leaders_of(["t"])) == {}
 
 
 def test_what_has_ended_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

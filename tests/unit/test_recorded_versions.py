@@ -159,6 +159,21 @@ def test_a_version_that_counts_and_is_damaged_is_told(query: Query) -> None:
         opened.read("sums", "folded")
 
 
+def test_no_bit_of_a_version_that_counts_is_changed_unnoticed(query: Query) -> None:
+    """No handle has its checksum: it was compared with itself."""
+    path = query.delta(query.counts)
+    data = path.read_bytes()
+    for position in range(0, len(data), 97):
+        flip(str(path), position, position % 8)
+        with query.slot.open() as opened:
+            with pytest.raises(Corrupt, match=query.counts.version_id):
+                opened.read("sums", "folded")
+            assert list(opened.verify().lost) == [BEFORE]
+        path.write_bytes(data)
+    with query.slot.open() as opened:
+        assert opened.verify().whole
+
+
 def test_where_both_are_gone_it_is_said_as_of_any_file_that_is_missing(query: Query) -> None:
     """Retention takes both at once, where Spark retains more batches than Holdfast."""
     for handle in (query.counts, query.other):

@@ -14,14 +14,16 @@ from pyspark.sql.types import StructType
 
 import holdfast as hf
 from holdfast.errors import InvalidRequest
+from holdfast.spark import sessions
 from holdfast.spark.sessions import arrow_rows_max, fixed_tasks, shuffle_partitions, warn_of_idle_tasks
 from holdfast.spark.worker import BatchIdentity
 
 
-def _session(partitions: int | None, cores: int | None, master: str = "local[*]", **settings: str) -> Any:
+def _session(partitions: int | None, cores: int | None, master: str | None = None, **settings: str) -> Any:
     conf = {} if partitions is None else {"spark.sql.shuffle.partitions": str(partitions)}
     static = {f"spark.{name.replace('__', '.')}": value for name, value in settings.items()}
-    known = SimpleNamespace(defaultParallelism=cores, master=master, getConf=lambda: static)
+    # Of tasks that run at once it says nothing: it is what spark.default.parallelism says.
+    known = SimpleNamespace(defaultParallelism=7, master=master or f"local[{cores}]", getConf=lambda: static)
     return SimpleNamespace(conf=conf, **({} if cores is None else {"sparkContext": known}))
 
 
@@ -70,7 +72,8 @@ _FOUR_EXECUTORS = {"executor__instances": "4", "executor__cores": "2"}
         ("local-cluster[2,1,1024]", {}, None),
         ("yarn", _FOUR_EXECUTORS, "is 200, for 8 cores: .* Set it to 8,"),
         ("yarn", {**_FOUR_EXECUTORS, "dynamicAllocation__enabled": "true"}, None),
-        ("local", {}, "is 200, for 2 cores"),
+        ("local", {}, "is 200, for 1 cores"),
+        ("local[ 2 , 3 ]", {}, "is 200, for 2 cores"),
     ],
 )
 def test_a_cluster_whose_executors_have_not_come_is_not_told_to_make_do_with_two_partitions(
@@ -81,6 +84,17 @@ def test_a_cluster_whose_executors_have_not_come_is_not_told_to_make_do_with_two
         warn_of_idle_tasks(_session(200, 2, master, **settings), "totals")
     assert len(caplog.records) == (told is not None)
     assert told is None or re.search(told, caplog.records[0].getMessage())
+
+
+@pytest.mark.parametrize(("limit", "cores"), [(None, 6), (2.5, 3), (16.0, 6)])
+def test_all_cores_are_those_that_the_jvm_may_use(
+    limit: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "usable_cores", lambda: 6)
+    monkeypatch.setattr(sessions, "core_limit", lambda: limit)
+    assert sessions.local_cores("local[*]") == cores
+    assert sessions.local_cores("local[*, 4]") == cores
+    assert sessions.local_cores("local-cluster[2,1,1024]") is None
 
 
 def test_the_ballast_of_packed_rows_stays_small_beside_them() -> None:

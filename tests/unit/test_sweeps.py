@@ -174,3 +174,58 @@ def test_a_sink_is_told_which_attempts_count_where_some_have_failed() -> None:
     run.play(1)
     assert sink.told == {(0, 1), (1, 0)}
     world.check()
+
+
+class KeepingSink(WorldSink):
+    """One that notes of which batch it is to keep what is named; -1: of none."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "sink0")
+        self.swept: list[int] = []
+        self.looked: list[int] = []
+
+    def recover(self, scope: Scope, keep: Sequence[Committable]) -> int:
+        self.swept.append(self._batch_of(keep))
+        return super().recover(scope, keep)
+
+    def abort_late(self, scope: Scope, keep: Sequence[Committable], *, own: bool) -> int:
+        self.looked.append(self._batch_of(keep))
+        return 0
+
+    def _batch_of(self, keep: Sequence[Committable]) -> int:
+        found = {self._world.witnesses[self.name][one.body["generation"]].rows[0][0] for one in keep}
+        return max(found, default=-1)
+
+
+def driver_of(world: World) -> tuple[Run, KeepingSink]:
+    run, sink = Run(world), KeepingSink(world)
+    run.committer._sinks = {"sink0": sink}  # type: ignore[dict-item]
+    run.committer.close()  # the thread: the test looks itself
+    return run, sink
+
+
+def test_what_the_next_start_asks_for_is_kept_from_all_sweeps_until_spark_has_its_batch() -> None:
+    """Without witnesses a sweep that came sooner made what was visible look lost."""
+    world = World(batches=4)
+    run, sink = driver_of(world)
+    world.fails_next_task = True
+    run.play(0)
+    del world.files["commits/0"], world.spark_state[0]  # the driver dies before
+    assert [run.committer._abort_late(own) for own in (True, False)] == [0, 0]
+    assert (sink.swept, sink.looked) == ([-1, -1, 0], [0, 0])
+
+    run, sink = driver_of(world)
+    run.committer.start()
+    run.committer._abort_late(False)
+    assert (sink.swept, sink.looked) == ([0, 0], [0])
+    run.play(0)
+    run.committer._abort_late(False)
+    assert (sink.swept, sink.looked) == ([0, 0], [0, -1]), "Spark has it"
+    run.play(1)
+    run.play(2)
+    assert sink.swept == [0, 0, 1], "what was spared is swept, once"
+
+    run, sink = driver_of(world)
+    run.committer.start()
+    run.committer._abort_late(False)
+    assert (sink.swept, sink.looked) == ([2, -1], [-1]), "nobody asks for what Spark has"

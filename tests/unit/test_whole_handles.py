@@ -173,7 +173,7 @@ def rewritten(driver: SlotDriver, handle: Handle, change: Any) -> Handle:
 
 def as_before(metadata: dict[str, str]) -> None:
     """As versions 1 and 2 had it."""
-    del metadata["holdfast.lineage"]
+    del metadata["holdfast.lineage"], metadata["holdfast.checksum"]
     metadata["holdfast.version"] = "1"
 
 

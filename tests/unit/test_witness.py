@@ -152,7 +152,9 @@ class LogWire(OfflineWire):
         self.topic_id: object = PLACE.topic_id
         self.log, self.end, self.throttled = log, end, throttled
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
         return {(topic, PLACE.partition): 1 for topic in topics}
 
     async def know(self, node: int) -> None:

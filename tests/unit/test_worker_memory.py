@@ -19,7 +19,8 @@ DEFAULTS = Settings.from_mapping({}, None)
 def _session(master: str, **conf: str) -> Any:
     settings = {f"spark.{name.replace('__', '.')}": value for name, value in conf.items()}
     known = SimpleNamespace(getAll=settings.items)
-    context = SimpleNamespace(defaultParallelism=2, master=master, getConf=lambda: known)
+    # Of tasks that run at once it says nothing: it is what spark.default.parallelism says.
+    context = SimpleNamespace(defaultParallelism=200, master=master, getConf=lambda: known)
     return SimpleNamespace(sparkContext=context)
 
 
@@ -85,6 +86,7 @@ def test_on_one_machine_it_is_the_container_less_the_heap(
         ("yarn", {"executor__pyspark__memory": "1g"}, None),  # who has too little of that is told by a task's error
         ("k8s://https://one:6443", {"executor__memory": "4g"}, None),  # two fifths
         ("k8s://https://one:6443", {"executor__memory": "2g"}, "have 0.8 GiB"),
+        ("k8s://https://one:6443", {"executor__memory": "2g", "kubernetes__memoryOverheadFactor": "0.9"}, None),
         ("spark://one:7077", {}, None),  # nothing limits its workers
         ("yarn", {"executor__cores": "all"}, None),
         ("yarn", {"executor__memory": "lots"}, None),

@@ -34,6 +34,19 @@ def has_floats(kind: pa.DataType) -> bool:
     return bool(is_type.is_floating(kind)) or any(has_floats(field.type) for field in children(kind))
 
 
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether each value of the one is one of the other, which holds more; of types without fields."""
+    if old.equals(new):
+        return True
+    if is_type.is_integer(old) and is_type.is_integer(new):
+        wider = new.bit_width > old.bit_width
+        return bool(wider and (is_type.is_signed_integer(new) or is_type.is_unsigned_integer(old)))
+    if is_type.is_float32(old) and is_type.is_float64(new):
+        return True
+    decimals = is_type.is_decimal(old) and is_type.is_decimal(new)
+    return bool(decimals and old.scale == new.scale and old.precision <= new.precision)
+
+
 def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     """The nested type with others in the place of its own; of lists the plain kind, but for those of a fixed size."""
     if is_type.is_struct(kind):

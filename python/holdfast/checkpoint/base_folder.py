@@ -7,13 +7,16 @@ Once its folder is published nothing in ``files/`` changes. SNAPSHOT.json is add
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast._core import Base, BaseOptions, xxh64_file
 from holdfast.checkpoint.handle import SnapshotRef
 from holdfast.checkpoint.host import local_errors
+from holdfast.checkpoint.names import TABLES
 from holdfast.errors import Corrupt, Unavailable
+from holdfast.savepoint.manifest import CHECKSUM, count
 from holdfast.sealed import CHECKSUM_DIGITS, seal, unseal
 
 FORMAT = "holdfast.base"
@@ -32,6 +35,16 @@ class BaseFile:
     size_bytes: int
     checksum: str
     stored_as: str | None
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> BaseFile:
+        """ValueError, or TypeError, for what names no file of a base."""
+        name, size_bytes, checksum, stored_as = row
+        if not _is_plain(name) or not isinstance(checksum, str) or not CHECKSUM.fullmatch(checksum):
+            raise ValueError(f"no base has a file {name!r} with checksum {checksum!r}")
+        if stored_as is not None and not (stored_as.startswith(TABLES) and _is_plain(stored_as[len(TABLES) :])):
+            raise ValueError(f"{stored_as!r} is no file of a snapshot")
+        return cls(name, count(size_bytes), checksum, stored_as)
 
 
 @dataclass(frozen=True)
@@ -54,8 +67,8 @@ class BaseRecord:
     def from_text(cls, text: str | bytes, where: str) -> BaseRecord:
         fields = unseal(text, FORMAT, VERSION, where)
         try:
-            return cls(**{**fields, "files": tuple(BaseFile(*row) for row in fields["files"])})
-        except (KeyError, TypeError) as error:
+            return cls(**{**fields, "files": tuple(map(BaseFile.from_row, fields["files"]))})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Corrupt(f"{where} is not the record of a base: {error!r}") from error
 
 
@@ -121,7 +134,16 @@ class SnapshotMarker:
     @classmethod
     def from_text(cls, text: bytes, where: str) -> SnapshotMarker:
         fields = unseal(text, MARKER_FORMAT, VERSION, where)
-        return cls(**{**fields, "ref": SnapshotRef(*fields["ref"])})
+        try:
+            diff_parent, stored = fields["diff_parent"], dict(fields["stored"])
+            if not isinstance(diff_parent, (str, type(None))) or not all(
+                isinstance(text, str) for text in (*stored, *stored.values())
+            ):
+                raise TypeError(f"files {stored!r}, shared with {diff_parent!r}")
+            ref = SnapshotRef.from_row(fields["ref"])
+            return cls(ref, diff_parent, count(fields["created_ms"]), stored)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{where} is not the mark of a snapshot: {error!r}") from error
 
 
 def read_base(path: str) -> LocalBase:
@@ -211,6 +233,11 @@ def _is_there(base: LocalBase) -> bool:
         return read_base(base.path).record == base.record
     except (Corrupt, Unavailable):
         return False
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it is one part of a path, and no way out of a folder."""
+    return os.path.basename(name) == name and name not in ("", ".", "..") and "\0" not in name
 
 
 def _same(path: str, other: str) -> bool:

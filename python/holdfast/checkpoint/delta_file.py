@@ -1,7 +1,8 @@
 """Delta files: the keys that one batch changed in one slot, with their new values. Format: docs/formats/delta.md.
 
 An Arrow IPC file that any Arrow reader opens.
-Nothing of it is parsed before its length and checksum are those that the handle names.
+Nothing of it is parsed before its length and checksum are those that the handle names; where no handle names it yet,
+before its checksum is the one that it has of itself (delta_checksum.py).
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast._core import xxh64_file
-from holdfast.checkpoint import delta_lineage
+from holdfast.checkpoint import delta_checksum, delta_lineage
 from holdfast.checkpoint.expiry import StateExpiry, has_floor
 from holdfast.checkpoint.handle import DeltaRef
 from holdfast.errors import Corrupt, Incompatible
@@ -71,12 +71,14 @@ class DeltaIdentity:
 
 
 class DeltaWriter:
-    """Writes a delta, batch by batch, into ``sink``: a path, or an Arrow output stream.
+    """Writes a delta, batch by batch, into ``sink``: a path, or an Arrow output stream, which is given no checksum.
     Later batches win over earlier ones.
     """
 
-    def __init__(self, sink: Any, identity: DeltaIdentity, compression: str) -> None:
-        self._schema = identity.schema()
+    def __init__(self, sink: str | pa.NativeFile, identity: DeltaIdentity, compression: str) -> None:
+        schema = identity.schema()
+        self._path = sink if isinstance(sink, str) else None
+        self._schema = schema.with_metadata({**schema.metadata, **delta_checksum.TO_COME})
         # Arrow's threads compress four columns no faster than one, and cost a wait when the machine is busy.
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
         self._writer = pa.ipc.new_file(sink, self._schema, options=options)
@@ -87,6 +89,8 @@ class DeltaWriter:
 
     def close(self) -> None:
         self._writer.close()
+        if self._path is not None:
+            delta_checksum.put_into_file(self._path)
 
 
 def encode_delta(identity: DeltaIdentity, batches: Iterable[pa.RecordBatch], compression: str) -> pa.Buffer:
@@ -96,7 +100,9 @@ def encode_delta(identity: DeltaIdentity, batches: Iterable[pa.RecordBatch], com
     for batch in batches:
         writer.write(batch)
     writer.close()
-    return sink.getvalue()
+    data = sink.getvalue()
+    delta_checksum.put_into(data)
+    return data
 
 
 def ref_of(identity: DeltaIdentity, data: pa.Buffer) -> DeltaRef:
@@ -117,7 +123,7 @@ def give_back(size_bytes: int) -> None:
 
 
 def identity_of(data: bytes, where: str) -> DeltaIdentity:
-    """What a delta says of itself, for one that no handle names yet; Corrupt when it is none."""
+    """What a delta says of itself, whatever else of it is damaged; Corrupt when it is none."""
     try:
         metadata = _metadata(pa.ipc.open_file(pa.py_buffer(data)).schema)
         found = {key.removeprefix("holdfast."): value for key, value in metadata.items()}
@@ -138,6 +144,14 @@ def identity_of(data: bytes, where: str) -> DeltaIdentity:
         raise Corrupt(
             f"{where} is damaged: expected a delta, found {len(data)} bytes that are none: {error}"
         ) from error
+
+
+def checked_identity_of(data: bytes, where: str) -> DeltaIdentity:
+    """As :func:`identity_of`, for one that no handle names and that is used: Corrupt too when it is not what was
+    written, as far as it has a checksum.
+    """
+    delta_checksum.check(data, where)
+    return identity_of(data, where)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,15 @@ class SnapshotRef:
     checksum: str
     state_bytes: int
 
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> SnapshotRef:
+        """ValueError, or TypeError, for what is none."""
+        sequence, version_id, name, size_bytes, checksum, state_bytes = row
+        match = _MANIFEST.fullmatch(name)
+        if match is None or manifest_name(_count(sequence), version_id, match.group(2)) != name:
+            raise ValueError(f"{name!r} is no manifest of a snapshot of version {sequence} ({version_id})")
+        return cls(sequence, version_id, name, _count(size_bytes), _matched(_CHECKSUM, checksum), _count(state_bytes))
+
 
 @dataclass(frozen=True)
 class Superseded:
@@ -231,7 +240,8 @@ def broken_rule(handle: Handle) -> str | None:
     if broken:
         return broken
     deltas = [delta.sequence for delta in handle.deltas]
-    if deltas != list(range(handle.start + 1, handle.sequence + 1)):
+    is_as_long = len(deltas) == max(handle.sequence - handle.start, 0)  # before room is made for what a text may say
+    if not is_as_long or deltas != list(range(handle.start + 1, handle.sequence + 1)):
         return f"deltas lead from {handle.start} to {handle.sequence} without a gap, found sequences {deltas}"
     if handle.versions.get(handle.sequence) != handle.version_id:
         return "the last delta or snapshot leads to the handle's own version"
@@ -347,7 +357,7 @@ def _from_fields(document: dict[str, Any]) -> StoredHandle:
 
 def _from_fields_with_list(document: dict[str, Any]) -> StoredHandle:
     version, deltas = _identity_from(document), tuple(DeltaRef(*row) for row in document["deltas"])
-    snapshots = tuple(SnapshotRef(*row) for row in document["snapshots"])
+    snapshots = tuple(map(SnapshotRef.from_row, document["snapshots"]))
     return StoredHandle(
         **version,
         snapshots=snapshots,

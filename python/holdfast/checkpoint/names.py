@@ -18,6 +18,8 @@ _SEQUENCE_DIGITS = 12
 _RUN_DIGITS = 16
 #: In a slot's folder: the handle of the first version of a generation that has an origin.
 FIRST_VERSION = "origin.json"
+#: In a slot's folder: what the names of snapshots' files begin with.
+TABLES = "sst/"
 #: In an operator's folder: since which batch all slots of such a generation have a handle.
 OPENED = "opened.json"
 #: In a query's folder, beside its operators: what the names of notes on earlier queries begin with.
@@ -130,7 +132,7 @@ def manifest_name(sequence: int, version_id: str, snapshot_id: str) -> str:
 
 def table_name(snapshot_id: str, file: str) -> str:
     """Where a snapshot stores a file of its base (not only tables: RocksDB's small files too)."""
-    return f"sst/{snapshot_id}-{file}"
+    return f"{TABLES}{snapshot_id}-{file}"
 
 
 def parse_version(name: str) -> tuple[int, str] | None:

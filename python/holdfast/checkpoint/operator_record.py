@@ -19,6 +19,7 @@ from holdfast.checkpoint.state_ids import unnamed_state
 from holdfast.checkpoint.state_log import check_states, newest_states, states_fields, states_of, write_states
 from holdfast.checkpoint.state_record import StateRecord, decode_schema, encode_schema
 from holdfast.errors import Corrupt, Incompatible, Unavailable
+from holdfast.savepoint.manifest import GROUPS_MAX, SLOTS_MAX, count
 from holdfast.sealed import seal, unseal
 from holdfast.storage import FileStore
 
@@ -99,8 +100,8 @@ class OperatorRecord:
             return cls(
                 name=fields["name"],
                 inputs=tuple((name, tuple(key)) for name, key in sorted(dict(fields.get("inputs", {})).items())),
-                max_parallelism=fields["max_parallelism"],
-                slots=fields["slots"],
+                max_parallelism=count(fields["max_parallelism"], 1, GROUPS_MAX),
+                slots=count(fields["slots"], 1, SLOTS_MAX),
                 labels=tuple(fields["labels"]),
                 key_schema=nullable_schema(decode_schema(fields["key_schema"])),  # earlier ones were as Spark saw them
                 null_keys=fields["null_keys"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.checkpoint.delta_file import DeltaIdentity, decode_delta, identity_of
+from holdfast.checkpoint.delta_file import DeltaIdentity, checked_identity_of, decode_delta
 from holdfast.checkpoint.delta_reader import DeltaReader
 from holdfast.checkpoint.handle import DeltaRef, Handle, StoredHandle
 from holdfast.checkpoint.names import delta_name, parse_version, run_delta_prefix, slot_prefix
@@ -33,7 +33,8 @@ class PreparedVersions:
     def find(self, parent: Handle | None, batch_id: int, version_id: str) -> tuple[DeltaRef, DeltaIdentity] | None:
         """The delta that leads to a version, and what it says of itself; None when nobody prepared it.
 
-        No handle has its checksum, so what it says of itself is compared with what is expected.
+        No handle has its checksum: the file has one of its own, and what it says of itself is compared with what is
+        expected.
         """
         stored = self._stored(_sequence(parent), version_id)
         if stored is None:
@@ -202,6 +203,7 @@ def _stored(
     if data is None:
         return None
     where = f"delta {name} in {store.uri}"
+    found = checked_identity_of(data, where)
     ref = DeltaRef(sequence, version_id, len(data), checksum_of(data))
     decode_delta(data, ref, *slot, where)
-    return data, where, ref, identity_of(data, where)
+    return data, where, ref, found

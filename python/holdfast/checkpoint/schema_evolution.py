@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from holdfast import _core
-from holdfast.arrow.types import children, is_list, logical, nested, with_children
+from holdfast.arrow.types import children, is_list, logical, nested, widens, with_children
 from holdfast.checkpoint.state_record import StateRecord
 from holdfast.checkpoint.value_schemas import (
     SCHEMAS_MAX,
@@ -139,7 +139,7 @@ class _Evolution:
             ):
                 self._refuse(path, f"recorded {old}, declared {new}", self.way_out)
             return with_children(new, [self._child(old.value_field, new.value_field, (*path, "[]"), (*place, 0))])
-        if nested(old) or nested(new) or not _widens(logical(old), logical(new)):
+        if nested(old) or nested(new) or not widens(logical(old), logical(new)):
             self._refuse(path, f"recorded {old!s}, declared {new!s}", self.way_out)
         return new
 
@@ -256,23 +256,6 @@ class _Evolution:
         where = "".join(step if step in ("[]", "{}") else f".{step}" for step in path[1:]).lstrip(".")
         place = f"state {self.state.name!r}, field {where!r}" if where else f"state {self.state.name!r}"
         self.found.append(f"{place}: {what} ({way_out})")
-
-
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether each value of the one is one of the other, which holds more."""
-    if old.equals(new):
-        return True
-    if is_type.is_integer(old) and is_type.is_integer(new):
-        wider = new.bit_width > old.bit_width
-        return bool(wider and (is_type.is_signed_integer(new) or is_type.is_unsigned_integer(old)))
-    if is_type.is_float32(old) and is_type.is_float64(new):
-        return True
-    decimals = is_type.is_decimal(old) and is_type.is_decimal(new)
-    return bool(decimals and _scale(old) == _scale(new) and old.precision <= new.precision)
-
-
-def _scale(kind: pa.DataType) -> int:
-    return int(kind.scale)
 
 
 def _as_type(row: bytes, old: pa.DataType, new: pa.DataType) -> bytes:

@@ -26,7 +26,7 @@ from holdfast.checkpoint.base_folder import (
 )
 from holdfast.checkpoint.handle import Handle, SnapshotRef
 from holdfast.checkpoint.host import check_room
-from holdfast.checkpoint.names import manifest_name, parse_version, table_name
+from holdfast.checkpoint.names import TABLES, manifest_name, parse_version, table_name
 from holdfast.checkpoint.slot_context import SlotContext
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.fault_points import reach
@@ -69,14 +69,13 @@ class Manifest:
         fields = unseal(text, FORMAT, VERSION, where)
         try:
             del fields["state_bytes"]
-            manifest = cls(**{**fields, "files": tuple(BaseFile(*row) for row in fields["files"])})
-        except (KeyError, TypeError) as error:
+            manifest = cls(**{**fields, "files": tuple(map(BaseFile.from_row, fields["files"]))})
+            if not isinstance(manifest.diff_parent, (str, type(None))):
+                raise TypeError(f"it shares files with {manifest.diff_parent!r}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Corrupt(f"{where} is not the manifest of a snapshot: {error!r}") from error
-        names = [file.name for file in manifest.files]
-        if any(os.path.basename(name) != name or name in ("", ".", "..") for name in names) or len(
-            manifest.stored()
-        ) != len(names):
-            raise Corrupt(f"{where} names files that no base has: {names}")
+        if len(manifest.stored()) != len(manifest.files):
+            raise Corrupt(f"{where} names a file twice, or one that is not stored: {manifest.files}")
         return manifest
 
 
@@ -277,7 +276,7 @@ class Snapshots:
             context.logger.warning("the next snapshot shares no files with the last, which is damaged: %s", error)
             return set(), None
         folder = context.stored("")
-        listed = context.file_store.list(folder + "sst/")
+        listed = context.file_store.list(folder + TABLES)
         sizes = {file.name[len(folder) :]: file.size_bytes for file in listed}
         lost = [str(file.stored_as) for file in files if sizes.get(str(file.stored_as)) != file.size_bytes]
         if lost:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoint.delta_file import identity_of
+from holdfast.checkpoint.delta_file import checked_identity_of
 from holdfast.checkpoint.expiry import Lifetime
 from holdfast.checkpoint.names import parse_logged, run_digits, ttls_name
 from holdfast.errors import Corrupt
@@ -100,7 +100,7 @@ def _is_ahead(store: FileStore, query: str, batch_id: int, run_id: str | None) -
     for file in newest.values():
         data = store.get(file.name)
         try:
-            identity = None if data is None else identity_of(data, f"{file.name} in {store.uri}")
+            identity = None if data is None else checked_identity_of(data, f"{file.name} in {store.uri}")
             if identity is not None and identity.batch_id > batch_id and not identity.version_id.startswith(own):
                 return True
         except Corrupt:

@@ -17,7 +17,7 @@ from holdfast.commit.batch import Doubted, Outcomes, Replay, TaskResult, replay_
 from holdfast.commit.epochs import Driver, Epochs
 from holdfast.commit.former_sinks import end_former_sinks, recorded_sinks
 from holdfast.commit.given_up import check_not_given_up
-from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord
+from holdfast.commit.record import CommitRecord, SinkRecord, TaskRecord, recorded_of
 from holdfast.commit.record_log import RecordLog, query_prefix
 from holdfast.commit.repeats import Repeating, check_repeats, keeps_its_tasks
 from holdfast.commit.retries import Retries
@@ -101,6 +101,8 @@ class Committer:
         self._is_started = False
         self._has_copies = options.speculation  # whether each task of the newest batch may have had other attempts
         self._newest: tuple[CommitRecord, Outcomes] | None = None  # what the start found, and what became of it
+        self._asked_next: CommitRecord | None = None  # of which the next start asks, until Spark has its batch
+        self._spared: int | None = None  # batch of such a record that the start found: its names are swept after it
         clock = options.retries.clock
         self._sweeps = LateSweeps(options.orphan_max_ms, clock, self._abort_late, options.is_running)
         self.times = CommitTimes()
@@ -173,7 +175,9 @@ class Committer:
         if record is not None:
             # Once more: the driver that wrote it may have been killed before it was durable.
             self._retries.call("writing the commit record", lambda record=record: self._log.create(record))  # type: ignore[misc]
-            self._newest = (record, _all_done(record) if self._is_committed(record) else self._finish(record))
+            is_committed = self._is_committed(record)
+            self._asked_next, self._spared = (None, None) if is_committed else (record, record.batch_id)
+            self._newest = (record, _all_done(record) if is_committed else self._finish(record))
             self._go_on_from(record)
         self._recover(record)
         self._is_started = True
@@ -214,7 +218,7 @@ class Committer:
             recorded = record.batch_id
             self._retries.call("looking for a repartition", lambda: check_not_given_up(self._store, recorded))
         for name, sink in self._sinks.items():
-            self._look_at(name, sink, _recorded_of(record, sink))
+            self._look_at(name, sink, recorded_of(record, sink))
         for name, former in self._retries.call("reading the commit records", lambda: recorded_sinks(self._log)).items():
             if not self._has(name, former.kind):
                 for sink in self._sinks.values():
@@ -232,7 +236,7 @@ class Committer:
 
     def _claim_sinks(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            recorded = _recorded_of(record, sink)
+            recorded = recorded_of(record, sink)
             scope, newest = replace(self.scope(name), recorded=recorded.claim), recorded.committables
 
             def claim(name: str = name, sink: Sink = sink, scope: Scope = scope, newest: Any = newest) -> Any:
@@ -383,6 +387,7 @@ class Committer:
         if there.to_text() != record.to_text():
             self._abort(record)
             raise self._beaten(there)
+        self._asked_next = record
         reach("after_record")
         recorded_ms = clock.elapsed_ms()
         self._check_epoch()
@@ -440,8 +445,13 @@ class Committer:
             self._log.trim(self._kept)
         except HoldfastError as error:
             self._logger.warning("old commit records are deleted later: %s", error)
-        if self._has_copies or any(task.attempt > 0 for task in record.tasks):
+        has_failed = self._has_copies or any(task.attempt > 0 for task in record.tasks)
+        is_free = self._spared is not None and record.batch_id > self._spared  # Spark has that batch now
+        if has_failed or is_free:
             self._sweep(record, goes_on=True)
+        if is_free:
+            self._spared = None
+        if has_failed:
             self._sweeps.attempts_failed()
         self._sweeps.between_batches()
 
@@ -481,7 +491,7 @@ class Committer:
 
     def _recover(self, record: CommitRecord | None) -> None:
         for name, sink in self._sinks.items():
-            keep = _recorded_of(record, sink).committables
+            keep = recorded_of(self._asked_next, sink).committables
             scope = self.scope(name)
             strays = self._retries.call(
                 f"aborting strays of sink {name!r}",
@@ -498,7 +508,7 @@ class Committer:
         try:
             self._epochs.check()  # another driver's open transactions would look like strays
             for name, sink in self._sinks.items():
-                scope, keep = self.scope(name), _recorded_of(record, sink).committables
+                scope, keep = self.scope(name), recorded_of(record, sink).committables
                 if goes_on and record is not None and isinstance(sink, SweepsBetween):
                     sink.recover_between(scope, keep, {(task.partition, task.attempt) for task in record.tasks})
                 else:
@@ -511,7 +521,14 @@ class Committer:
 
     def _abort_late(self, own: bool) -> int:
         """Also in the sweeps' own thread: what drivers before this one open is a stray, whoever is the owner now."""
-        return sum(sink.abort_late(self.scope(name), own=own) for name, sink in self._with_late_strays())
+        record = self._asked_next
+        # Where it is this driver's own turn, Spark has yet to commit the batch.
+        if record is not None and not own and self._store.get(f"commits/{record.batch_id}") is not None:
+            record = None
+        return sum(
+            sink.abort_late(self.scope(name), recorded_of(record, self._sinks[name]).committables, own=own)
+            for name, sink in self._with_late_strays()
+        )
 
     def _abort(self, record: CommitRecord) -> None:
         """Aborts what this run prepared for a record that was not written."""
@@ -576,12 +593,6 @@ def _committables(results: Sequence[TaskResult], sink: str) -> tuple[Committable
 
 def _all_done(record: CommitRecord) -> Outcomes:
     return {name: {one.partition: Outcome.DONE for one in sink.committables} for name, sink in record.sinks.items()}
-
-
-def _recorded_of(record: CommitRecord | None, sink: Sink) -> SinkRecord:
-    """What a record has of a sink: no stray. Nothing where another kind of sink had that name."""
-    recorded = record.sinks.get(sink.name) if record is not None else None
-    return recorded if recorded is not None and recorded.kind == sink.kind else SinkRecord(sink.kind, ())
 
 
 def _by_sink(partitions: Mapping[str, Sequence[int]]) -> str:

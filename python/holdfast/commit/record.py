@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.commit.sink import Committable, Outcome
+from holdfast.commit.sink import Committable, Outcome, Sink
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.sealed import seal, unseal
 
@@ -86,9 +86,16 @@ class CommitRecord:
         return seal(FORMAT, VERSION if self.doubted else _VERSION_WITHOUT_DOUBT, _fields(self))
 
     @classmethod
-    def from_text(cls, text: str | bytes, where: str) -> CommitRecord:
-        """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it."""
+    def from_text(cls, text: str | bytes, where: str, named: tuple[str, int, int] | None = None) -> CommitRecord:
+        """Reads a record back; Corrupt when it is not what was written, Incompatible when a newer Holdfast wrote it.
+        ``named``: of which query, batch and revision it must be, by its file's name; Corrupt where it is another's.
+        """
         fields = unseal(text, FORMAT, VERSION, where)
+        found = tuple(fields.get(name) for name in ("query_id", "batch_id", "revision"))
+        if named is not None and found != named:  # before room is made for batches up to the one that it says
+            raise Corrupt(
+                f"{where} belongs elsewhere: it is of batch {found[1]}, revision {found[2]}, of query {found[0]}"
+            )
         try:
             record = _from_fields(fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -125,10 +132,16 @@ class CommitRecord:
         return replace(self, revision=self.revision + 1, sinks={**self.sinks, sink: changed})
 
 
+def recorded_of(record: CommitRecord | None, sink: Sink) -> SinkRecord:
+    """What a record has of a sink: no stray. Nothing where another kind of sink had that name."""
+    recorded = record.sinks.get(sink.name) if record is not None else None
+    return recorded if recorded is not None and recorded.kind == sink.kind else SinkRecord(sink.kind, ())
+
+
 def broken_rule(record: CommitRecord) -> str | None:
     """The first rule of docs/formats/commit_record.md that ``record`` breaks, or None. On writing and reading."""
     partitions = [task.partition for task in record.tasks]
-    if partitions != list(range(record.partitions)):
+    if len(partitions) != record.partitions or partitions != list(range(record.partitions)):
         return f"it has one task for each of {record.partitions} partitions, in order; found {partitions}"
     for name, sink in record.sinks.items():
         named = [one.partition for one in sink.committables]
@@ -196,9 +209,11 @@ def _from_fields(fields: dict[str, Any]) -> CommitRecord:
 
 
 def _batches(rows: Sequence[Sequence[int]], newest: int) -> Iterator[int]:
+    count = 0
     for first, last in rows:
-        if not 0 <= last - first <= newest:  # before room is made for them
-            raise ValueError(f"doubted batches {first} to {last} of batch {newest}")
+        count += last - first + 1
+        if first > last or count > newest + 1:  # before room is made for them
+            raise ValueError(f"doubted batches {first} to {last} of batch {newest}, {count} in all")
         yield from range(first, last + 1)
 
 

@@ -31,13 +31,9 @@ def stored_record(store: FileStore, query_id: str, batch_id: int, revision: int)
     data = store.get(name)
     if data is None:
         return None
-    found = CommitRecord.from_text(data, f"the commit record {name} in {store.uri}")
-    if (found.query_id, found.batch_id, found.revision) != (query_id, batch_id, revision):
-        raise Corrupt(
-            f"the commit record {name} in {store.uri} belongs elsewhere: it is of batch "
-            f"{found.batch_id}, revision {found.revision}, of query {found.query_id}"
-        )
-    return found
+    return CommitRecord.from_text(
+        data, f"the commit record {name} in {store.uri}", named=(query_id, batch_id, revision)
+    )
 
 
 def newest_record(store: FileStore, query_id: str, batch_id: int) -> CommitRecord | None:

@@ -267,7 +267,8 @@ class Sink(Protocol):
         """Abort whatever this query and sink has open at the other side, but not ``keep``; fence its writers.
 
         On the driver: once a run, before its first task, after what the newest record names was committed; and after a
-        batch with failed attempts. Gives the number of strays.
+        batch with failed attempts. Gives the number of strays. Spark has not committed yet what ``keep`` is of: should
+        the driver die, the next one calls ``commit`` for it again, and must get the same answers.
 
         Raises
         ------

@@ -30,11 +30,13 @@ _LOGGER = logging.getLogger("holdfast.commit")
 class LateStrays(Protocol):
     """A sink whose strays are in somebody's way for as long as they are open."""
 
-    def abort_late(self, scope: Scope, *, own: bool) -> int:
+    def abort_late(self, scope: Scope, keep: Sequence[Committable], *, own: bool) -> int:
         """Abort what earlier drivers' tasks have opened since `Sink.recover`; cheap where there is nothing.
 
         Parameters
         ----------
+        keep
+            As for `Sink.recover`: what the next start would ask for.
         own
             This driver's, too: it is between two batches, so all that is open is a stray.
 

@@ -175,8 +175,9 @@ class Committed:
         found: dict[str, dict[int, StoredHandle]] = {}
         without_state = 0
         for operator in self._state.operators():
-            if reason is not None and (lacking := self._state.lacking(operator, batch.partitions)):
-                raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{min(lacking)}. {CUT_OFF}")
+            lacking = None if reason is None else self._state.lacking(operator, batch.partitions)
+            if lacking is not None:
+                raise Corrupt(f"{self.store.uri} lacks state/{operator.number}/{lacking}. {CUT_OFF}")
             texts = self._state.texts_after(operator, batch, self._spark_reader)
             without_state += not texts
             if texts and not any(HANDLE_FORMAT in text.encode() for text in texts):
@@ -188,8 +189,10 @@ class Committed:
     def _check_complete(self, state: SparkState, *, readable: bool) -> None:
         if unknown := state.unknown(readable=readable):
             raise Corrupt(f"{self.store.uri} lacks state/{min(unknown)}/_metadata. {CUT_OFF}")
-        if gone := set(range(max(state.numbers, default=0))) - state.numbers:
-            raise Corrupt(f"{self.store.uri} lacks state/{min(gone)}: there are {sorted(state.numbers)}. {CUT_OFF}")
+        numbers = state.numbers
+        gone = next((number for number in range(max(numbers, default=0)) if number not in numbers), None)
+        if gone is not None:
+            raise Corrupt(f"{self.store.uri} lacks state/{gone}: there are {sorted(numbers)}. {CUT_OFF}")
         self._check_begun(state, self._begun())
 
     def _check_begun(self, state: SparkState, begun: Sequence[str]) -> None:

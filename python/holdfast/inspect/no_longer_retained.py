@@ -86,4 +86,4 @@ def _known_deltas(
 def _has_way(handle: StoredHandle, known: Iterable[DeltaRef], there: set[str]) -> bool:
     deltas = {ref.sequence for ref in known if delta_name(ref.sequence, ref.version_id) in there}
     starts = {ref.sequence for ref in handle.snapshots if ref.name in there} | ({0} if handle.start == 0 else set())
-    return any(deltas >= set(range(start + 1, handle.sequence + 1)) for start in starts)
+    return any(all(at in deltas for at in range(start + 1, handle.sequence + 1)) for start in starts)

@@ -23,7 +23,7 @@ from holdfast.checkpoint.base_folder import BaseFile
 from holdfast.checkpoint.delta_file import open_delta
 from holdfast.checkpoint.handle import DeltaRef, SnapshotRef, StoredHandle
 from holdfast.checkpoint.host import READERS_SETTING, local_errors
-from holdfast.checkpoint.names import table_name
+from holdfast.checkpoint.names import TABLES, table_name
 from holdfast.checkpoint.operator_record import OperatorRecord
 from holdfast.checkpoint.snapshot import Manifest
 from holdfast.checkpoint.version_files import VersionFile
@@ -105,8 +105,6 @@ class Mender:
             data = self._manifest(versions, ref)
             self._look_at(versions, VersionFile.of_snapshot(ref), done, data)
             for file in Manifest.from_text(data, name).files if data is not None else ():
-                if not str(file.stored_as).startswith("sst/"):
-                    raise Corrupt(f"{name} names {file.stored_as!r}, which is no file of a snapshot; nothing is mended")
                 self._look_at(versions, VersionFile.of_table(file), done)
         for delta in self._deltas(versions, handle):
             self._look_at(versions, VersionFile.of_delta(delta), done)
@@ -233,8 +231,8 @@ class Mender:
             if _is(path, wanted):
                 return path, candidate
             os.unlink(path)
-        if wanted.name.startswith("sst/"):
-            for file in self.store.list(versions.context.stored("sst/")):
+        if wanted.name.startswith(TABLES):
+            for file in self.store.list(versions.context.stored(TABLES)):
                 if file.size_bytes == wanted.size_bytes and file.name != name:
                     path = self._checked(self.store, file.name, wanted)
                     if path is not None:
@@ -244,7 +242,7 @@ class Mender:
     def _local(self, versions: SlotVersions, wanted: VersionFile) -> Iterator[str]:
         """Files of bases, and copies of deltas, that may be it."""
         slot = os.path.relpath(versions.context.folder.path, versions.context.folder.local_dir).partition(os.sep)[2]
-        inside = "bases/*/files/*" if wanted.name.startswith("sst/") else f"deltas/{os.path.basename(wanted.name)}"
+        inside = "bases/*/files/*" if wanted.name.startswith(TABLES) else f"deltas/{os.path.basename(wanted.name)}"
         for local_dir in self.local_dirs:
             for path in sorted(glob.glob(os.path.join(glob.escape(local_dir), "*", glob.escape(slot), inside))):
                 with suppress(OSError):

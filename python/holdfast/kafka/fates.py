@@ -66,7 +66,8 @@ class Fate(enum.Enum):
 # By how much the epoch has moved: not at all, by one, by more.
 _TABLE = {
     # Nothing was ever written at X itself. At X + 1: prepareIncrementProducerEpoch from a Complete state at X. At X + 2
-    # and more: fenced while it was open. (Or initialised twice after its end, which only a witness can tell.)
+    # and more: fenced while it was open. (Or initialised twice after its end, which only a witness can tell: so where
+    # there is none nobody fences the name of what the next start asks for.)
     State.EMPTY: (Fate.FORGOTTEN, Fate.ENDED, Fate.ABORTED),
     # X + 1 as above. X + 2 and more: fenced while it was open, then begun anew.
     State.ONGOING: (Fate.OPEN, Fate.CONTESTED, Fate.SUPERSEDED),
@@ -75,8 +76,9 @@ _TABLE = {
     State.PREPARE_EPOCH_FENCE: (Fate.UNDER_WAY, Fate.UNDER_WAY, Fate.UNDER_WAY),
     # A later one was committed, so this one had ended before.
     State.COMPLETE_COMMIT: (Fate.COMMITTED, Fate.ENDED, Fate.FORGOTTEN),
-    # At X: asked for. At X + 1: a time limit, or a fence that has yet to go on to Empty. At X + 2: the time limit of
-    # another that took the id when ours had ended; or the abort of another that took it while ours was open.
+    # At X: asked for. At X + 1: a time limit, or a fence that has yet to go on to Empty. (Or another that took the id
+    # when ours had ended, and asked for its own abort: no writer does, where there is no witness.) At X + 2: the time
+    # limit of another that took the id when ours had ended; or the abort of another that took it while ours was open.
     State.COMPLETE_ABORT: (Fate.ABORTED, Fate.ABORTED, Fate.FORGOTTEN),
     # About to be forgotten.
     State.DEAD: (Fate.FORGOTTEN, Fate.FORGOTTEN, Fate.FORGOTTEN),

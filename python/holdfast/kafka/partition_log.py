@@ -224,7 +224,7 @@ class PartitionLog:
         return found
 
     async def _leader(self) -> int:
-        leader = (await self._wire.leaders_of([self._topic])).get((self._topic, self._partition), -1)
+        leader = (await self._wire.leaders_of([self._topic], must_see=True)).get((self._topic, self._partition), -1)
         if leader < 0:
             raise Retry(f"partition {self._topic}-{self._partition} has no leader")
         await self._wire.know(leader)

@@ -78,7 +78,7 @@ class Presence:
 
     async def _producers(self, places: set[Place]) -> dict[Place, set[int] | None]:
         """Producers with an open transaction in each; None: this user may not see them."""
-        led = await self._wire.leaders_of({topic for topic, _ in places})
+        led = await self._wire.leaders_of({topic for topic, _ in places}, must_see=True)
         look = await look_into(self._wire, {place: led[place] for place in places if place in led})
         shown: dict[Place, set[int] | None] = {place: None if place in look.hidden else set() for place in places}
         for one in look.open_ends:

@@ -182,9 +182,23 @@ class Wire:
         found = await self.leaders_of({topic for topic, _ in places}, node)
         return {place: found[place] for place in places if place in found}
 
-    async def leaders_of(self, topics: Iterable[str], node: int | None = None) -> dict[tuple[str, int], int]:
-        """The same for all partitions of topics."""
+    async def leaders_of(
+        self, topics: Iterable[str], node: int | None = None, *, must_see: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """The same for all partitions of topics.
+
+        Parameters
+        ----------
+        must_see
+            A topic that this user may not describe is an error, and not left out as well.
+        """
         answer = await self.send(metadata(topics), await self._any_broker() if node is None else node)
+        for topic in answer.topics:
+            if topic.error_code == _TOPIC_NOT_ALLOWED:
+                if must_see:
+                    refuse(topic.error_code, f"a description of topic {topic.name}")
+            elif topic.error_code not in (0, _NO_SUCH_TOPIC):
+                raise Retry(f"a broker describes topic {topic.name}: error {topic.error_code}")
         return {
             (topic.name, partition.partition_index): int(partition.leader_id)
             for topic in answer.topics
@@ -331,6 +345,7 @@ def wire_to(config: Mapping[str, str]) -> Wire:
 
 
 # Kafka's error codes, with what a caller can do about them.
+_NO_SUCH_TOPIC, _TOPIC_NOT_ALLOWED = 3, 29
 _MOVED = {14: "COORDINATOR_LOAD_IN_PROGRESS", 15: "COORDINATOR_NOT_AVAILABLE", 16: "NOT_COORDINATOR"}
 _BUSY = {
     7: "REQUEST_TIMED_OUT",
@@ -340,7 +355,7 @@ _BUSY = {
     89: "THROTTLING_QUOTA_EXCEEDED",
 }
 _FORBIDDEN = {
-    29: "TOPIC_AUTHORIZATION_FAILED: it needs WRITE and DESCRIBE on the topic",
+    _TOPIC_NOT_ALLOWED: "TOPIC_AUTHORIZATION_FAILED: it needs WRITE and DESCRIBE on the topic",
     31: "CLUSTER_AUTHORIZATION_FAILED: it needs IDEMPOTENT_WRITE, or WRITE on its transactional ids",
     53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it needs WRITE and DESCRIBE on its transactional ids",
 }

@@ -134,14 +134,18 @@ def _indexes(positions: pa.Array, sequence: int) -> pa.Array:
 
 
 def _expiry(stamps: pa.Array, ttl_ms: int | None, since_ms: int | None) -> pa.Array:
-    """When entries with these stamps expire."""
+    """When entries with these stamps expire; null for never, and for what would be after the end of time: the stamp
+    does not follow from that.
+    """
     if ttl_ms is None:
         return pa.nulls(len(stamps), EXPIRY)
     known = stamps if since_ms is None else stamps.fill_null(since_ms)
-    # Saturating: an entry that would expire after the end of time expires with it.
-    capped = pc.min_element_wise(known, pa.scalar(_INT64_MAX - ttl_ms), skip_nulls=False)
-    return pc.add(capped, pa.scalar(ttl_ms, pa.int64())).cast(EXPIRY)
+    ends = pc.less_equal(known, pa.scalar(_INT64_MAX - ttl_ms))
+    return pc.add(pc.if_else(ends, known, None), pa.scalar(ttl_ms, pa.int64())).cast(EXPIRY)
 
 
 def _stamps(expiry: pa.Array, ttl_ms: int) -> pa.Array:
-    return pc.subtract_checked(expiry.cast(EXPIRY).cast(pa.int64()), pa.scalar(ttl_ms, pa.int64()))
+    expires = expiry.cast(EXPIRY).cast(pa.int64())
+    if ttl_ms > _INT64_MAX // 2:  # earlier releases wrote the end of time for what would be after it
+        expires = pc.if_else(pc.equal(expires, pa.scalar(_INT64_MAX)), None, expires)
+    return pc.subtract_checked(expires, pa.scalar(ttl_ms, pa.int64()))

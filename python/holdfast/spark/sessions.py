@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from holdfast.container import core_limit, usable_cores
 from holdfast.errors import InvalidRequest
 
 #: Since Spark 4.1, by default true: how many tasks a shuffle of a query without state has goes by cores and sizes.
@@ -163,6 +165,19 @@ def warn_of_idle_tasks(session: SparkSession, operator: str) -> None:
     )
 
 
+def local_cores(master: str) -> int | None:
+    """Tasks that run at once in this process's JVM; None where they run elsewhere. ``defaultParallelism`` is what
+    ``spark.default.parallelism`` says, where that is set.
+    """
+    found = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*\d+\s*)?\])?", master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        limit = core_limit()
+        return usable_cores() if limit is None else min(usable_cores(), math.ceil(limit))  # as the JVM counts them
+    return int(found[1] or "1")
+
+
 def _cores(session: SparkSession) -> int | None:
     """Of this machine, or of the executors that the settings ask for; None where nobody can know.
 
@@ -172,8 +187,8 @@ def _cores(session: SparkSession) -> int | None:
     context = getattr(session, "sparkContext", None)
     if context is None:  # Spark Connect tells nobody its cores
         return None
-    if re.match(r"local(\[|$)", context.master):
-        return int(context.defaultParallelism)
+    if (here := local_cores(context.master)) is not None:
+        return here
     conf = context.getConf()
     executors, cores = (conf.get(f"spark.executor.{what}", None) for what in ("instances", "cores"))
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true" or executors is None or cores is None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.container import memory_limit_bytes
 from holdfast.settings import Settings
+from holdfast.spark.sessions import local_cores
 
 _LOGGER = logging.getLogger("holdfast.spark")
 _MIB = 1 << 20
@@ -45,10 +46,8 @@ def warn_of_memory(session: SparkSession, operator: str, settings: Settings) -> 
     if context is None:  # Spark Connect tells nobody its containers
         return
     conf = dict(context.getConf().getAll())
-    if re.match(r"local(\[|$)", context.master):
-        room = local_room(conf, int(context.defaultParallelism), memory_limit_bytes())
-    else:
-        room = executor_room(conf, context.master)
+    cores = local_cores(context.master)
+    room = executor_room(conf, context.master) if cores is None else local_room(conf, cores, memory_limit_bytes())
     each = task_bytes(settings)
     if room is None or each * room.tasks <= room.size_bytes:
         return
@@ -86,7 +85,8 @@ def executor_room(conf: Mapping[str, str], master: str) -> Room | None:
     heap = _bytes(conf.get("spark.executor.memory", "1g"))
     least = _bytes(conf.get("spark.executor.minMemoryOverhead", "384m"))
     overhead = _bytes(conf.get("spark.executor.memoryOverhead", ""))
-    factor = conf.get("spark.executor.memoryOverheadFactor", "0.4" if kubernetes else "0.1")
+    factor = conf.get("spark.kubernetes.memoryOverheadFactor", "0.4") if kubernetes else "0.1"
+    factor = conf.get("spark.executor.memoryOverheadFactor", factor)
     if overhead is None and heap is not None and least is not None and re.fullmatch(r"\d*\.?\d+", factor):
         overhead = max(least, int(heap * float(factor)))
     cores = conf.get("spark.executor.cores", "1")

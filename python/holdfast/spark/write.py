@@ -131,11 +131,7 @@ def write_exactly_once(
     operators = known or []
     check_stand_once(operators, "write_exactly_once")
     storage = StorageOptions.of(given)
-    store = open_checkpoint(os.fspath(checkpoint), storage)
-    try:
-        try_out(store)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
+    store = _tried_out(os.fspath(checkpoint), storage)
     to_note = check_checkpoint(store, os.fspath(checkpoint), df.sparkSession, operators)
     store.create_if_absent("holdfast/README.txt", _README)
     routes = _with_storage(routes, storage)
@@ -176,6 +172,16 @@ def write_exactly_once(
             note_declared_ttls(to_note, query.runId)
 
     return started(begin, go_on)
+
+
+def _tried_out(checkpoint: str, storage: StorageOptions) -> FileStore:
+    """The checkpoint's folder, which creates a file once."""
+    store = open_checkpoint(checkpoint, storage)
+    try:
+        try_out(store)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"write_exactly_once: checkpoint: {error}") from None
+    return store
 
 
 class BatchOutput:

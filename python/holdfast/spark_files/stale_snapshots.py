@@ -52,7 +52,7 @@ class _Versions:
         """Snapshots above the newest committed version, all versions of which can be read without them."""
         start = max((version for version in self.snapshots if version <= newest), default=0)
         later = sorted(version for version in self.snapshots if version > newest)
-        found = [version for version in later if self.deltas.issuperset(range(start + 1, version + 1))]
+        found = [version for version in later if self._has_deltas(start, version)]
         self.snapshots.difference_update(found)
         return found
 
@@ -62,9 +62,13 @@ class _Versions:
         """
         for version in sorted((one for one in self.snapshots if oldest <= one <= newest), reverse=True):
             start = max((one for one in self.snapshots if one < version), default=0)
-            if not self.deltas.issuperset(range(start + 1, version + 1)) or not is_suspect(version):
+            if not self._has_deltas(start, version) or not is_suspect(version):
                 return
             yield version
+
+    def _has_deltas(self, start: int, version: int) -> bool:
+        """Whether all deltas from one version to a later one are there."""
+        return all(at in self.deltas for at in range(start + 1, version + 1))
 
 
 def forget_stale_snapshots(checkpoint: FileStore, retained_batches: int, changelogs: bool = True) -> list[str]:

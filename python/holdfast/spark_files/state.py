@@ -65,9 +65,9 @@ class SparkOperator:
     name: str
     partitions: int | None
 
-    def partition_numbers(self, otherwise: int) -> Set[int]:
+    def partition_numbers(self, otherwise: int) -> range:
         """There are ``otherwise`` where Spark does not say it of the operator."""
-        return set(range(otherwise if self.partitions is None else self.partitions))
+        return range(otherwise if self.partitions is None else self.partitions)
 
 
 def unreadable(conf: Mapping[str, Any]) -> str | None:
@@ -117,13 +117,13 @@ class SparkState:
         """Of all stateful operators of which there is anything."""
         return {int(match.group(1)) for name in self._files if (match := _OF_OPERATOR.match(name))}
 
-    def lacking(self, operator: SparkOperator, partitions: int) -> Set[int]:
-        """The partitions of an operator of which there is nothing. Spark writes each with every batch, and reads those
-        that it finds. ``partitions`` as in :meth:`texts`.
+    def lacking(self, operator: SparkOperator, partitions: int) -> int | None:
+        """The first partition of an operator of which there is nothing. Spark writes each with every batch, and reads
+        those that it finds. ``partitions`` as in :meth:`texts`.
         """
         files = (_OF_PARTITION.match(name) for name in self._files)
         found = {int(match[2]) for match in files if match and int(match[1]) == operator.number}
-        return operator.partition_numbers(partitions) - found
+        return next((number for number in operator.partition_numbers(partitions) if number not in found), None)
 
     def unknown(self, *, readable: bool) -> Set[int]:
         """Those of which nothing tells what they are: Spark's description of them is not there, nor, where their state
@@ -148,7 +148,7 @@ class SparkState:
         Incompatible
             The state is not laid out as that of applyInPandasWithState.
         """
-        for partition in sorted(operator.partition_numbers(partitions)):
+        for partition in operator.partition_numbers(partitions):
             for value in self.rows(operator.number, partition, version).values():
                 text = _handle_text(value, f"state/{operator.number}/{partition} in {self._store.uri}")
                 if text is not None:

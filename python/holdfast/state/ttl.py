@@ -14,6 +14,8 @@ _CHOICES = {
     "visibility": ("never_expired", "until_cleaned"),
     "time": ("processing", "event"),
 }
+# Added to any time of a batch it is a time still: 146 million years.
+_DURATION_MAX_MS = 1 << 62
 # Under "until_cleaned" expired entries go this many times in a lifetime.
 _CLEANINGS = 8
 
@@ -27,7 +29,7 @@ class TTL:
     Parameters
     ----------
     duration
-        ``"7 d"``, ``"1 h 30 min"``, a ``timedelta``, or an int of milliseconds; more than zero.
+        ``"7 d"``, ``"1 h 30 min"``, a ``timedelta``, or an int of milliseconds; more than zero, at most 2^62 ms.
     refresh
         What starts it anew: ``"write"``, or ``"read_and_write"``, under which a read is a write too, and the delta of
         a batch holds what the batch read.
@@ -41,7 +43,7 @@ class TTL:
     Raises
     ------
     InvalidRequest
-        No duration, or another word than these.
+        No duration, one that is too long to be added to a time, or another word than these.
     """
 
     duration: str | int | timedelta
@@ -52,6 +54,11 @@ class TTL:
     def __post_init__(self) -> None:
         if self.duration_ms <= 0:
             raise InvalidRequest(f"TTL: duration is {self.duration!r}; expected more than zero")
+        if self.duration_ms > _DURATION_MAX_MS:
+            raise InvalidRequest(
+                f"TTL: duration is {self.duration!r}; expected at most {_DURATION_MAX_MS} ms, which can be added to a "
+                "time. What shall never expire needs no ttl=; a state that had one keeps what it holds without it"
+            )
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InvalidRequest(

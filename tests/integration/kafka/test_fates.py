@@ -102,6 +102,19 @@ def committed_then_begun_again_then_timed_out(story: Story) -> None:
     timed_out(story)
 
 
+def committed_then_begun_again_then_aborted(story: Story) -> None:
+    """Looks like a time limit of the first: why no writer aborts by request where there is no witness."""
+    committed(story)
+    story.end(story.begin(), commit=False)
+
+
+def committed_then_begun_again_then_fenced(story: Story) -> None:
+    """Looks like a fence of the first: why, where there is no witness, nobody fences what the next start asks for."""
+    committed(story)
+    story.begin()
+    story.take()
+
+
 def begun_again_while_open(story: Story) -> None:
     story.begin()
 
@@ -131,6 +144,8 @@ def left_open(story: Story) -> None:
         (begun_again_while_open, Fate.SUPERSEDED, Answer.FENCED),
         (begun_again_while_open_then_aborted, Fate.FORGOTTEN, Answer.UNKNOWN),
         (committed_then_begun_again_then_timed_out, Fate.FORGOTTEN, Answer.UNKNOWN),
+        (committed_then_begun_again_then_aborted, Fate.ABORTED, Answer.FENCED),
+        (committed_then_begun_again_then_fenced, Fate.ABORTED, Answer.FENCED),
         (timed_out, Fate.ABORTED, Answer.FENCED),
     ],
 )

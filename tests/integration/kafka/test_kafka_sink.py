@@ -325,12 +325,37 @@ def test_the_example_drops_what_is_there_twice_of_records_without_keys(kafka: Ka
     assert {message.partition() for message in read_messages(kafka.servers, topic)} == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("mode", ["at-least-once", "none", "exactly-once"])
+def test_a_partition_that_was_added_is_written_to_at_once(mode: str, kafka: KafkaWorld) -> None:
+    """Producers live on and look for partitions every five minutes: so long each such row was refused for good."""
+    topic = kafka.topic(partitions=1)
+    sink = make(kafka.servers, topic, mode=mode, partition_column="to")
+    prepared(sink, rows(count=1, to=[0]))
+    writer = opened(sink, batch=1)
+    writer.write(rows(count=1, to=[0]))
+    kafka.add_partitions(topic, 2)
+    writer.write(rows(count=1, to=[1]))
+    assert writer.prepare() is not None
+    prepared(sink, rows(count=1, to=[1]), batch=2)
+    writer = opened(sink, batch=3)
+    with pytest.raises(InvalidRequest, match="a record cannot be written: .*nknown partition.*the partition column"):
+        writer.write(rows(count=1, to=[2]))
+        writer.prepare()
+    writer.abort()
+    found = read_messages(kafka.servers, topic, "read_uncommitted")
+    assert sorted(message.partition() for message in found) == [0, 0, 1, 1]
+
+
 def test_at_least_once_keeps_a_users_headers_behind_its_own(kafka: KafkaWorld) -> None:
+    """But none of its own name, which another sink wrote: readers go by that one, and dropped rows never shown."""
     topic = kafka.topic()
-    data = rows(count=1, heads=pa.array([[("h", b"1")]], pa.map_(pa.string(), pa.binary())))
-    prepared(make(kafka.servers, topic, mode="at-least-once", headers="heads"), data)
-    [message] = read_messages(kafka.servers, topic)
-    assert [name for name, _ in message.headers()] == ["holdfast-dedup", "h"]
+    heads = [("holdfast-dedup", b"other-query:kafka:7:0:0"), ("h", b"1")]
+    data = rows(count=1, heads=pa.array([heads], pa.map_(pa.string(), pa.binary())))
+    for mode in ("at-least-once", "none"):
+        prepared(make(kafka.servers, topic, mode=mode, headers="heads"), data)
+    marked, plain = (message.headers() for message in read_messages(kafka.servers, topic))
+    assert [name for name, _ in marked] == ["holdfast-dedup", "h"] and dict(marked)["holdfast-dedup"] != heads[0][1]
+    assert plain == [("h", b"1")]
 
 
 def test_mode_none_only_writes(kafka: KafkaWorld) -> None:
@@ -397,8 +422,8 @@ def test_looks_for_late_strays_leave_alone_what_this_driver_and_newer_ones_have_
         writer = sink.open(SinkTask(one, 0, 0, 0, 0))
         writer.write(rows())
         found[one] = writer.prepare()
-    assert sink.abort_late(mine, own=False) == 0
-    assert sink.abort_late(newer, own=False) == 1
+    assert sink.abort_late(mine, (), own=False) == 0
+    assert sink.abort_late(newer, (), own=False) == 1
     assert sink.commit(mine, [found[mine]]) == [Outcome.LOST]
     assert sink.commit(newer, [found[newer]]) == [Outcome.DONE]
 

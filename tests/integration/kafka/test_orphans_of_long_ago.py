@@ -107,8 +107,8 @@ def test_what_a_driver_of_long_ago_opens_late_stalls_readers_for_seconds_only(dr
     """Of three of sixteen it stalled them until its time limit, 15 minutes; so did that of sixteen drivers ago."""
     before, now = drivers.start(NOW - ago), drivers.start(NOW)
     orphan = drivers.opened(before)
-    assert drivers.sink.abort_late(now, own=False) == 1
-    assert drivers.sink.abort_late(now, own=False) == 0
+    assert drivers.sink.abort_late(now, (), own=False) == 1
+    assert drivers.sink.abort_late(now, (), own=False) == 0
     assert goes_on_writing(orphan) is None
     drivers.check_readers_go_on()
 
@@ -120,7 +120,7 @@ def test_the_oldest_brokers_that_can_do_it_do_it(version: str) -> None:
         drivers = Drivers(KafkaWorld(broker))
         before, now = drivers.start(NOW - 14), drivers.start(NOW)
         orphan = drivers.opened(before)
-        assert drivers.sink.abort_late(now, own=False) == 1
+        assert drivers.sink.abort_late(now, (), own=False) == 1
         assert goes_on_writing(orphan) is None
         drivers.check_readers_go_on()
 
@@ -136,7 +136,7 @@ def test_where_the_features_of_the_cluster_are_old_it_is_left_to_its_time_limit(
         found = drivers.opened(before).prepare()
         assert found is not None
         for _ in range(2):
-            assert drivers.sink.abort_late(now, own=False) == 0
+            assert drivers.sink.abort_late(now, (), own=False) == 0
         assert drivers.is_open() == [found.body["transactional_id"]]
         drivers.transactions.end([_of(found)], commit=False)
         assert drivers.is_open() == [], "its coordinator still does what it is asked"
@@ -150,7 +150,7 @@ def test_what_newer_drivers_have_open_is_left_alone(drivers: Drivers, after: int
     newer = drivers.start(NOW + after)
     found = drivers.opened(newer).prepare()
     assert found is not None
-    assert drivers.sink.abort_late(now, own=False) == 0
+    assert drivers.sink.abort_late(now, (), own=False) == 0
     assert drivers.sink.recover(now, []) == 0
     assert drivers.sink.commit(newer, [found]) == [Outcome.DONE]
 

@@ -127,6 +127,29 @@ def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(ma
     query.check()
 
 
+@pytest.mark.parametrize("does", ["opens", "writes", "fails"])
+def test_without_witnesses_a_late_task_and_crashes_do_not_make_what_was_committed_look_lost(
+    does: str, make: MakeQuery
+) -> None:
+    """One crash was enough: the next start's claim fenced the name, or the task had aborted by itself."""
+    query = make(witness_topic=None)
+
+    def wake_up() -> None:
+        task = SinkTask(query.scope, query.batch, 0, 0, 999)
+        late = query.sink.open(task) if does == "opens" else query.open(task)
+        late.abort() if does == "fails" else late.prepare()
+        query.crash()
+
+    query.strike("after_commit", wake_up)
+    query.start()
+    for step in ("before_end", "during_recover"):
+        query.strike(step, query.crash, batch=query.batch)
+        query.start()
+    query.run_to_the_end()
+    assert crashes(query.ends) == 3
+    query.check()
+
+
 def test_a_witness_that_the_brokers_disk_has_changed_stops_the_start_and_nothing_is_written(
     make: MakeQuery, kafka: KafkaWorld
 ) -> None:

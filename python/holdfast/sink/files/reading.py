@@ -9,10 +9,9 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.arrow.arrays import by_parts
-from holdfast.arrow.types import children, nested, with_children
 from holdfast.errors import Corrupt
 from holdfast.sealed import checksum_of, seal, unseal
+from holdfast.sink.files.alike import with_alike_types
 from holdfast.sink.files.layout import LOG, is_manifest
 from holdfast.storage import FileStore
 from holdfast.storage.transfer import run_parallel
@@ -20,7 +19,6 @@ from holdfast.storage.transfer import run_parallel
 FORMAT = "holdfast.files"
 VERSION = 1
 _READ_THREADS = 16
-_MICROSECONDS, _NANOSECONDS = pa.time64("us"), pa.time64("ns")
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,11 @@ def read_manifests(store: FileStore) -> list[Manifest]:
 
 
 def read_files(store: FileStore, files: Iterable[CommittedFile]) -> pa.Table | None:
-    """The rows of committed files, in their order; None when there are none. Each file is checked as a whole."""
-    tables = []
+    """The rows of committed files, in their order; None when there are none. Each file is checked as a whole.
+
+    A column that files lack is null in their rows; of one whose type has changed `alike` says what becomes.
+    """
+    tables: list[tuple[str, pa.Table]] = []
     for file in files:
         data = store.get(file.name)
         found = None if data is None else checksum_of(data)
@@ -80,34 +81,5 @@ def read_files(store: FileStore, files: Iterable[CommittedFile]) -> pa.Table | N
                 f"{file.name} in {store.uri} is not what was committed: expected {file.size_bytes} bytes with checksum "
                 f"{file.checksum}, found {'no file' if data is None else f'{len(data)} bytes with {found}'}"
             )
-        tables.append(pq.read_table(pa.BufferReader(data), use_threads=False))
-    return pa.concat_tables(_with_alike_times(tables), promote_options="default") if tables else None
-
-
-def _with_alike_times(tables: list[pa.Table]) -> list[pa.Table]:
-    """Earlier versions wrote all times of day in nanoseconds: beside such files, others are read so too."""
-    kinds = [field.type for table in tables for field in table.schema]
-    if not all(any(_holds(kind, time) for kind in kinds) for time in (_MICROSECONDS, _NANOSECONDS)):
-        return tables
-    return [_in_nanoseconds(table) for table in tables]
-
-
-def _holds(kind: pa.DataType, time: pa.DataType) -> bool:
-    return bool(kind == time) or any(_holds(field.type, time) for field in children(kind))
-
-
-def _in_nanoseconds(table: pa.Table) -> pa.Table:
-    schema = pa.schema([field.with_type(_with_nanoseconds(field.type)) for field in table.schema])
-    columns = [_cast(column, field.type) for column, field in zip(table.columns, schema)]
-    return pa.table(columns, schema=schema)
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([by_parts(chunk, kind, lambda leaf, to: leaf.cast(to)) for chunk in column.chunks], kind)
-
-
-def _with_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    if kind == _MICROSECONDS:
-        return _NANOSECONDS
-    fields = [field.with_type(_with_nanoseconds(field.type)) for field in children(kind)]
-    return with_children(kind, fields) if nested(kind) else kind
+        tables.append((file.name, pq.read_table(pa.BufferReader(data), use_threads=False)))
+    return pa.concat_tables(with_alike_types(tables, store.uri), promote_options="default") if tables else None

@@ -212,10 +212,16 @@ class FileSink:
         Every file is compared with its checksum. The table is held in memory; for more than that, hand the names of
         :meth:`files` to a Parquet reader.
 
+        A column that came later is null in the rows before. One whose type has changed between batches has the type
+        that holds the values of all: of whole numbers the widest, a double beside floats, a decimal with the digits of
+        both, UTC beside other time zones.
+
         Raises
         ------
         Corrupt
             A manifest or a file is damaged or missing.
+        Incompatible
+            A column has changed its type, and no type holds all its values as they are.
         InvalidRequest
             Nothing has been committed there yet, so there are no columns either.
         """

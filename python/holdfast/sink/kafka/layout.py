@@ -13,6 +13,9 @@ from holdfast.errors import InvalidRequest
 from holdfast.sink.kafka.json_text import check_type, check_utf8, json_objects, json_texts
 
 VALUE_FORMATS = ("json", "bytes", "string")
+#: Header of a record in the mode at-least-once, the same in a replay:
+#: ``<query id>:<sink>:<batch>:<partition>:<index>``. The sink's own name: a row brings none of it.
+DEDUP_HEADER = "holdfast-dedup"
 _NO_HEADER = {"key": None, "value": None}
 _PARTITION_MAX = 2**31 - 1
 ROWS_AT_ONCE = 10_000  # become Python objects at once: more would take memory and save no time
@@ -191,7 +194,11 @@ def _key_bytes(column: pa.Array, name: str) -> pa.Array:
 
 
 def _headers(column: pa.Array, name: str) -> list[list[tuple[str, bytes | None]] | None]:
-    """A row's headers in their order; they are few, so they go through Python."""
+    """A row's headers in their order; they are few, so they go through Python.
+
+    What another sink told its repeats by, and came with the input, is left out: of two marks a reader may go by the
+    other sink's, and of that alone in any mode, and drops rows that were never shown.
+    """
 
     def pair(header: Any) -> tuple[str, bytes | None]:
         key, value = header if isinstance(header, tuple) else tuple((header or _NO_HEADER).values())
@@ -203,7 +210,8 @@ def _headers(column: pa.Array, name: str) -> list[list[tuple[str, bytes | None]]
         return key, value.encode() if isinstance(value, str) else value
 
     check_utf8(column, name)
-    return [[pair(header) for header in row] if row else None for row in column.to_pylist()]
+    rows = ([pair(header) for header in row or ()] for row in column.to_pylist())
+    return [[header for header in row if header[0] != DEDUP_HEADER] or None for row in rows]
 
 
 def _is_text(kind: pa.DataType) -> bool:

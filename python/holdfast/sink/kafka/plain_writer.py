@@ -16,13 +16,10 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import InvalidRequest
 from holdfast.kafka.renewed import say_not_used, stamps
-from holdfast.sink.kafka.layout import Layout, Records
+from holdfast.sink.kafka.layout import DEDUP_HEADER, Layout, Records
 from holdfast.sink.kafka.options import AT_LEAST_ONCE, SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
 
-#: Header of a record in the mode at-least-once, the same in a replay:
-#: ``<query id>:<sink>:<batch>:<partition>:<index>``.
-DEDUP_HEADER = "holdfast-dedup"
 IDLE_MAX = 4
 
 

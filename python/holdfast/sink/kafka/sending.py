@@ -128,6 +128,17 @@ class SendingProducer:
                 produce(name, value, key, partition, headers=of_record)
             except BufferError:
                 self._once_there_is_room(name, value, key, partition, headers=of_record)
+            except self._kafka.KafkaException as error:
+                if not self._was_added(error.args[0], name, partition):
+                    raise
+                self._once_there_is_room(name, value, key, partition, headers=of_record)
+
+    def _was_added(self, error: Any, topic: str | None, partition: int) -> bool:
+        """Whether a record was refused since its partition is newer than what the client knows: it looks every five
+        minutes. Who asks, tells it.
+        """
+        is_unknown = error.code() == self._kafka.KafkaError._UNKNOWN_PARTITION
+        return bool(is_unknown and topic is not None and partition < self.partitions_of(topic))
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not there, which whoever sends to it is told.

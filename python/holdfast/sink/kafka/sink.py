@@ -61,7 +61,8 @@ class KafkaSink:
         Column of the records' values; or several, or ``"*"`` for all that are nothing else, as one JSON object. A null
         in a single column is a record without a value (a tombstone).
     headers
-        Column of type ``array<struct<key string, value binary>>`` or ``map<string, binary>``.
+        Column of type ``array<struct<key string, value binary>>`` or ``map<string, binary>``. Headers of the name
+        ``holdfast-dedup`` are left out: another sink wrote them.
     topic_column, partition_column
         Columns that name topic and partition of each record. A null partition leaves the choice to the partitioner.
     value_format
@@ -217,6 +218,9 @@ class KafkaSink:
         read 'lost' where it is done. Ids of later epochs are another driver's, who has taken over, unless the witness
         of what is open there says that it is of one long ago. Those of drivers long ago, in which nothing is open, are
         left alone: each touch would keep the broker from forgetting them.
+
+        So are names of ``keep`` that have no witness, whoever has something open under them: by how far a late task
+        alone has moved the epoch of such a name its coordinator tells what became of what was to be kept.
         """
         return self._recover(scope, keep, lambda name: True)
 
@@ -245,10 +249,11 @@ class KafkaSink:
         ]
         found = [(name, state) for name, state in listed if state == ONGOING or (state == EMPTY and may_begin(name))]
         kept = set(_named(keep))
-        named = {one.transactional_id for one in kept}
-        # What is open under a name to keep may be another's: then what was to be kept is lost already.
+        spared = _told_by_epochs(keep)
+        named = {one.transactional_id for one in kept} - spared
+        # What is open under a name to keep may be another's: what was to be kept has ended, and its witness says how.
         doubtful = [name for name, _ in found if name in named]
-        spared = {
+        spared |= {
             name for name, known in zip(doubtful, transactions.describe(doubtful)) if known and known.prepared in kept
         }
         swept = [(name, state) for name, state in found if name not in spared]
@@ -270,12 +275,14 @@ class KafkaSink:
             )
         return len(strays)
 
-    def abort_late(self, scope: Scope, *, own: bool) -> int:
+    def abort_late(self, scope: Scope, keep: Sequence[Committable], *, own: bool) -> int:
         """See `holdfast.commit.sweeps.LateStrays`. One listing of what is open, where nothing is."""
         if not self._transactional:
             return 0
         transactions = self._transactions()
-        listed = transactions.listing(pattern_of(scope.query_id, scope.sink), [ONGOING], prefix_of(scope.query_id))
+        spared = _told_by_epochs(keep)
+        found = transactions.listing(pattern_of(scope.query_id, scope.sink), [ONGOING], prefix_of(scope.query_id))
+        listed = [(name, state) for name, state in found if name not in spared]
         # What this driver has open may be a batch at work; what newer ones have open is none of its business.
         strays = [name for name, _ in listed if self._drivers_ago(name, scope) >= (0 if own else 1)]
         doubtful = [name for name, _ in listed if name not in strays]
@@ -434,6 +441,11 @@ def _prepared(committable: Committable) -> Prepared:
 def _named(kept: Sequence[Committable]) -> list[Prepared]:
     """The transactions among them: a sink of another mode had none."""
     return [_prepared(committable) for committable in kept if "mode" not in committable.body]
+
+
+def _told_by_epochs(kept: Sequence[Committable]) -> set[str]:
+    """Names of those without a witness. A fence after a late task's take-over would make what is visible look lost."""
+    return {one.transactional_id for one in _named([each for each in kept if "witness" not in each.body])}
 
 
 def _other_mode(committable: Committable, mode: str) -> Incompatible:

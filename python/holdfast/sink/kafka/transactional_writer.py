@@ -107,9 +107,13 @@ class TransactionalWriter:
         )
 
     def abort(self) -> None:
-        """See `holdfast.commit.sink.SinkWriter`."""
+        """See `holdfast.commit.sink.SinkWriter`.
+
+        Without a witness it is left open, for a sweep of the driver's. This task may be a late one, under the name of
+        what is visible: an abort by request, one epoch later, is what a time limit of that would look like (`fates`).
+        """
         producer = self._producer
-        if producer is not None and self._begun_ms is not None:
+        if producer is not None and self._begun_ms is not None and self._witness is not None:
             try:
                 producer.client.abort_transaction(_ABORT_WITHIN_S)
             except confluent_kafka().KafkaException as error:

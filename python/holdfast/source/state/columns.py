@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from holdfast.errors import InvalidRequest
@@ -25,6 +26,8 @@ _SIMPLE: dict[pa.DataType, tuple[pa.DataType, spark.DataType]] = {
     pa.large_binary(): (pa.binary(), spark.BinaryType()),
     pa.date32(): (pa.date32(), spark.DateType()),
 }
+#: Spark's times are microseconds.
+_TIME_MAX_MS = ((1 << 63) - 1) // 1000
 
 
 def table_schema(schema: pa.Schema) -> tuple[pa.Schema, spark.StructType]:
@@ -40,6 +43,34 @@ def table_schema(schema: pa.Schema) -> tuple[pa.Schema, spark.StructType]:
         pa.schema([pa.field(field.name, arrow) for field, arrow, _ in both]),
         spark.StructType([spark.StructField(field.name, found) for field, _, found in both]),
     )
+
+
+def as_spark_has_it(rows: pa.RecordBatch, schema: pa.Schema, expiry: str | None) -> pa.RecordBatch:
+    """Rows in the columns of :func:`table_schema`.
+
+    Parameters
+    ----------
+    expiry
+        The column that says when a row goes: null where that is later than any time that Spark has.
+
+    Raises
+    ------
+    InvalidRequest
+        A column has a value that does not fit into Spark's type; names it.
+    """
+    columns = []
+    for field, column in zip(schema, rows.columns):
+        if field.name == expiry:
+            in_reach = pc.less_equal(column.cast(pa.int64()), pa.scalar(_TIME_MAX_MS))
+            column = pc.if_else(in_reach, column, None)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowException as error:
+            raise InvalidRequest(
+                f"column {field.name!r} has a value of type {column.type} that Spark has no room for ({error}): leave "
+                "it out with the option columns, or read the state with hf.Checkpoint"
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _types(kind: pa.DataType, column: str) -> tuple[pa.DataType, spark.DataType]:

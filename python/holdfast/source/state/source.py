@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from holdfast.checkpoint.saved_operator import columns_of
 from holdfast.errors import Incompatible, InvalidRequest
 from holdfast.inspect.checkpoint import Checkpoint
 from holdfast.inspect.versions import state_of
-from holdfast.source.state.columns import table_schema
+from holdfast.source.state.columns import as_spark_has_it, table_schema
 from holdfast.spark.worker_process import prepare_worker_process
 from holdfast.spark_files.logs import committed_batch, committed_batches
 from holdfast.spark_files.state import unreadable
@@ -111,13 +112,15 @@ class StateReader(DataSourceReader):
         batch_id, slot = partition.value
         options = self.options
         with options.open() as opened:
+            record = opened.record(options.operator)
+            expiry = columns_of(record, state_of(record, options.state)).names.get("expiry")
             rows = opened.read(
                 options.operator,
                 options.state,
                 batch_id=batch_id,
                 slots=None if slot is None else [slot],
                 columns=options.columns,
-                filter=_condition(opened.record(options.operator).key_schema, self.pushed),
+                filter=_condition(record.key_schema, self.pushed),
             )
             schema, found = table_schema(rows.schema)
             if found != self.schema:  # Spark would take fields of structs by their places
@@ -127,7 +130,7 @@ class StateReader(DataSourceReader):
                     "it; load it anew"
                 )
             for batch in rows:
-                yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+                yield as_spark_has_it(batch, schema, expiry)
 
 
 class PushedStateReader(StateReader):
