@@ -164,7 +164,7 @@ def promised_bytes() -> int:
 def main() -> None:
     """34M keys of 96 bytes in 3 GiB."""
     parser = arguments(__doc__, rows=500_000, keys=34_000_000, measured=4, rounds=2, limit_mib=3072)
-    parser.add_argument("--filled", type=Path, help="a folder to keep the filled checkpoints in, and to take them from")
+    parser.add_argument("--filled", type=Path, help="a folder that keeps filled checkpoints, where it is")
     parser.add_argument("--child", choices=list(ENGINES), help="used by the benchmark itself")
     parser.add_argument("--batches", type=int, help="used by the benchmark itself")
     given = parser.parse_args()

@@ -15,6 +15,8 @@ from tests.faulty_file_store import FaultyFileStore
 from holdfast.checkpoint import Host
 from holdfast.checkpoint.handle import DeltaRef, Handle
 from holdfast.checkpoint.maintenance import is_fold_due, is_snapshot_due
+from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.snapshot import Snapshots
 from holdfast.errors import Unavailable
 from holdfast.storage import LocalFileStore
 
@@ -337,4 +339,33 @@ def test_retention_reads_no_manifest_of_what_is_superseded_twice(driver, faults)
     assert len(driver.handle.superseded) > 25
     assert max(reads[20:]) == max(reads[4:12]) < 8
     assert sizes[-1] < 1024 + 90 * len(driver.handle.superseded), "as docs/guide/recovery.md says"
+    assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"
+
+
+def test_two_retentions_of_a_slot_side_by_side_delete_nothing_that_the_newer_handle_names(driver):
+    """The slot's thread does the first one of a process itself, and the background may still be at an older batch's:
+    what it knew of the newest snapshot was taken from it.
+    """
+    driver.settings = replace(SMALL, fold_deltas_max=1, snapshot_deltas_max=1, retained_batches=30)
+    process = driver.process()
+    driver.play_some(process, 12)
+    opened_ms = driver.clock.now_ms()
+    driver.pass_time(2 * driver.settings.stray_grace_ms)
+    driver.play_some(process, 1)
+    (older, _), (parent, _), (newest, _) = driver.history[-6], driver.history[-2], driver.history[-1]
+
+    class Interrupted(Snapshots):
+        """The older batch's retention runs from its beginning to its end while the newer's reads."""
+
+        is_first = True
+
+        def files_named_by(self, name):
+            if self.is_first:
+                self.is_first = False
+                retention.run(older, None, opened_ms)
+            return super().files_named_by(name)
+
+    context = process.state._context
+    retention = Retention(context, Interrupted(context))
+    retention.run(newest, parent, driver.clock.now_ms())
     assert driver.check(driver.process(OTHER_HOST, "local-b")) == "restore"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from tests.first_versions import QUERY, slots_of
 from tests.spark_files import SparkFiles
 from tests.unit.test_checkpoint_reading import BATCHES, Recorded, expected, totals
 
 import holdfast as hf
+from holdfast.checkpoint import Handle, VersionsOrigin, operator_prefix, recorded_operator
+from holdfast.checkpoint.continued import continued
 from holdfast.cli import main
 from holdfast.errors import Corrupt, InvalidRequest
 from holdfast.inspect.earlier import EarlierQuery
+from holdfast.inspect.settled import HAS_BEGUN
+from holdfast.settings import Settings
+from holdfast.spark.plan import OperatorPlan
 from holdfast.spark_files import logs
 from holdfast.storage import LocalFileStore, StorageOptions, open_file_store
 from holdfast.testing.harness import QUERY_ID
@@ -82,6 +91,52 @@ def test_a_query_of_no_committed_batch_is_not_damaged(tmp_path: Path, planned: b
         totals(opened)
 
 
+def prepared(recorded: Recorded, folder: Path, query: str, name: str = "sums") -> Iterator[Handle]:
+    """The first batches of an operator that begins with the state of ``recorded``."""
+    earlier = recorded_operator(open_file_store(str(recorded.folder / "state")), operator_prefix(QUERY_ID, "sums"))
+    assert earlier is not None
+    handle = recorded.handles[-1].stored()
+    assert handle.sequence > 1
+    origin = VersionsOrigin(str(recorded.folder / "state"), QUERY_ID, "sums", BATCHES - 1, (handle,), ("sums",))
+    (slot,) = slots_of(continued(earlier, replace(earlier, name=name), origin), folder, query)
+    version = slot.first_version()
+    for batch_id in range(2):
+        slot.open(version)
+        slot.begin(batch_id)
+        version = slot.prepare()
+        yield version
+
+
+def test_a_query_that_begins_with_a_restore_is_not_damaged_before_its_first_commit(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    """Its versions go on above those of the earlier query: the first was taken for one that had been committed."""
+    spark = SparkFiles(tmp_path / "new/checkpoint", QUERY)
+    batches = prepared(recorded, tmp_path / "new", QUERY)
+    next(batches)
+    spark.plan(0)
+    for command in ("verify", "list"):
+        told = run("checkpoints", command, spark.folder)
+        assert told.exit_code == 0, told.output
+    assert "no committed batch yet" in run("checkpoints", "gc", spark.folder).output
+    with hf.Checkpoint(spark.folder) as opened, pytest.raises(InvalidRequest, match="no committed batch yet"):
+        opened.at()
+    next(batches)  # on top of the first one, which is committed therefore
+    told = run("checkpoints", "verify", spark.folder)
+    assert told.exit_code == 1 and "lacks commits/: " in told.output and "a version of operator 'sums'" in told.output
+
+
+def test_a_restored_operator_that_was_renamed_before_its_first_commit_is_no_reason(recorded: Recorded) -> None:
+    """Its folder stays, and each later read was refused, as that of a copy without Spark's state of it."""
+    batches = prepared(recorded, recorded.folder, QUERY_ID, "before")
+    next(batches)
+    with recorded.open() as opened:
+        assert totals(opened) == expected(BATCHES - 1)
+    next(batches)
+    with recorded.open() as opened, pytest.raises(Corrupt, match="2 that have committed versions: 'before', 'sums'"):
+        totals(opened)
+
+
 def test_batches_that_were_only_planned_are_not_lost(recorded: Recorded) -> None:
     """As in a backup of a query that ran: its commits were copied first."""
     take(recorded, "commits/4", "commits/5")
@@ -120,6 +175,23 @@ def test_a_restore_of_a_copy_that_was_cut_off_is_refused(recorded: Recorded) -> 
         assert told.exit_code == 1 and "a copy that was cut off" in told.output
     with pytest.raises(Corrupt, match="a copy that was cut off"):
         hf.Restore(recorded.folder / "checkpoint").operators()
+
+
+@pytest.mark.parametrize("gone", [["commits", "offsets"], ["state"], ["metadata"]], ids=["logs", "state", "all"])
+def test_a_query_that_has_begun_is_told_the_way_on_whatever_became_of_the_earlier_one(
+    recorded: Recorded, gone: list[str]
+) -> None:
+    """A program that still gives ``restore`` was told to copy the earlier checkpoint again, which it needs no more."""
+    folder = str(recorded.folder / "state")
+    declared = recorded_operator(open_file_store(folder), operator_prefix(QUERY_ID, "sums"))
+    assert declared is not None
+    plan = OperatorPlan(declared, True, "instance", folder, Settings(), (), pa.schema([]), (), 1000)
+    assert hf.Restore(recorded.folder / "checkpoint", storage=StorageOptions()).begin(None, plan).origin is not None
+    take(recorded, *gone)
+    with pytest.raises(InvalidRequest if gone == ["metadata"] else Corrupt) as told:
+        hf.Restore(recorded.folder / "checkpoint", storage=StorageOptions()).begin(None, plan)
+    assert str(told.value).startswith("operator 'sums': restore: ")
+    assert str(told.value).endswith(f". {HAS_BEGUN}")
 
 
 def test_an_operator_that_a_copy_lacks_is_not_said_to_have_never_been(recorded: Recorded, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from holdfast.checkpoint.names import delta_name
 from holdfast.checkpoint.retention import reason_to_delete, view_of
 from holdfast.checkpoint.settings import CheckpointSettings
 from holdfast.commit import retries, sweeps
-from holdfast.kafka import client, security, transactional_ids, wire
+from holdfast.kafka import client, renewed, security, transactional_ids, wire
 from holdfast.kafka.security import Carried
 from holdfast.sink.kafka import fitness, options, sink, transactional_writer, witness_topic
 from holdfast.source.kafka import consumers, doubt, reading, stalls
@@ -48,6 +48,7 @@ STATED = [
     ("kafka_sink.md", f"`linger.ms={options._DEFAULTS['linger.ms']}`"),
     ("kafka_sink.md", f"`queue.buffering.max.kbytes={options._DEFAULTS['queue.buffering.max.kbytes']}`"),
     ("kafka_sink.md", f"`partitioner={options._DEFAULTS['partitioner']}`"),
+    ("security.md", f"asks again for {renewed._TRIES * renewed._PAUSE_S:g} s"),
     ("timeouts.md", f"| the start of a transaction | {transactional_writer.INITIALISE_WITHIN_S:g} s |"),
     ("timeouts.md", f"one request of the driver that ends transactions | {wire._REQUEST_MS // 1000} s |"),
     ("timeouts.md", f"after {sink.PATIENCE_MS / 1000:g} s it counts as one failure"),

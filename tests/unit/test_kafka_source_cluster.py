@@ -267,10 +267,10 @@ def test_a_restore_may_name_what_a_pattern_leaves_out(monkeypatch: pytest.Monkey
         cluster.resolve(restored, [A, B])
 
 
-def test_only_what_the_brokers_say_does_not_exist_is_unknown(
+def test_only_what_the_brokers_say_does_not_exist_is_missing(
     monkeypatch: pytest.MonkeyPatch, hanging: HangingLeader
 ) -> None:
-    """A refusal, or no answer, says nothing of a topic: its position would be lost. Nor does it end the query."""
+    """A refusal, or no answer, is no proof against a topic: its position would be lost. Nor does it end the query."""
     codes = {"deleted": KafkaError.UNKNOWN_TOPIC_OR_PART, "hidden": KafkaError.TOPIC_AUTHORIZATION_FAILED}
     codes.update(late=KafkaError._TIMED_OUT, leaderless=KafkaError._NOENT)
 
@@ -284,4 +284,4 @@ def test_only_what_the_brokers_say_does_not_exist_is_unknown(
     monkeypatch.setattr(hanging, "describe_topics", describe, raising=False)
     given = {"kafka.bootstrap.servers": "n:1", "subscribe": "there"}
     cluster = Cluster(SourceOptions.parse(given, streaming=True), hanging)
-    assert cluster.unknown_topics({*codes, "there"}) == {"deleted"}
+    assert cluster.existing({*codes, "there"}) == {"deleted": False, "hidden": True, "there": True}

@@ -9,9 +9,10 @@ import pytest
 from tests.unit.test_kafka_source_planner import A, Brokers, Stream, source
 
 from holdfast.source.kafka.deleted import LEFT_OUT_AFTER_MS
+from holdfast.source.kafka.doubt import DOUBT_MS
 from holdfast.source.kafka.planner import StreamPlanner
 
-HOUR_MS = 3_600_000.0
+MINUTE_MS, HOUR_MS = 60_000.0, 3_600_000.0
 U = ("u", 0)
 
 
@@ -64,7 +65,11 @@ def test_a_topic_that_does_not_exist_for_an_hour_is_left_out_and_a_namesake_is_r
     for _ in range(runs):
         assert "u" in stream.offset["offsets"]
         later(brokers, stream, LEFT_OUT_AFTER_MS / runs + 1)
+        begun_ms, asked = brokers.ms, brokers.asked_for_unknown
         assert stream.batch() == []
+        is_last = "u" not in stream.offset["offsets"]
+        assert (brokers.ms - begun_ms >= DOUBT_MS) == is_last, "only where the hour is over it is waited for"
+        assert (brokers.asked_for_unknown - asked > 1) == is_last, "one answer of a run is no proof"
     assert not stream.offset.keys() & {"gone", "unknown_since"}
     assert stream.offset["offsets"] == {"t": {"0": 10}} and stream.offset["topic_ids"] == {"t": "id"}
     known = stream.offset
@@ -99,6 +104,49 @@ def test_a_topic_that_is_known_again_in_between_has_not_been_unknown_for_an_hour
         assert stream.batch() == []
     brokers.stable = {A: 10, U: 15}
     assert stream.batch() == [(0, 10, 15)]
+
+
+@pytest.mark.parametrize("answers", [1, 2, 10])
+def test_a_run_of_an_hour_later_that_meets_a_broker_which_has_just_started_leaves_nothing_out(answers: int) -> None:
+    """Nobody had asked in between, as of a run each night: after two answers a topic that had always been there was
+    read from its start, and all its rows came twice.
+    """
+    brokers = Brokers()
+    stream = left_out(brokers)
+    later(brokers, stream, 8 * HOUR_MS)
+    brokers.later = [*[{}] * (answers - 1), {"stable": {A: 10, U: 15}}]
+    assert stream.batch() == []
+    assert stream.offset["gone"] == {"u": [0]} and "unknown_since" not in stream.offset
+    assert stream.batch() == [(0, 10, 15)]
+
+
+def test_a_query_that_goes_on_waits_for_no_second_answer() -> None:
+    brokers = Brokers()
+    stream = left_out(brokers)
+    begun_ms, minutes = brokers.ms, 0
+    while "gone" in stream.offset:
+        brokers.ms += MINUTE_MS
+        minutes += 1
+        assert stream.batch() == []
+    assert minutes == 60 and brokers.ms == begun_ms + minutes * MINUTE_MS
+
+
+def test_a_question_that_nobody_answers_says_nothing_of_a_topic() -> None:
+    """The hour began anew after each."""
+    brokers = Brokers()
+    stream = left_out(brokers)
+    since = stream.offset["unknown_since"]
+    for ms in (0.6, 0.6):
+        brokers.unanswered = {"u"}
+        later(brokers, stream, ms * LEFT_OUT_AFTER_MS)
+        assert stream.batch() == []
+        assert stream.offset["unknown_since"] == since and "u" in stream.offset["offsets"]
+    brokers.unanswered, brokers.later = set(), [{}, {"unanswered": {"u"}}]
+    assert later(brokers, stream, MINUTE_MS).batch() == []
+    assert stream.offset["unknown_since"] == since and "u" in stream.offset["offsets"]
+    brokers.unanswered = set()
+    assert later(brokers, stream, MINUTE_MS).batch() == []
+    assert "u" not in stream.offset["offsets"]
 
 
 def test_the_brokers_are_not_asked_in_each_batch_for_a_topic_that_is_not_read_any_more() -> None:

@@ -40,6 +40,7 @@ class Brokers:
         self.silent_starts: set[Partition] = set()
         self.not_subscribed: set[str] = set()
         self.hidden: set[str] = set()  # they refuse to say whether these exist
+        self.unanswered: set[str] = set()  # whether these exist is asked in vain
         self.asked_for_unknown = 0
         self.ms = 0.0
         self.later: list[dict[str, Any]] = []  # what they say after each pause, in turn
@@ -63,9 +64,10 @@ class Brokers:
         partitions = sorted(key for key in self.stable if key[0] in names)
         return Topics(partitions, {topic: self.topic_id for topic, _ in partitions})
 
-    def unknown_topics(self, names: set[str]) -> set[str]:
+    def existing(self, names: set[str]) -> dict[str, bool]:
         self.asked_for_unknown += 1
-        return names - {topic for topic, _ in self.stable} - self.hidden
+        there = {topic for topic, _ in self.stable} | self.hidden
+        return {topic: topic in there for topic in names - self.unanswered}
 
     def available(self) -> tuple[Topics, dict[Partition, int]]:
         topics = self.topics()

@@ -49,7 +49,9 @@ def test_output_that_cannot_be_written_is_told_in_a_line(tmp_path: Path, words: 
     assert (tmp_path / "done").exists() == ("--help" not in words)
 
 
-@pytest.mark.parametrize(("words", "code"), [(["work", "1"], 74), (["work", "1", "--err"], 74), (["fail"], 1)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["work", "1"], 74), (["work", "1", "--err"], 74), (["fail"], 1), (["unknown"], 2)]
+)
 def test_where_nothing_can_be_written_the_exit_code_tells(tmp_path: Path, words: list[str], code: int) -> None:
     """As of a cron job whose log is full."""
     assert run(tmp_path, *words, stderr=0).returncode == code

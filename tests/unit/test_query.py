@@ -167,7 +167,7 @@ def test_a_query_of_which_what_follows_its_start_fails_is_stopped(
 
 
 def test_a_query_that_spark_does_not_start_is_nothing_to_stop() -> None:
-    java = Started()
+    java, before = Started(), signal.getsignal(signal.SIGINT)
 
     def refuse() -> None:
         raise HoldfastError("as Spark")
@@ -175,4 +175,4 @@ def test_a_query_that_spark_does_not_start_is_nothing_to_stop() -> None:
     with pytest.raises(HoldfastError, match="as Spark"):
         start(java.writer(refuse))
     assert java.stops == 0
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before

@@ -9,7 +9,9 @@ and the files of its snapshots.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,13 @@ from tests.example_count import examples
 from holdfast.checkpoint.handle import DeltaRef, Handle, SnapshotRef
 from holdfast.checkpoint.lineage import is_young, may_name, next_handle
 from holdfast.checkpoint.names import delta_name, manifest_name, table_name
-from holdfast.checkpoint.retention import RetentionView, reason_to_delete, view_of, with_what_is_in_force
+from holdfast.checkpoint.retention import (
+    RetentionView,
+    reason_to_delete,
+    tables_by_manifest,
+    view_of,
+    with_what_is_in_force,
+)
 from holdfast.storage import StoredFile
 
 GRACE_MS = 3_600_000
@@ -286,3 +294,21 @@ def test_everything_useless_does_go_in_a_plain_history():
     assert len(handle.deltas) <= len(deltas) <= len(handle.deltas) + 30
     assert len([name for name in history.storage.files if name.startswith("snapshot/")]) <= 4
     assert len([name for name in history.storage.files if name.startswith("sst/")]) <= 10
+
+
+def test_names_of_files_are_held_once_and_not_for_ever():
+    """`sys.intern` never lets go of a text, in some releases of Python: a process that ran for months grew."""
+
+    class Stored:
+        def files_named_by(self, name):
+            return {f"sst/{n:032x}-000009.sst" for n in range(3)}
+
+    stored: Any = Stored()
+    known = tables_by_manifest(stored, [], ["snapshot/a", "snapshot/b"])
+    known = tables_by_manifest(stored, [], ["snapshot/b", "snapshot/c"], known)
+    assert known.keys() == {"snapshot/b", "snapshot/c"}
+    names = [table for tables in known.values() for table in tables]
+    assert len(names) == 6 and len({id(name) for name in names}) == 3
+    for name in set(names):
+        equal = "".join(name)
+        assert sys.intern(equal) is equal, "nobody had interned it"

@@ -217,21 +217,58 @@ def test_a_cache_that_cannot_be_written_gives_way_to_the_temporary_folder(
     assert rocksdb_library.locate(environment).path == library
 
 
-def _on_noexec(folder: Path, **variables: str) -> str:
-    """What `load` says in a process in which ``folder`` is mounted noexec."""
+@pytest.fixture
+def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a file system that says of itself that it is mounted noexec."""
+    folder, statvfs = tmp_path / "noexec", os.statvfs
     folder.mkdir()
-    code = (
-        "import pathlib, sys; from holdfast import rocksdb_library as r, errors\n"
-        "if sys.argv[1:]: pathlib.Path(sys.argv[1]).write_bytes(b'a library')\n"
-        "try: print(r.load().path)\nexcept errors.Unavailable as e: print(e)"
-    )
-    named = variables.get("HOLDFAST_ROCKSDB_LIBRARY")
-    python = [sys.executable, "-c", code, *([named] if named else [])]
-    mounted = ["sh", "-c", 'mount -t tmpfs -o noexec none "$0" && exec "$@"', str(folder), *python]
+
+    def of_noexec(path: Path) -> os.statvfs_result:
+        found = list(statvfs(path))
+        if path.is_relative_to(folder):
+            found[8] |= os.ST_NOEXEC  # f_flag
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", of_noexec)
+    return folder
+
+
+def test_a_cache_that_is_mounted_noexec_gives_way_to_the_temporary_folder(
+    environment: dict[str, str], noexec: Path, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    environment |= {"HOLDFAST_CACHE_DIR": str(noexec / "cache"), "TMPDIR": str(temporary)}
+    assert rocksdb_library.locate(environment).path.is_relative_to(temporary / f"holdfast-{os.getuid()}")
+
+
+def test_where_all_caches_are_mounted_noexec_that_is_said(environment: dict[str, str], noexec: Path) -> None:
+    """What the loader says then, of a segment that it cannot map, sent users to look for another library."""
+    with pytest.raises(Unavailable) as caught:
+        rocksdb_library.locate({**environment, "HOLDFAST_CACHE_DIR": str(noexec / "cache"), "TMPDIR": str(noexec)})
+    said = str(caught.value)
+    assert f"{noexec}/cache (is mounted noexec)" in said
+    assert f"{noexec}/holdfast-{os.getuid()} (is mounted noexec)" in said
+    assert "set HOLDFAST_CACHE_DIR to a folder that can be written and is not mounted noexec" in said
+
+
+def test_a_named_library_that_is_mounted_noexec_is_said(noexec: Path) -> None:
+    named = noexec / "librocksdbjni.so"
+    named.write_bytes(b"a library")
+    says = "noexec/librocksdbjni.so of HOLDFAST_ROCKSDB_LIBRARY is on a file system that is mounted noexec"
+    with pytest.raises(Unavailable, match=says):
+        rocksdb_library.locate({"HOLDFAST_ROCKSDB_LIBRARY": str(named)})
+
+
+def test_what_a_file_system_that_is_mounted_noexec_says_of_itself(tmp_path: Path) -> None:
+    """Where this user may mount one: loading goes by it."""
+    folder, temporary = tmp_path / "noexec", tmp_path / "temporary"
+    folder.mkdir()
+    code = "from holdfast import rocksdb_library as r; print(r.load().path)"
+    mounted = ["sh", "-c", 'mount -t tmpfs -o noexec none "$0" && exec "$@"', str(folder), sys.executable, "-c", code]
     try:
         ran = subprocess.run(
             ["unshare", "--map-root-user", "--mount", *mounted],
-            env={**os.environ, **variables},
+            env={**os.environ, "HOLDFAST_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(temporary)},
             capture_output=True,
             text=True,
             timeout=120,
@@ -241,28 +278,7 @@ def _on_noexec(folder: Path, **variables: str) -> str:
     if "unshare" in ran.stderr or "mount:" in ran.stderr:
         pytest.skip("this user may mount nothing")
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
-
-
-def test_a_cache_that_is_mounted_noexec_gives_way_to_the_temporary_folder(tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    said = _on_noexec(tmp_path / "noexec", HOLDFAST_CACHE_DIR=str(tmp_path / "noexec" / "cache"), TMPDIR=str(temporary))
-    assert Path(said).is_relative_to(temporary / "holdfast-0"), said  # of the user that unshare makes
-
-
-def test_where_all_caches_are_mounted_noexec_that_is_said(tmp_path: Path) -> None:
-    """What the loader says then, of a segment that it cannot map, sent users to look for another library."""
-    folder = tmp_path / "noexec"
-    said = _on_noexec(folder, HOLDFAST_CACHE_DIR=str(folder / "cache"), TMPDIR=str(folder))
-    assert f"{folder}/cache (is mounted noexec)" in said
-    assert f"{folder}/holdfast-0 (is mounted noexec)" in said
-    assert "set HOLDFAST_CACHE_DIR to a folder that can be written and is not mounted noexec" in said
-
-
-def test_a_named_library_that_is_mounted_noexec_is_said(tmp_path: Path) -> None:
-    said = _on_noexec(tmp_path / "noexec", HOLDFAST_ROCKSDB_LIBRARY=str(tmp_path / "noexec" / "librocksdbjni.so"))
-    assert "noexec/librocksdbjni.so of HOLDFAST_ROCKSDB_LIBRARY is on a file system that is mounted noexec" in said
+    assert Path(ran.stdout.strip()).is_relative_to(temporary / "holdfast-0"), "of the user that unshare makes"
 
 
 def test_without_a_folder_for_temporary_files_the_cache_does(

@@ -92,6 +92,7 @@ def test_a_look_that_fails_is_repeated_and_told(caplog: pytest.LogCaptureFixture
         clock.ms += pause_ms
     assert len(looks) > WATCH_MS / PAUSE_MAX_MS
     assert set(caplog.messages) == {"what late tasks may have opened is looked for again later: the test wanted it"}
+    assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
 def test_own_strays_are_looked_for_between_batches_once_attempts_have_failed() -> None:
@@ -141,7 +142,8 @@ def test_a_time_of_nothing_is_no_look_or_one(watch_ms: float) -> None:
     assert schedule.pause_ms(watch_ms + 1) is None
 
 
-def test_no_error_is_the_last_look() -> None:
+def test_no_error_is_the_last_look(caplog: pytest.LogCaptureFixture) -> None:
+    """One that none of ours is was told as if the brokers had not answered, where nobody looks."""
     clock, looks = Clock(), []
 
     def abort(own: bool) -> int:
@@ -151,6 +153,8 @@ def test_no_error_is_the_last_look() -> None:
     for pause_ms in LateSweeps(WATCH_MS, clock, abort, lambda: True).pauses():
         clock.ms += pause_ms
     assert len(looks) > WATCH_MS / PAUSE_MAX_MS
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert "raise ValueError" in caplog.text, "where it was raised"
 
 
 class BetweenSink(WorldSink):

@@ -59,6 +59,11 @@ pyspark.errors.exceptions.captured.PythonException: [PYTHON_EXCEPTION] An except
 
  SQLSTATE: 39000 SQLSTATE: XXKST
 === Streaming Query ==="""
+#: As pyspark 4.0 has it on the driver.
+OLDER_FOREACH = FOREACH.replace(
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n",
+)
 CLASSES = ["Corrupt", "Fenced", "Incompatible", "InternalError", "InvalidRequest", "Unavailable", "Undecided"]
 TEXTS = [SPARKS_OWN, OLDER, FOREACH]
 
@@ -157,7 +162,7 @@ def test_every_class_comes_back(name: str) -> None:
     assert type(told.as_holdfast()) is getattr(hf, name)
 
 
-@pytest.mark.parametrize("text", [*TEXTS, FOREACH.replace("worker: ", "worker:\n")])
+@pytest.mark.parametrize("text", [*TEXTS, FOREACH.replace("worker: ", "worker:\n"), OLDER_FOREACH])
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_comes_back_where_spark_hides_tracebacks(name: str, text: str) -> None:
     """spark.sql.execution.pyspark.udf.hideTraceback.enabled leaves the last lines: class, message and notes."""
@@ -227,9 +232,48 @@ def test_where_spark_tells_locals_an_error_that_led_to_another_is_not_told_for_i
 @pytest.mark.parametrize("inside", HELD)
 def test_an_error_of_the_users_loses_no_word_where_spark_tells_locals(inside: str, outside: str) -> None:
     text = SPARKS_OWN.format(told=_with_locals(KeyError("b"), HELD[inside], HELD[outside]))
-    found = str(plain_error(RuntimeError(text)) or text)
-    assert "KeyError: 'b'" in found
-    assert "raise error" in found
+    found = plain_error(RuntimeError(text))
+    if (outside if inside == "a number" else inside) == "a DataFrame":
+        assert found is None, "its rows are taken for no error: Spark's own text tells all"
+    else:
+        assert found is not None and not isinstance(found, hf.HoldfastError)
+        assert "KeyError: 'b'" in str(found)
+        assert "raise error" in str(found)
+
+
+class PipelineError(Exception):
+    """As of the program's main file, whose classes Python prints without a module."""
+
+
+PipelineError.__module__ = "__main__"
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+@pytest.mark.parametrize("with_locals", [False, True])
+def test_an_error_of_the_users_that_quotes_one_of_holdfast_stays_theirs(with_locals: bool, text: str) -> None:
+    """It was raised as the one that it quotes."""
+    try:
+        raise hf.Unavailable("no answer of the price service")
+    except hf.Unavailable:
+        quoted = traceback.format_exc()
+    error = PipelineError(f"prices could not be read:\n{quoted}")
+    try:
+        raise error
+    except PipelineError:
+        told = traceback.format_exc()
+    if with_locals:
+        told = _with_locals(PipelineError(*error.args), 7, HELD["a number"])
+    found = plain_error(RuntimeError(text.format(told=told)))
+    assert found is not None and not isinstance(found, hf.HoldfastError)
+    assert "PipelineError: prices could not be read:\nTraceback (most recent call last):" in str(found)
+    assert "holdfast.errors.Unavailable: no answer of the price service" in str(found)
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["4.3", "4.0", "foreachBatch"])
+def test_what_an_error_of_the_users_quotes_is_not_told_behind_locals_of_several_lines(text: str) -> None:
+    quoted = "Traceback (most recent call last):\nholdfast.errors.Unavailable: no answer of the price service"
+    told = _with_locals(PipelineError(f"prices could not be read:\n{quoted}"), HELD["a DataFrame"], 7)
+    assert not isinstance(plain_error(RuntimeError(text.format(told=told))), hf.HoldfastError)
 
 
 @pytest.mark.parametrize("said", ["ValueError: of holdfast.errors.Fenced: it was", "holdfast.errors.Fenceds: so it is"])

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 import holdfast as hf
-from holdfast.spark.query import _interruptible, plain_error
+from holdfast.spark.query import _interruptible, plain_error, started
 
 
 class Stops:
@@ -58,6 +58,22 @@ def test_ctrl_c_is_not_lost_where_the_query_ends_by_itself(error: Exception | No
             press()
             if error is not None:
                 raise error
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_start_that_hangs() -> None:
+    """As where HDFS is away: pressed ten times, nothing happened for minutes."""
+    reached = []
+
+    def begin() -> Any:
+        press()
+        reached.append("the first is kept")
+        press()
+        reached.append("the second too")
+
+    with pytest.raises(KeyboardInterrupt):
+        started(begin, lambda query: None)
+    assert reached == ["the first is kept"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_handler_of_the_programs_own_stays() -> None:

@@ -8,9 +8,9 @@ tests/unit/test_retention.py plays such histories.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from holdfast.checkpoint.delta_file import identity_of
 from holdfast.checkpoint.handle import Handle, SnapshotRef
@@ -133,30 +133,32 @@ def with_what_is_in_force(
     return view
 
 
-def tables_named(
+def tables_by_manifest(
     snapshots: Snapshots,
     refs: Iterable[SnapshotRef],
     manifests: Iterable[str],
-    known: dict[str, tuple[str, ...]] | None = None,
-) -> frozenset[str]:
+    known: Mapping[str, tuple[str, ...]] | None = None,
+) -> dict[str, tuple[str, ...]]:
     """Names of the files that snapshots have, by what handles name and by names of manifests. Corrupt where that cannot
     be said.
 
     Parameters
     ----------
     known
-        By manifest, the files of those that were read before, which never change: they are not read again by name. What
-        is read now comes in, and what is not asked for goes.
+        What this gave before: manifests never change, and those of it are not read again by name.
     """
-    refs, manifests, known = list(refs), list(manifests), {} if known is None else known
-    for name in known.keys() - {ref.name for ref in refs} - set(manifests):
-        del known[name]
-    for ref in refs:
-        known[ref.name] = tuple(map(sys.intern, snapshots.read_manifest(ref).stored().values()))
+    known = known or {}
+    # Most files are of many snapshots: each name is held once, and no longer than a manifest has it.
+    same = {table: table for tables in known.values() for table in tables}
+
+    def held(tables: Iterable[str]) -> tuple[str, ...]:
+        return tuple(same.setdefault(table, table) for table in tables)
+
+    found = {ref.name: held(snapshots.read_manifest(ref).stored().values()) for ref in refs}
     for name in manifests:
-        if name not in known:
-            known[name] = tuple(map(sys.intern, snapshots.files_named_by(name)))
-    return frozenset(table for tables in known.values() for table in tables)
+        if name not in found:
+            found[name] = known[name] if name in known else held(snapshots.files_named_by(name))
+    return found
 
 
 class Retention:
@@ -169,8 +171,9 @@ class Retention:
         self._context = context
         self._snapshots = snapshots
         self._timeline = timeline
-        # A slot that is due a snapshot each batch has one superseded for each retained batch.
-        self._known: dict[str, tuple[str, ...]] = {}
+        # A slot that is due a snapshot each batch has one superseded for each retained batch. Never changed in place,
+        # as the slot's thread and the background may both be at it (`Maintenance.catch_up_now`).
+        self._known: Mapping[str, tuple[str, ...]] = {}
 
     def run(self, handle: Handle, parent: Handle | None, opened_ms: int) -> int:
         """How many files were deleted."""
@@ -210,7 +213,9 @@ class Retention:
     def _tables(self, handle: Handle) -> frozenset[str] | None:
         superseded = [old.name for old in handle.superseded if old.name is not None]
         try:
-            return tables_named(self._snapshots, handle.snapshots, superseded, self._known)
+            known = tables_by_manifest(self._snapshots, handle.snapshots, superseded, self._known)
         except Corrupt as error:
             self._context.logger.warning("no file of a snapshot is deleted while one is damaged: %s", error)
             return None
+        self._known = known
+        return frozenset(chain.from_iterable(known.values()))

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from holdfast.clock import Clock
 from holdfast.commit.sink import Committable, Scope
+from holdfast.errors import HoldfastError
 
 FIRST_PAUSE_MS = 500.0
 #: The longest that a stray may stall readers before it is found; a look takes some milliseconds.
@@ -23,6 +24,7 @@ PAUSE_MAX_MS = 5_000.0
 #: Looks that take long become rare: they take the brokers' time, too.
 _PAUSE_OF_LOOK = 20.0
 
+_AGAIN = "what late tasks may have opened is looked for again later: %s"
 _LOGGER = logging.getLogger("holdfast.commit")
 
 
@@ -165,7 +167,9 @@ class LateSweeps:
         started_ms, found = self._clock.elapsed_ms(), 0
         try:
             found = self._sweep(own)
-        except Exception as error:  # whatever it is: a look that fails must not be the last one
-            _LOGGER.info("what late tasks may have opened is looked for again later: %s", error)
+        except HoldfastError as error:
+            _LOGGER.info(_AGAIN, error)
+        except Exception as error:  # a mistake of ours or of a library's: that look must not be the last one either
+            _LOGGER.warning(_AGAIN, error, exc_info=True)
         now_ms = self._clock.elapsed_ms()
         schedule.looked(now_ms, now_ms - started_ms, found)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from holdfast.checkpoint.handle import Handle, NamedVersion, StoredHandle
 from holdfast.checkpoint.names import (
@@ -26,7 +27,7 @@ from holdfast.checkpoint.names import (
 )
 from holdfast.checkpoint.operator_record import OperatorRecord, recorded_operator
 from holdfast.checkpoint.origin import VersionsOrigin
-from holdfast.checkpoint.retention import reason_to_delete, tables_named, view_of
+from holdfast.checkpoint.retention import reason_to_delete, tables_by_manifest, view_of
 from holdfast.checkpoint.runs import Runs
 from holdfast.checkpoint.timeline import Timeline
 from holdfast.checkpoint.version_files import VersionFile, named_by, needed
@@ -296,7 +297,8 @@ def _tables(
     refs = {name: ref for name, ref in refs.items() if name in there or ref.sequence >= newest.floor}
     superseded = [old.name for old in newest.superseded if old.name is not None]
     try:
-        return tables_named(slot.snapshots, refs.values(), [*superseded, *unnamed])
+        tables = tables_by_manifest(slot.snapshots, refs.values(), [*superseded, *unnamed])
+        return frozenset(chain.from_iterable(tables.values()))
     except Corrupt as error:
         slot.context.logger.warning("no file of a snapshot is deleted while one is damaged: %s", error)
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.checkpoint import OperatorRecord, StateChanges
 from holdfast.checkpoint.continued import NOTHING_SAID, continued
-from holdfast.errors import Incompatible, InvalidRequest
+from holdfast.errors import Corrupt, Incompatible, InvalidRequest
 from holdfast.inspect.earlier import Earlier, EarlierQuery, earlier_savepoint
 from holdfast.inspect.restore_plan import RestorePlan, plan_of
 from holdfast.inspect.settled import HAS_BEGUN
@@ -209,17 +209,19 @@ class Restore(Beginning):
         return plan_of(earlier, recorded, origin, self._changes, processor, slots)
 
     def begin(self, session: Any, plan: OperatorPlan) -> OperatorRecord:
-        """As :class:`Beginning` says; also Incompatible where the newest batch is not settled."""
+        """As :class:`Beginning` says; also Incompatible where the newest batch is not settled, and Corrupt where what
+        is read is damaged, or a copy that was cut off.
+        """
         declared = plan.declared
         own_store = open_file_store(plan.checkpoint_dir, StorageOptions.of(plan.settings))
         try:
             earlier = self._earlier(session)
             where = f"operator {declared.name!r}: {earlier.where}"
             recorded, origin = earlier.operator(self._name or declared.name, where, own_store)
-        except (InvalidRequest, Incompatible) as error:  # deleted since, or gone on, perhaps
+        except (InvalidRequest, Incompatible, Corrupt) as error:  # deleted since, in part or whole, or gone on, perhaps
             if HAS_BEGUN in str(error):
                 raise
-            kind = InvalidRequest if isinstance(error, InvalidRequest) else Incompatible
+            kind = next(one for one in (InvalidRequest, Incompatible, Corrupt) if isinstance(error, one))
             raise kind(f"operator {declared.name!r}: restore: {error}. {HAS_BEGUN}") from error
         return continued(recorded, declared, origin, self._changes)
 

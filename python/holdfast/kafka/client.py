@@ -1,21 +1,28 @@
-"""The one door to confluent-kafka: imported when first needed, with a clear error when it is missing."""
+"""The one door to confluent-kafka: imported when first needed, with a clear error when it is missing.
+
+A client that librdkafka destroys waits for its threads to end, and a forked child has none of its parent's: it would
+wait for ever, at the latest when it ends. So in a child the parent's clients are never destroyed.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
 import threading
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import is_secret, without_secrets
-from holdfast.kafka.renewed import Renewed
+from holdfast.kafka.renewed import Renewed, once_usable
 
 #: How long one question of an admin client may take, as Java's does, before it is asked again: a broker that hangs
 #: keeps it for so long, and others may lead what it led long before that.
@@ -45,6 +52,8 @@ _PASSING = (
 _AFTER = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)$")
 _KEPT = 32
 _lock = threading.Lock()
+# All clients of this process that are alive.
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class ConnectionErrors:
@@ -136,6 +145,42 @@ def confluent_kafka() -> ModuleType:
     return confluent_kafka
 
 
+def open_client(kind: type, config: Mapping[str, Any]) -> Any:
+    """A client of librdkafka.
+
+    Parameters
+    ----------
+    kind
+        ``Producer``, ``Consumer`` or ``AdminClient``.
+
+    Raises
+    ------
+    InvalidRequest
+        It does not take the configuration.
+    """
+    try:
+        client = _with_weak_references(kind)(dict(config), logger=logger)
+    except (confluent_kafka().KafkaException, ValueError, TypeError) as error:
+        raise _refused(error, {name: value for name, value in config.items() if isinstance(value, str)}) from None
+    _clients.add(client)
+    return client
+
+
+@cache
+def _with_weak_references(kind: type) -> type:
+    return type(kind.__name__, (kind,), {})
+
+
+def _leave_to_parent() -> None:
+    """After a fork, in the child: one reference too many, so that nobody drops the last."""
+    for client in _clients:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def admin_client(config: Mapping[str, str], clock: Clock | None = None) -> Any:
     """This process's admin client for a cluster, made at the first call, and anew when its certificates have been
     renewed. So it is asked for with each question, and kept by nobody.
@@ -145,10 +190,14 @@ def admin_client(config: Mapping[str, str], clock: Clock | None = None) -> Any:
     process, or, after a renewal, until all its answers have come: then it goes here, in a thread of ours.
     """
     key, now_ms = _key(config), (clock or SystemClock()).elapsed_ms()
+    if key not in _admin_clients:
+        errors = ConnectionErrors(config)
+        # Those of other clusters do not wait for it. Of two threads that make it one is used, the other's goes at once.
+        first = once_usable(config, lambda: Renewed(config, lambda: _made(config, errors)))
+        with _lock:
+            _admin_clients.setdefault(key, (first, errors))
+        del first
     with _lock:
-        if key not in _admin_clients:
-            errors = ConnectionErrors(config)
-            _admin_clients[key] = Renewed(config, lambda: _made(config, errors)), errors
         renewed = _admin_clients[key][0]
         before, client = renewed.made, renewed.now()
         if client is not before:
@@ -162,15 +211,10 @@ def admin_client(config: Mapping[str, str], clock: Clock | None = None) -> Any:
 
 
 def _made(config: Mapping[str, str], errors: ConnectionErrors) -> Any:
-    kafka = confluent_kafka()
-
     def said(error: Any) -> None:
         logger.warning("Kafka at %s: %s", config["bootstrap.servers"], errors.add(error))
 
-    try:
-        return kafka.admin.AdminClient({**dict(_key(config)[1]), "error_cb": said}, logger=logger)
-    except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise refused(error, config) from None
+    return open_client(confluent_kafka().admin.AdminClient, {**dict(_key(config)[1]), "error_cb": said})
 
 
 def heard(config: Mapping[str, str]) -> int:
@@ -219,7 +263,7 @@ def learn_brokers(admin: Any) -> None:
         admin.list_topics(timeout=_LEARN_WITHIN_S)
 
 
-def refused(error: Exception, config: Mapping[str, str]) -> InvalidRequest:
+def _refused(error: Exception, config: Mapping[str, str]) -> InvalidRequest:
     """What to raise when librdkafka does not take a configuration. Values of secrets are never in it."""
     text = without_secrets(str(error), config)
     names = ", ".join(sorted(f"kafka.{name}" + (" (secret)" if is_secret(name) else "") for name in config))

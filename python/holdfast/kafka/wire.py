@@ -18,7 +18,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest, Unavailable
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.oauth import FetchedTokens, TokenRefused, UnsecuredTokens
-from holdfast.kafka.renewed import Renewed
+from holdfast.kafka.renewed import Renewed, once_usable
 from holdfast.kafka.requests import find_coordinator, metadata
 from holdfast.kafka.wire_config import tls_context, wire_config
 
@@ -336,11 +336,13 @@ def wire_to(config: Mapping[str, str]) -> Wire:
         # A fork copies the dictionary, but neither the threads nor the right to close their connections.
         left = [other for other in _wires if other[0] == key[0] and not other[1].is_alive()]
         ended = [_wires.pop(other) for other in left]
-        if key not in _wires:
-            _wires[key] = Wire(config)
-        found = _wires[key]
+        found = _wires.get(key)
     for wire in ended:
         wire.close()
+    if found is None:
+        found = once_usable(config, lambda: Wire(config))  # no other thread waits for it, nor makes it
+        with _lock:
+            _wires[key] = found
     return found
 
 

@@ -483,13 +483,18 @@ def _in_a_thread(call: Callable[[], None]) -> Future[None]:
 @contextmanager
 def _interruptible(query: StreamingQuery | None) -> Iterator[Any]:
     """Ctrl-C is kept until ``look()``, which then stops the query and raises KeyboardInterrupt; or to the end, which
-    raises it too. ``query``: None where there is none yet.
+    raises it too. ``query``: None where there is none yet, and nobody looks: the second Ctrl-C is not kept.
 
     Raised in the middle of a call to the JVM it would come with py4j's traceback, and pyspark's own handler cancels the
     batch's jobs first: then the query fails, with some hundred lines, in place of being stopped. A handler of the
     program's own stays.
     """
     pressed = threading.Event()
+
+    def press(number: int, frame: object) -> None:
+        pressed.set()
+        if query is None:
+            signal.signal(signal.SIGINT, before)  # whoever presses again does not want to wait
 
     def look() -> None:
         if pressed.is_set():
@@ -503,7 +508,7 @@ def _interruptible(query: StreamingQuery | None) -> Iterator[Any]:
     if not replaceable or threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    signal.signal(signal.SIGINT, press)
     try:
         yield look
     finally:

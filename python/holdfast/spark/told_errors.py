@@ -48,9 +48,13 @@ _CLASSES = {
     if isinstance(found, type) and issubclass(found, HoldfastError)
 }
 # With spark.sql.execution.pyspark.udf.hideTraceback.enabled a worker's error is its class, message and notes alone.
-_BARE = re.compile(rf"(?:Python worker:[ \n]|PythonException: )(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)")
+_BARE = re.compile(
+    r"(?:Python worker:[ \n]|Python worker\. Please see the stack trace below\.\n|PythonException: )"
+    rf"(?P<type>{'|'.join(map(re.escape, _CLASSES))})(?:: |\n)"
+)
 # With spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled each frame is followed by what its names hold: of
 # tables and frames of data over many lines, at whose beginning anything may stand.
+_LOCAL = re.compile(r"    \S+ = ")
 _OURS = re.compile(rf"^(?:{'|'.join(map(re.escape, _CLASSES))})(?=: |$)", re.MULTILINE)
 
 
@@ -148,8 +152,9 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     ends = [match.start() for match in (_CHAINED.search(text, at), _END.search(text, at)) if match is not None]
     end = min(ends, default=len(text))
     raised = _RAISED.fullmatch(text[at:end].strip())
-    if raised is None or not _names_a_class(raised["type"]):
-        ours = _OURS.search(text, at, end)
+    if any(map(_has_locals, frames)) and (raised is None or not _names_a_class(raised["type"])):
+        told = text.find(_HEADER, at, end)  # another traceback, in the error's message
+        ours = _OURS.search(text, at, end if told < 0 else told)
         if ours is not None:
             frames = list(_FRAME.finditer(text, start, ours.start()))
             raised = _RAISED.fullmatch(text[ours.start() : end].strip())
@@ -159,6 +164,11 @@ def _block(text: str, start: int) -> tuple[ToldError, int] | None:
     place = f"{own[-1]['file']}, line {own[-1]['line']}, in {own[-1]['function']}" if own else ""
     shown = "".join(frame.group() for frame in own)
     return ToldError(raised["type"], (raised["message"] or "").strip(), shown, place), end
+
+
+def _has_locals(frame: re.Match[str]) -> bool:
+    """Whether one stands behind a frame's place and its line of source, which may be an assignment itself."""
+    return any(map(_LOCAL.match, frame.group().split("\n")[2:]))
 
 
 def _names_a_class(name: str) -> bool:

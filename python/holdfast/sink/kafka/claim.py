@@ -18,6 +18,7 @@ from holdfast.commit.sink import Scope
 from holdfast.commit.traces import Trace
 from holdfast.errors import Corrupt, Fenced, HoldfastError
 from holdfast.kafka.client import logger
+from holdfast.kafka.renewed import once_usable
 from holdfast.kafka.transactional_ids import EPOCH_RING, driver_id
 from holdfast.kafka.transactions import Answer, Prepared, Transaction, Transactions
 from holdfast.sink.kafka.options import SinkOptions
@@ -67,7 +68,7 @@ class Claim:
             Something that was open has not ended yet.
         """
         config = {**self._options.producer(), "transactional.id": self._id, "statistics.interval.ms": STATISTICS_MS}
-        producer = SendingProducer(config, self._what, self._clock)
+        producer = once_usable(config, lambda: SendingProducer(config, self._what, self._clock))
         try:
             Initialisation(producer, self._options, self._what).wait()
             abort()

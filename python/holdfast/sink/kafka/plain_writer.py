@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import InvalidRequest
-from holdfast.kafka.renewed import say_not_used, stamps
+from holdfast.kafka.renewed import Stamps, once_usable, say_not_used, stamps
 from holdfast.sink.kafka.layout import DEDUP_HEADER, Layout, Records
 from holdfast.sink.kafka.options import AT_LEAST_ONCE, SinkOptions
 from holdfast.sink.kafka.sending import SendingProducer
@@ -109,30 +109,34 @@ class ProducerPool:
 
     def lease(self, config: Mapping[str, str], clock: Clock) -> SendingProducer:
         """A producer with this configuration, for one writer alone. Those with certificates that have been renewed
-        since are dropped.
+        since are dropped, once the new ones can be used.
         """
         files = stamps(config)
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._idle = os.getpid(), []
             alike = [producer for known, producer in self._idle if known == config]
-            outdated = [producer for producer in alike if producer.files != files]
-            found = next((producer for producer in alike if producer.files == files), None)
-            self._idle = [one for one in self._idle if one[1] is not found and one[1] not in outdated]
-        found = found or self._made(config, clock, outdated)
-        for old in outdated:
-            old.drop()
-        return found
-
-    def _made(self, config: Mapping[str, str], clock: Clock, outdated: list[SendingProducer]) -> SendingProducer:
-        """A new one; while the files cannot be used, one of those before, which is taken out of them."""
+            found = min(alike, key=lambda producer: producer.files != files, default=None)
+            self._idle = [one for one in self._idle if one[1] is not found]
+        if found is None:
+            return once_usable(config, lambda: _made(config, clock))
+        if found.files == files:
+            return found
         try:
-            return SendingProducer(config, f"Producer for {config['bootstrap.servers']}", clock)
+            made = _made(config, clock)
         except InvalidRequest as refusal:
-            if not outdated:
-                raise
-            say_not_used(refusal)
-            return outdated.pop()
+            say_not_used(config, files, refusal)
+            return found
+        self._drop_outdated(config, made.files)
+        found.drop()
+        return made
+
+    def _drop_outdated(self, config: Mapping[str, str], files: Stamps) -> None:
+        with self._lock:
+            outdated = [one for one in self._idle if one[0] == config and one[1].files != files]
+            self._idle = [one for one in self._idle if one not in outdated]
+        for _, old in outdated:
+            old.drop()
 
     def give_back(self, config: Mapping[str, str], producer: SendingProducer) -> None:
         """Of a writer that has flushed it without a failure."""
@@ -141,6 +145,10 @@ class ProducerPool:
             surplus, self._idle = self._idle[:-IDLE_MAX], self._idle[-IDLE_MAX:]
         for _, old in surplus:
             old.drop()
+
+
+def _made(config: Mapping[str, str], clock: Clock) -> SendingProducer:
+    return SendingProducer(config, f"Producer for {config['bootstrap.servers']}", clock)
 
 
 PRODUCERS = ProducerPool()

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import Fenced, InvalidRequest, Unavailable
-from holdfast.kafka.client import ConnectionErrors, confluent_kafka, logger, refused
+from holdfast.kafka.client import ConnectionErrors, confluent_kafka, open_client
 from holdfast.kafka.client_config import without_secrets
 from holdfast.kafka.renewed import stamps
 from holdfast.sink.kafka.layout import Records
@@ -64,10 +64,7 @@ class SendingProducer:
         self._is_transactional = "transactional.id" in config
         if self._is_transactional:
             full["stats_cb"] = self._counted
-        try:
-            self.client: Any = self._kafka.Producer(full, logger=logger)
-        except (self._kafka.KafkaException, ValueError, TypeError) as error:
-            raise refused(error, self._config) from None
+        self.client: Any = open_client(self._kafka.Producer, full)
 
     def begin(self) -> None:
         """Begin the transaction; nothing is sent yet."""

@@ -23,6 +23,7 @@ from holdfast.commit.sink import Committable, SinkTask
 from holdfast.errors import Fenced, HoldfastError, InternalError, InvalidRequest, Unavailable
 from holdfast.kafka.client import ConnectionErrors, confluent_kafka, logger
 from holdfast.kafka.client_config import without_secrets
+from holdfast.kafka.renewed import once_usable
 from holdfast.kafka.transactional_ids import TransactionalId, epoch_in_name
 from holdfast.sink.kafka.layout import Layout
 from holdfast.sink.kafka.options import SinkOptions
@@ -59,8 +60,9 @@ class TransactionalWriter:
         self._id = transactional_id(task, witnessed=self._witness is not None)
         self._what = f"Transaction {self._id} at {options.client['bootstrap.servers']}"
         config = {**options.producer(), "transactional.id": self._id, "statistics.interval.ms": STATISTICS_MS}
-        self._producer: SendingProducer | None = SendingProducer(config, self._what, self._clock)
-        self._initialised = Initialisation(self._producer, options, self._what)
+        producer = once_usable(config, lambda: SendingProducer(config, self._what, self._clock))
+        self._producer: SendingProducer | None = producer
+        self._initialised = Initialisation(producer, options, self._what)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `holdfast.commit.sink.SinkWriter`."""

@@ -88,23 +88,27 @@ class Cluster:
         denied = self._kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
         return _topics(self._ask("partitions", lambda within_s: self._describe(sorted(names), within_s, denied)))
 
-    def unknown_topics(self, names: Set[str]) -> set[str]:
-        """Those of which the brokers say that they do not exist. That they refuse to describe one, or do not answer,
-        says nothing of it: asked once, as nothing waits for it.
+    def existing(self, names: Set[str]) -> dict[str, bool]:
+        """Whether each exists, as the brokers say; one that they refuse to describe may. What they do not answer of is
+        left out: asked once, as nothing waits for it.
         """
+        codes = self._kafka.KafkaError
+        says = {codes.UNKNOWN_TOPIC_OR_PART: False, codes.TOPIC_AUTHORIZATION_FAILED: True}
         heard(self._options.client)
         futures = self._admin.describe_topics(
             self._kafka.TopicCollection(sorted(names)), request_timeout=self._question_ms / 1000
         )
-        unknown = set()
+        exist: dict[str, bool] = {}
         for name, future in futures.items():
             try:
                 future.result()
+                exist[name] = True
             except self._kafka.KafkaException as error:
-                if error.args[0].code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    unknown.add(name)
+                code = error.args[0].code()
+                if code in says:
+                    exist[name] = says[code]
         heard(self._options.client)
-        return unknown
+        return exist
 
     def topic_id(self, topic: str) -> str | None:
         """The id of a topic as it is now; None: it does not exist."""

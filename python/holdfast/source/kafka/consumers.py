@@ -18,9 +18,9 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidRequest
-from holdfast.kafka.client import confluent_kafka, logger, refused
+from holdfast.kafka.client import confluent_kafka, logger, open_client
 from holdfast.kafka.client_config import without_secrets
-from holdfast.kafka.renewed import Stamps, say_not_used, stamps
+from holdfast.kafka.renewed import Stamps, once_usable, say_not_used, stamps
 from holdfast.source.kafka.cursor import Cursor
 from holdfast.source.kafka.offsets import Range
 
@@ -120,12 +120,8 @@ class PooledConsumer:
 
 def connected(config: Mapping[str, Any]) -> Any:
     """A client with this configuration, and ours where it says nothing."""
-    kafka = confluent_kafka()
     full = {"group.id": "holdfast-kafka-source", **_DEFAULTS, **config, **_FIXED}
-    try:
-        return kafka.Consumer(full, logger=logger)
-    except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise refused(error, full) from None
+    return open_client(confluent_kafka().Consumer, full)
 
 
 class ConsumerPool:
@@ -146,20 +142,19 @@ class ConsumerPool:
 
     def lease(self, config: Mapping[str, str], wanted: Range) -> PooledConsumer:
         """A consumer with this configuration, at the start of a range: best one that stands there already. Those with
-        certificates that have been renewed since are closed.
+        certificates that have been renewed since are closed, once the new ones can be used.
         """
         files = stamps(config)
         with self._lock:
             self._after_fork()
             alike = [consumer for consumer in self._idle if consumer.config == config]
-            outdated = [consumer for consumer in alike if consumer.files != files]
-            alike = [consumer for consumer in alike if consumer.files == files]
-            alike.sort(key=lambda consumer: (not consumer.stands_at(wanted), consumer.idle_since_ms))
+            alike.sort(key=lambda one: (one.files != files, not one.stands_at(wanted), one.idle_since_ms))
             found = alike[0] if alike else None
-            self._idle = [one for one in self._idle if one is not found and one not in outdated]
-        consumer = found or self._made(config, files, outdated)
-        for old in outdated:
-            old.close()
+            self._idle = [one for one in self._idle if one is not found]
+        if found is None:
+            consumer = once_usable(config, lambda: self._made(config))
+        else:
+            consumer = found if found.files == files else self._renewed(found, files)
         try:
             consumer.move_to(wanted)
         except BaseException:
@@ -167,15 +162,23 @@ class ConsumerPool:
             raise
         return consumer
 
-    def _made(self, config: Mapping[str, str], files: Stamps, outdated: list[PooledConsumer]) -> PooledConsumer:
-        """A new one; while the files cannot be used, one of those before, which is taken out of them."""
+    def _made(self, config: Mapping[str, str]) -> PooledConsumer:
+        files = stamps(config)
+        return PooledConsumer(config, self._connect(config), files)
+
+    def _renewed(self, former: PooledConsumer, files: Stamps) -> PooledConsumer:
+        """A new one, and all of before are closed; while the files cannot be used, the former."""
         try:
-            return PooledConsumer(config, self._connect(config), files)
+            made = self._made(former.config)
         except InvalidRequest as refusal:
-            if not outdated:
-                raise
-            say_not_used(refusal)
-            return outdated.pop()
+            say_not_used(former.config, files, refusal)
+            return former
+        with self._lock:
+            outdated = [one for one in self._idle if one.config == made.config and one.files != made.files]
+            self._idle = [one for one in self._idle if one not in outdated]
+        for old in (former, *outdated):
+            old.close()
+        return made
 
     def watch(self, consumer: PooledConsumer, wanted: Range, within_ms: int) -> None:
         """A leased consumer gets a client that says how far it is, some times ``within_ms``. Only for as long as the
@@ -183,7 +186,8 @@ class ConsumerPool:
         """
         interval_ms = min(max(within_ms // 4, 50), 5_000)
         said = {"statistics.interval.ms": str(interval_ms), "stats_cb": consumer.told}
-        consumer.go_on_with(self._connect({**consumer.config, **said}), wanted)
+        client = once_usable(consumer.config, lambda: self._connect({**consumer.config, **said}))
+        consumer.go_on_with(client, wanted)
 
     def give_back(self, consumer: PooledConsumer, intact: bool) -> None:
         """``intact``: the range was read to its end."""

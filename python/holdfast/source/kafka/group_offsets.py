@@ -12,9 +12,10 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.kafka.client import confluent_kafka, logger
+from holdfast.errors import InvalidRequest
+from holdfast.kafka.client import confluent_kafka, logger, open_client
 from holdfast.kafka.client_config import without_secrets
-from holdfast.kafka.renewed import Stamps, stamps
+from holdfast.kafka.renewed import Stamps, say_not_used, stamps
 from holdfast.source.kafka.subscription import Partition
 
 # A member of no group has no session; but this long librdkafka waits for outstanding answers when it is closed.
@@ -69,20 +70,30 @@ class GroupOffsets:
             if wanted == self._said and now_ms < self._again_ms and not self._apart:
                 return
             self._said, self._again_ms = wanted, now_ms + _AGAIN_AFTER_MS
-            files = stamps(self._client)
-            if files != self._files:
-                self.close()
-            if self._consumer is None:
-                self._files = files
-                config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
-                self._consumer = kafka.Consumer({**config, "on_commit": self._answered}, logger=logger)
+            self._begin()
             places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in sorted(wanted.items())]
             parts = [list(of_one) for _, of_one in groupby(places, lambda place: place.topic)]
             for part in parts if self._apart else [places]:
                 self._consumer.commit(offsets=part, asynchronous=True)
             self._apart = False
-        except (kafka.KafkaException, ValueError) as error:
+        except (kafka.KafkaException, ValueError, InvalidRequest) as error:
             self._failed(error)
+
+    def _begin(self) -> None:
+        """With the files of now; while they cannot be used, those before stay."""
+        files = stamps(self._client)
+        if self._consumer is not None and files == self._files:
+            return
+        config = {**self._client, **_SESSION, "group.id": self._group, "enable.auto.commit": "false"}
+        try:
+            consumer = open_client(confluent_kafka().Consumer, {**config, "on_commit": self._answered})
+        except InvalidRequest as refusal:
+            if self._consumer is None:
+                raise
+            say_not_used(self._client, files, refusal)
+            return
+        self.close()
+        self._consumer, self._files = consumer, files
 
     def close(self) -> None:
         """Waits for what is on its way, some seconds at most. A client that goes while an answer is outstanding, and

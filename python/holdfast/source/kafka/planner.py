@@ -67,7 +67,7 @@ class StreamPlanner:
         self._refusal: InvalidRequest | None = None
         self._checked_end: SourceOffset | None = None
         self._gone: set[Partition] = set()  # and said so
-        self._deleted = DeletedTopics(cluster, self._clock)
+        self._deleted = DeletedTopics(cluster, self._clock, self._doubt)
         self._stalls = StallWatch(cluster.high_watermarks, self._clock)
 
     def initial(self) -> dict[str, Any]:
