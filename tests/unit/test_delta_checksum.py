@@ -14,8 +14,10 @@ from holdfast.checkpoint.delta_file import (
     DeltaIdentity,
     DeltaWriter,
     checked_identity_of,
+    decode_delta,
     encode_delta,
     identity_of,
+    ref_of,
 )
 from holdfast.checkpoint.names import attempt_version_id
 from holdfast.errors import Corrupt
@@ -65,6 +67,22 @@ def test_a_file_of_an_earlier_release_has_none_and_is_taken() -> None:
     data = sink.getvalue().to_pybytes()
     assert delta_checksum.KEY.encode() not in data
     assert checked_identity_of(data, "here") == identity_of(data, "here") == IDENTITY
+
+
+def test_what_a_later_release_says_beside_it_stops_no_worker_of_this_one() -> None:
+    """While a cluster is upgraded, and after a way back, releases read each other's deltas: as the one before read
+    those with a checksum, which it did not know.
+    """
+    schema = IDENTITY.schema()
+    schema = schema.with_metadata({**schema.metadata, **delta_checksum.TO_COME, "holdfast.later": "x" * 40})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(ROWS.columns, schema=schema))
+    data = sink.getvalue()
+    delta_checksum.put_into(data)
+    assert checked_identity_of(data.to_pybytes(), "here") == IDENTITY
+    found = decode_delta(data.to_pybytes(), ref_of(IDENTITY, data), IDENTITY.operator, IDENTITY.slot, "here")
+    assert pa.Table.from_batches(found).to_pydict() == pa.Table.from_batches([ROWS]).to_pydict()
 
 
 @pytest.mark.parametrize("of_run", [False, True])
