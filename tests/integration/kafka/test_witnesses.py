@@ -109,14 +109,8 @@ def test_transactions_of_one_batch_that_ended_differently_and_are_forgotten(tmp_
         assert query.records()[1].sinks["kafka"].done == (0,)
 
 
-def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(make: MakeQuery) -> None:
-    """RFC 4's last limit: the name is taken over after its commit, swept, and the sweeper dies at once."""
-    query = make()
-
-    def wake_up() -> None:
-        query.write(SinkTask(query.scope, query.batch, 0, 0, 999))
-        query.crash()
-
+def check_after_three_crashes(query: KafkaQuery, wake_up: Callable[[], None]) -> None:
+    """``wake_up``, which ends the first driver, when a batch is visible; the next two die before they commit one."""
     query.strike("after_commit", wake_up)
     query.start()
     for step in ("before_end", "during_recover"):
@@ -125,6 +119,17 @@ def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(ma
     query.run_to_the_end()
     assert crashes(query.ends) == 3
     query.check()
+
+
+def test_a_late_task_and_two_crashes_do_not_make_what_was_committed_look_lost(make: MakeQuery) -> None:
+    """RFC 4's last limit: the name is taken over after its commit, swept, and the sweeper dies at once."""
+    query = make()
+
+    def wake_up() -> None:
+        query.write(SinkTask(query.scope, query.batch, 0, 0, 999))
+        query.crash()
+
+    check_after_three_crashes(query, wake_up)
 
 
 @pytest.mark.parametrize("does", ["opens", "writes", "fails"])
@@ -140,14 +145,7 @@ def test_without_witnesses_a_late_task_and_crashes_do_not_make_what_was_committe
         late.abort() if does == "fails" else late.prepare()
         query.crash()
 
-    query.strike("after_commit", wake_up)
-    query.start()
-    for step in ("before_end", "during_recover"):
-        query.strike(step, query.crash, batch=query.batch)
-        query.start()
-    query.run_to_the_end()
-    assert crashes(query.ends) == 3
-    query.check()
+    check_after_three_crashes(query, wake_up)
 
 
 def test_a_witness_that_the_brokers_disk_has_changed_stops_the_start_and_nothing_is_written(
